@@ -130,8 +130,6 @@ type deviceHistory struct {
 	NUMANodes []int  `json:"numa_nodes"`
 	Policy    string // of the topology manager; empty: each step has the affinity
 	Scope     string
-	Closest   bool
-	Distances topologymanager.NUMADistances
 	Steps     []step
 }
 
@@ -187,7 +185,7 @@ func (n *deviceNode) start() (err error) {
 	if policy == "" {
 		policy = topologymanager.PolicyNone
 	}
-	if n.scope, err = newScope(policy, scope, &topologymanager.NUMAInfo{Nodes: n.NUMANodes, NUMADistances: n.Distances}, n.Closest); err != nil {
+	if n.scope, err = newScope(policy, scope, n.NUMANodes); err != nil {
 		return err
 	}
 	active := func() []*v1.Pod { return slices.Collect(maps.Values(n.active)) }

@@ -439,7 +439,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
         [
-            'NOT_FOUND: Key not found in map : "rank"\n  because  device gpu.nvidia.com/n1/gpu-0 has no rank of domain',
+            "no such key: rank\n  because  device gpu.nvidia.com/n1/gpu-0 has no rank of domain",
             "do       write a name that devices have, because no device has rank of domain gpu.nvidia.com",
         ],
     ),
@@ -562,6 +562,12 @@ def a_pod_with(limits: dict[str, str]) -> Json:
     return {"kind": "Pod", "metadata": {"name": "train", "namespace": "ml"}, "spec": {"containers": [container]}}
 
 
+def ready_node(server: LocalApiServer, name: str, **labels: str) -> None:
+    """Create a Node without the taint that an API server gives to a new one."""
+    server.create({"kind": "Node", "metadata": {"name": name, "labels": labels}})
+    server.change("Node", name, lambda node: node["spec"].pop("taints"))
+
+
 SERVING = {**WHOLE, "spec": {**WHOLE["spec"], "extendedResourceName": "nvidia.com/gpu"}}
 
 
@@ -577,23 +583,27 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
     )
 
 
-def test_nodes_with_a_plugin_for_an_extended_resource_are_not_tried(why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callable[..., tuple[int, list[str]]]) -> None:
     """A plugin comes first on a node that has some of the resource."""
     metadata = {"name": "n1"}
     node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
-    says = "device plugins serve the pod's extended resources on n1: devicecore fits tries the pod there"
-    assert (status, lines[1]) == (3, f"  not tried  {says}")
-    assert why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node])[1] == [
-        f"pod ml/train: there is no node, but {says}"
-    ]
+    says = "a device plugin serves nvidia.com/gpu there, and no pods were read that may hold its devices"
+    assert (status, lines[1]) == (3, f"  reason   {says}")
+    full = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n1", "containers": [_container("8")]}}
+    status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, full])
+    says = "Insufficient nvidia.com/gpu: the pod requests 1, and the node has 0 of 8 left"
+    assert (status, lines[1]) == (1, f"  reason  {says}")
 
 
-def test_an_extended_resource_that_no_class_serves_is_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
-    (tmp_path / "pod.json").write_text(json.dumps(a_pod_with({"nvidia.com/gpu": "1"})))
-    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [WHOLE]}))
-    assert main(["why", str(tmp_path / "pod.json"), "--slices", str(tmp_path / "all.json")]) == 2
-    assert "pod ml/train has no claim, and no DeviceClass serves nvidia.com/gpu; for plugins" in capsys.readouterr().err
+def _container(count: str) -> dict[str, object]:
+    return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": count}}}
+
+
+def test_an_extended_resource_that_nothing_serves_is_insufficient(why: Callable[..., tuple[int, list[str]]]) -> None:
+    node = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
+    status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [WHOLE, node])
+    assert (status, lines[1]) == (1, "  reason  Insufficient nvidia.com/gpu: the pod requests 1, and the node has 0")
 
 
 @pytest.mark.parametrize("is_served", [True, False])
@@ -604,12 +614,12 @@ def test_an_api_server_says_whether_a_class_serves_an_extended_resource(
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
         for one in (
-            {"kind": "Node", "metadata": {"name": "n1"}},
             SERVING if is_served else WHOLE,
             a_slice("n1", GPU, GPUS),
             a_pod_with({"nvidia.com/gpu": "1"}),
         ):
             server.create(one)
+        ready_node(server, "n1")
         main(["why", "ml/train", "--kubeconfig", str(server.kubeconfig(tmp_path / "config"))])
     assert ("pod ml/train on n1: gets its devices" in capsys.readouterr().out) is is_served
 
@@ -698,7 +708,8 @@ def test_a_pod_gets_devices_only_where_its_other_claim_has_them(why: Callable[..
     slices = [a_slice("n1", GPU, GPUS[:1]), a_slice("n2", GPU, GPUS)]
     status, lines = why([pod], [WHOLE, *slices, held, a_claim(a_request("r", "gpu"))])
     assert (status, lines[0]) == (1, "pod ml/train on n1, the nearest of 2 nodes: gets no devices")
-    assert lines[-1] == "  n2  ResourceClaim ml/other is allocated, and its devices cannot be used on this node"
+    says = "ResourceClaim ml/other is allocated on n1 for pod infer-0, and its devices cannot be used on this node"
+    assert lines[-1] == f"  n2  {says}"
     slices[0] = a_slice("n1", GPU, GPUS)
     status, lines = why([pod], [WHOLE, *slices, held, a_claim(a_request("r", "gpu"))])
     assert (status, lines[0]) == (0, "pod ml/train on n1: gets its devices")
@@ -862,7 +873,8 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
         template = {**TEMPLATE, "spec": {"spec": a_claim(a_request("r", "gpu"))["spec"]}}
-        for one in ({"kind": "Node", "metadata": {"name": "n1"}}, WHOLE, a_slice("n1", GPU, GPUS)):
+        ready_node(server, "n1")
+        for one in (WHOLE, a_slice("n1", GPU, GPUS)):
             server.create(one)
         if has_template:
             server.create({**template, "apiVersion": "resource.k8s.io/v1"})
@@ -893,7 +905,7 @@ def test_a_name_is_explained_on_servers_of_each_version(
             server.create({"kind": "Namespace", "metadata": {"name": name_space}})
         for number in (1, 2):
             labels = {"node.kubernetes.io/instance-type": f"type-{number}"}
-            server.create({"kind": "Node", "metadata": {"name": f"n{number}", "labels": labels}})
+            ready_node(server, f"n{number}", **labels)
             server.create(a_slice(f"n{number}", GPU, GPUS[:number]))
         for one in (WHOLE, template, claim, POD):
             server.create(one)

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator
 
-from devicecore_tools.doctor.pod.claim_trial import objects_of
+from devicecore_tools.doctor.pod.cluster_objects import objects_of
 
 from devicecore.domain.documents import Value
 

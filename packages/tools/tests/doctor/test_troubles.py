@@ -71,4 +71,4 @@ def test_claims_whose_driver_hangs_get_no_devices(tmp_path: Path, capsys: Capsys
     assert status == 1, capsys.readouterr().err
     said = capsys.readouterr().out
     assert "cannot be prepared: DRA driver gpu.example.com does not answer" in said
-    assert "would get their devices" in said
+    assert "gets its devices" in said

@@ -42,6 +42,7 @@ extensions:
 - {name: strings, version: 2}
 """
 _MIXED_NUMBERS = re.compile(r":\d+:(\d+): [^:\n]* '_[<>]=?_' applied to '\((?:int|uint|double), (?:int|uint|double)\)'")
+_NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "([^"]*)"')
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAX_VALUES = 10_000
 """Values of one expression that are remembered."""
@@ -75,7 +76,12 @@ def _sentence(error: Exception) -> str:
     """Return an error of the library in one line. Its drawing of the expression is left out."""
     lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
     text = "; ".join(line for line in lines if not line.startswith(" | "))
-    return foreign_text(_PLACE.sub(r"line \1, column \2: ", text))
+    return foreign_text(_PLACE.sub(r"line \1, column \2: ", _in_go(text)))
+
+
+def _in_go(text: str) -> str:
+    """Return an error in the words of Kubernetes' library, in which people find it."""
+    return _NO_KEY.sub(r"no such key: \1", text)
 
 
 def _again(error: SelectorError) -> SelectorError:
@@ -184,7 +190,7 @@ class CelSelectors:
         except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
             raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
-            problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {_type_name(kind)}"
+            problem = _in_go(str(value)) if kind == cel.Type.ERROR else f"expected a bool, got {_type_name(kind)}"
             raise SelectorError(foreign_text(problem))
         return value
 

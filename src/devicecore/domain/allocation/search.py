@@ -463,8 +463,6 @@ class Search:
         device = candidate.device
         if device.conditions and not self.features.binding_conditions:
             return GateOff("DRADeviceBindingConditions")
-        if not candidate.slice.place_of(device).accepts(self.node):
-            return OnOtherNode(self.node.name)
         device_class = self.classes[request.device_class]
         for source, name, selectors, is_by_class in (
             (f"class {device_class.name}", f"class {device_class.name}", device_class.selectors, True),
@@ -479,6 +477,9 @@ class Search:
                     message = f"{name}: selector #{index}{where}: {error}"
                     raise ExpressionError(message, device.key if error.at_run_time else None) from None
                 return NotSelected(source, expression or "", device, is_by_class)
+        # Kubernetes' `isSelectable` evaluates the selectors first: an error on a device of another node is one here.
+        if not candidate.slice.place_of(device).accepts(self.node):
+            return OnOtherNode(self.node.name)
         return None
 
     def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:

@@ -9,14 +9,16 @@ import click
 from attrs import frozen
 
 from devicecore.domain.allocation import DeviceAllocation, UnallocatedClaim
-from devicecore.domain.text import counted, listed
+from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
 from devicecore_tools.command.output import print_json, print_pairs
 from devicecore_tools.doctor.pod.claim_report import type_of
 from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
+from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 
 _MAX_NAMES = 3
+_MAX_SAID = 2_000  # characters of what a scheduler said
 _MAX_LINES = 24  # a small terminal has so many
 
 
@@ -60,7 +62,9 @@ class ClaimReport:
         claims: those that are not allocated.
         answers: of each node.
         allocated: the other claims of the pod.
-        plugins: nodes that were not tried, because a device plugin serves an extended resource there.
+        asks: what the pod asks for besides; None if the question is about a claim alone.
+        taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
+        refused: why an API server refuses the pod or a claim of it; empty if it takes them.
     """
 
     title: str
@@ -68,15 +72,43 @@ class ClaimReport:
     claims: Sequence[UnallocatedClaim]
     answers: Sequence[ClaimAnswer] = ()
     allocated: Sequence[AllocatedClaim] = ()
-    plugins: Sequence[str] = ()
+    asks: PodAsks | None = None
+    taken_away: Sequence[str] = ()
+    refused: str = ""
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a scheduler finds a node, if it looks now."""
+        return self._of_devices is Outcome.FITS and self._overruled is None
 
     @property
     def outcome(self) -> Outcome:
         """What a scheduler does with them, by the node that says most."""
+        if self.refused or self._overruled is not None:
+            return Outcome.FITS_NOT
+        return Outcome.UNKNOWN if self._waits_for else self._of_devices
+
+    @property
+    def _overruled(self) -> str | None:
+        """Why the pod gets no node, although one may have its devices: what only the scheduler knows, or a gate."""
+        if self.asks is None:
+            return None
+        if self.asks.gates:
+            return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
+        is_known = not self.asks.said or decides_itself(self.asks.said)
+        return None if is_known else f"the scheduler says: {foreign_text(self.asks.said, _MAX_SAID)}"
+
+    @property
+    def _waits_for(self) -> Sequence[str]:
+        """The binding conditions of the devices that the pod gets."""
+        return self.answers[0].waits_for if self.answers and self._of_devices is Outcome.FITS else ()
+
+    @property
+    def _of_devices(self) -> Outcome:
+        if self.refused:
+            return Outcome.FITS_NOT
         if self._is_allocated:
             return Outcome.FITS
-        if self.plugins and not (self.answers and self.answers[0].fits):
-            return Outcome.UNKNOWN
         if not self.answers:
             return Outcome.FITS_NOT
         if self.trial.lacks_library and not self.answers[0].fits:
@@ -104,16 +136,31 @@ class ClaimReport:
         """The report as JSON."""
         names = ", ".join(one.name for one in self.claims)
         nodes = [] if self._is_allocated else [document_of(one) for one in self.answers]
-        return {"claims": names, "outcome": self.outcome.name.lower().replace("_", "-"), "nodes": nodes}
+        document: dict[str, object] = {"claims": names, "outcome": self.outcome.name.lower().replace("_", "-")}
+        if self.asks is not None:
+            document |= {
+                "node": best.node.name if (best := self._placed_on) else None,
+                "reason": self.refused or self._overruled or None,
+                "scheduler": self.asks.said or None,
+                "waits_for": list(self._waits_for),
+                "deallocated": list(self.taken_away),
+            }
+        return {**document, "nodes": nodes}
+
+    @property
+    def _placed_on(self) -> ClaimAnswer | None:
+        return self.answers[0] if self.answers and self.outcome in {Outcome.FITS, Outcome.UNKNOWN} else None
 
     def show(self, *, all_devices: bool) -> None:
         """Print the report: what is said of the best node, and the others by what they have in common."""
-        if self._is_allocated:
+        if self.refused:
+            print_pairs(f"{self.title}: refused by the API server", [("reason", self.refused)])
+        elif self._is_allocated and self._overruled is None:
             click.echo(f"{self.title}: each claim is allocated already")
             for one in self.allocated:
                 AllocatedReport(one).show(all_devices=all_devices)
         elif not self.answers:
-            click.echo(f"{self.title}: there is no node{f', but {self._with_plugins}' * bool(self.plugins)}")
+            click.echo(f"{self.title}: there is no node")
         else:
             best, *others = self.answers
             pairs = list(_with_hint(self._pairs(best, all_devices=all_devices), self._bare_sibling(best, others)))
@@ -125,11 +172,6 @@ class ClaimReport:
             print_pairs(self._headline(best), pairs)
             if others:
                 print_pairs("The other nodes", of_others)
-
-    @property
-    def _with_plugins(self) -> str:
-        names = listed(self.plugins, _MAX_NAMES)
-        return f"device plugins serve the pod's extended resources on {names}: devicecore fits tries the pod there"
 
     def _bare_sibling(self, best: ClaimAnswer, others: Sequence[ClaimAnswer]) -> str:
         """Return what to look at if a node of the best one's type has no slice of a driver that is wanted."""
@@ -146,6 +188,14 @@ class ClaimReport:
         return f"look whether the driver's pod runs on {bare[0]}, and at its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:
+        count = len(self.answers)
+        if self._overruled is not None:
+            has = f", although {best.node.name} has what else it asks for" if best.fits else ""
+            return f"{self.title}: gets no node now{has}"
+        if best.obstacle is not None:
+            return f"{self.title}: gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
+        if self._waits_for:
+            return f"{self.title} on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
         says = {
             Outcome.FITS: "gets its devices",
             Outcome.FITS_NOT: "gets no devices",
@@ -155,7 +205,7 @@ class ClaimReport:
         if best.fits and self._stopping is not None:
             says = f"gets no devices from kube-scheduler, although {best.node.name} has them"
             return f"{self.title}: {says}"
-        count, alike = len(self.answers), sum(one.outcome is Outcome.FITS for one in self.answers)
+        alike = sum(one.outcome is Outcome.FITS for one in self.answers)
         which = ""
         if count > 1 and not best.fits:
             which = f", the nearest of {count:,} nodes"
@@ -163,9 +213,35 @@ class ClaimReport:
             which = f", one of {alike:,} such nodes of {count:,}"
         return f"{self.title} on {best.node.name}{which}: {says}"
 
+    def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
+        """Rows for what a scheduler and an API server say before devices are looked at."""
+        if self._overruled is not None:
+            yield "reason", self._overruled
+        elif self.asks is not None and self.asks.said:
+            agrees = "" if not best.fits else ". With what was read now it has a node, so it will be tried again"
+            yield "scheduler", f"it said last: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
+        if self._waits_for:
+            yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
+            yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
+        if not best.fits:
+            out = [(one.node.name, one.obstacle) for one in self.answers if one.has_devices]
+            for name, obstacle in [(name, obstacle) for name, obstacle in out if obstacle is not None][:_MAX_NAMES]:
+                yield "but", f"{name} has the devices, and is out of the question: {obstacle}"
+                yield "gets them if", obstacle.cure
+        for name in self.taken_away:
+            yield "first", f"the scheduler takes the devices of claim {name} away: it is allocated, and no pod uses it"
+        for one in self.allocated if not best.fits else ():
+            pods = [name for name in one.pods if self.asks is None or name != self.asks.name.rpartition("/")[2]]
+            if pods and one.nodes:
+                holders = f"pod {listed(pods, _MAX_NAMES)}" if len(pods) == 1 else f"pods {listed(pods, _MAX_NAMES)}"
+                only = listed(one.nodes, _MAX_NAMES)
+                yield (
+                    "because",
+                    f"{holders} holds claim {one.name} to {only}: the pod can run only there until that ends",
+                )
+
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
-        if self.plugins:
-            yield "not tried", self._with_plugins
+        yield from self._first_pairs(best)
         is_stopped_here = best.refusal is not None and best.refusal.stops_pod
         if (stopping := self._stopping) is not None and not is_stopped_here:
             yield "reason", f"an error on {stopping.node.name} stops the pod on every node: {stopping.answer}"
@@ -180,6 +256,11 @@ class ClaimReport:
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
+            return
+        if best.obstacle is not None:
+            if not best.has_devices:
+                yield "reason", str(best.answer)
+                yield "needs", best.obstacle.cure
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
         for name, text in problem_pairs(self.trial, self.claims, best, all_devices=all_devices):

@@ -12,7 +12,7 @@ from devicecore.domain.allocation import Release, UnallocatedClaim, claim_of
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import Pod, PodUid, is_extended_resource
+from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
 from devicecore_tools.command.collector import without_collector
 
@@ -151,14 +151,14 @@ def _extended_resources(pod: Pod) -> list[str]:
     """Return the extended resources that a pod asks for and no claim serves yet."""
     known = pod.extended_claim.mappings if pod.extended_claim is not None else ()
     served = {one.resource for one in known}
-    return [
-        name for name, size in pod_request(pod).items() if size and is_extended_resource(name) and name not in served
-    ]
+    from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
+
+    return [name for name, size in pod_request(pod).items() if size and may_be_of_a_class(name) and name not in served]
 
 
 def _is_served(pod: Value, kubeconfig: str) -> bool:
     """Return whether a DeviceClass of an API server serves an extended resource of a pod."""
-    from devicecore_tools.doctor.pod.claim_trial import objects_of
+    from devicecore_tools.doctor.pod.cluster_objects import objects_of
     from devicecore_tools.doctor.reading.api_server import read_objects
 
     classes = read_objects("", kubeconfig, ("DeviceClass",))["DeviceClass"]
@@ -180,7 +180,8 @@ def _claim_trial(
 
     Raises ValueError if one cannot be read.
     """
-    from devicecore_tools.doctor.pod.claim_trial import ClaimTrial, objects_of
+    from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.pod.cluster_objects import objects_of
 
     version = scheduler or ""
     if kubeconfig is not None:
@@ -241,7 +242,8 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         _text(sources.get(name)) for name in ("slices", "claims", "kubeconfig", "node_name", "scheduler")
     )
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
-    from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim, template_of
+    from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim
+    from devicecore_tools.doctor.pod.cluster_objects import template_of
 
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:
@@ -250,7 +252,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
     trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
     reports: list[AllocatedReport | ClaimReport] = [
-        _report_of_pod(trial, _title_of(pod), _read_pod(pod), node, kubeconfig) for pod in wanted.pods
+        _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]
     for one in wanted.claims:
         is_template = one["kind"].data == "ResourceClaimTemplate"
@@ -281,24 +283,41 @@ def _title_of(pod: Value) -> str:
 
 
 def _report_of_pod(
-    trial: "ClaimTrial", title: str, pod: Pod, node: str | None, kubeconfig: str | None
+    trial: "ClaimTrial", title: str, manifest: Value, node: str | None, kubeconfig: str | None
 ) -> "ClaimReport":
-    """Return what nodes say of the claims of a pod, and of those that a scheduler makes for extended resources."""
+    """Return what nodes say of a pod: of what it asks besides devices, and of its claims.
+
+    If no node takes it, the claims that nobody else uses lose their devices first, as a scheduler takes them away.
+    """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
+    from devicecore_tools.doctor.pod.scheduling import PodAsks, why_refused
 
-    claims = trial.unallocated_claims(pod)
-    resources = _extended_resources(pod)
-    served = [name for name in resources if trial.class_for(name)]
-    if (extended := trial.extended_claim(pod, served)) is not None:
-        claims = [*claims, evolve(extended, name=f"{OF_EXTENDED}{pod.namespace}/{pod.name}")]
-    elif not pod.claims:
-        asked = ", ".join(resources)
-        raise ValueError(f"{title} has no claim, and no DeviceClass serves {asked}; for plugins, run: devicecore fits")
-    plugins = trial.nodes_with_plugins(served)
-    names = trial.claims_named_by(pod)
-    answers = _answers(trial, claims, node, kubeconfig, plugins, names=names, pod=pod.name)
-    return ClaimReport(title, trial, claims, answers, trial.allocated_claims(pod), plugins)
+    pod, asks = _read_pod(manifest), PodAsks.of(manifest)
+    resources = [name for name in _extended_resources(pod) if trial.class_for(name)]
+    refused = why_refused(pod) or trial.why_refused(pod)
+    idle = [] if refused else trial.idle_claims(pod)
+    report = None
+    for taken_away in ((), *((name,) for name in idle), *([tuple(idle)] if len(idle) > 1 else [])):
+        after = trial.without(taken_away) if taken_away else trial
+        claims = after.unallocated_claims(pod)
+        names = after.claims_named_by(pod)
+        if claims and not trial.has_classes:
+            raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
+        answers = [] if refused else after.answers(claims, node, names=names, pod=pod, asks=asks, resources=resources)
+        extended = after.extended_claim(pod, resources)
+        named = [
+            *claims,
+            *([] if extended is None else [evolve(extended, name=f"{OF_EXTENDED}{pod.namespace}/{pod.name}")]),
+        ]
+        allocated = after.allocated_claims(pod)
+        found = ClaimReport(title, after, named, answers, allocated, asks, taken_away, refused)
+        if report is None or found.is_placed:
+            report = found
+        if report.is_placed:
+            break
+    assert report is not None  # noqa: S101 - for mypy: the first turn takes nothing away
+    return report
 
 
 def _answers(
@@ -306,30 +325,36 @@ def _answers(
     claims: Sequence[UnallocatedClaim],
     node: str | None,
     kubeconfig: str | None = None,
-    plugins: Sequence[str] = (),
     *,
     names: Sequence[str] = (),
-    pod: str = "",
 ) -> "Sequence[ClaimAnswer]":
     if claims and not trial.has_classes:
         raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
-    return trial.answers(claims, node, frozenset(plugins), names=names, pod=pod)
+    return trial.answers(claims, node, names=names)
 
 
 def _text(option: object) -> str | None:
     return option if isinstance(option, str) else None
 
 
-def answer_of_node(pod: Pod, node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
-    """Return whether a node has the devices for the claims of a pod. Return None if it has none, or no file says.
+def answer_of_node(
+    pod: Value, node: str, slices: str | None, claims: str | None, *, is_named: bool = True
+) -> "ClaimReport | None":
+    """Return what a node says of a pod. Return None if no file says anything of its claims.
 
-    Raises ValueError if something cannot be read, or the node is not known.
+    A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
+    files say nothing of the node.
     """
-    if not pod.claims or not (slices or claims):
+    known = _read_pod(pod)
+    if not (slices or claims) or not (known.claims or _extended_resources(known)):
         return None
     trial = _claim_trial((slices, claims), None)
-    wanted = trial.unallocated_claims(pod)
-    target = trial.node(node)
-    if target is None:
-        raise ValueError(f"no slice and no Node is of {node}; give a description of the node that has its name")
-    return _answers(trial, wanted, target.name, names=trial.claims_named_by(pod), pod=pod.name)[0]
+    name = trial.name_of(node, is_named=is_named)
+    if name is None:
+        places = " and ".join(filter(None, (slices, claims)))
+        raise UnknownNodeError(f"no ResourceSlice and no Node in {places} is of {node}, so its devices are not known")
+    return _report_of_pod(trial, _title_of(pod), pod, name, None)
+
+
+class UnknownNodeError(ValueError):
+    """The files say nothing of a node."""

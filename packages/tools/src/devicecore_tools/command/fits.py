@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
 from devicecore.domain.admission import Admitted
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore_tools.command.claim_rows import document_of, pairs_of
-from devicecore_tools.command.claims import answer_of_node
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -27,6 +25,7 @@ from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.look.values import PodSeen, PodToleration, Reading
 
 if TYPE_CHECKING:
+    from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.doctor.look.topology_settings import TopologySettings
     from devicecore_tools.doctor.pod.trial import Fit, TrialNode
 
@@ -111,23 +110,15 @@ def fits(
     looked at, or no source that is believed names a resource (with --json, `fits` is null then), 4 if a scheduler does
     not find the devices of its claims, although the rules allow them. 2 if something cannot be read.
     """
-    from devicecore_tools.doctor.pod.trial import fit, why_refused
-
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
     known = Reading() if pods is None else given_pods(pods)
     try:
-        wanted, tolerations = given_pod(pod)
+        wanted, tolerations, manifest = given_pod(pod)
         nodes = [
             _node(place, wanted, tolerations, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)
         ]
-        refused = why_refused(wanted)
-        of_claims = [None if refused else answer_of_node(wanted, node.name, slices, claims) for node in nodes]
-        # What --slices and --claims decide is no claim that "was not looked at".
-        tried = [
-            (evolve(fit(node, wanted), claims=()) if claim else fit(node, wanted), claim)
-            for node, claim in zip(nodes, of_claims, strict=True)
-        ]
+        tried = [_tried(node, wanted, manifest, slices, claims, is_named=node.name not in places) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -135,21 +126,85 @@ def fits(
         complain("devicecore fits", str(error))
         return _UNUSABLE
     if as_json:
-        documents = [{**_document(one), **({"claims": document_of(claim)} if claim else {})} for one, claim in tried]
-        print_json({"nodes": documents, "note": _ONLY_DEVICES})
+        print_json({"nodes": [one.document for one in tried], "note": _ONLY_DEVICES})
     else:
-        for answer, claim in tried:
-            print_pairs(f"{answer.node}: {fits_or_not(answer)}", _pairs(answer))
-            if claim is not None:
-                would = "" if answer.fits else "would "
-                outcome = f"{would}get their devices" if claim.fits else "get no devices"
-                print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
+        for one in tried:
+            one.show()
         click.echo(_ONLY_DEVICES)
-    possible = [(answer, claim) for answer, claim in tried if answer.fits and (claim is None or claim.fits)]
-    decided = [claim for answer, claim in possible if not answer.claims]
-    if decided:  # a scheduler may not find what the rules allow
-        return min(0 if claim is None else int(claim.outcome.value) for claim in decided)
-    return _NOT_KNOWN if possible or any(answer.is_unknown for answer, _ in tried) else _NEGATIVE
+    return min((one.status for one in tried), key=_PREFERENCE.index)
+
+
+_PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
+"""The exit status of a node, the best one first."""
+
+
+@frozen
+class _Tried:
+    """What is known of a pod on a node: what its kubelet says, and what a scheduler says of its claims.
+
+    `problem` says why nothing is known of the claims there; empty if something is, or if it has none.
+    """
+
+    answer: "Fit"
+    report: "ClaimReport | None" = None
+    problem: str = ""
+
+    @property
+    def status(self) -> int:
+        """The exit status of the node."""
+        if not self.answer.fits and not self.answer.is_unknown:
+            return _NEGATIVE
+        of_claims = self.report.status if self.report is not None else 0
+        if of_claims == _NEGATIVE:
+            return _NEGATIVE
+        is_known = not (self.answer.is_unknown or self.answer.claims or self.problem)
+        return of_claims if is_known else _NOT_KNOWN
+
+    @property
+    def says(self) -> str:
+        """The answer in a few words."""
+        if self.status == _NOT_KNOWN and self.answer.claims and not self.answer.is_unknown:
+            return fits_or_not(self.answer)
+        words = {0: "fits", 4: "could fit, but not every scheduler finds its devices", _NOT_KNOWN: "unknown"}
+        return words.get(self.status, "does not fit")
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The answer as JSON."""
+        document = _document(self.answer)
+        fits_now = None if self.status == _NOT_KNOWN else self.status == 0
+        document["fits"] = fits_now
+        if self.problem:
+            document["claims_problem"] = self.problem
+        return {**document, **({"claims": self.report.document} if self.report is not None else {})}
+
+    def show(self) -> None:
+        """Print the answer."""
+        rows = list(_pairs(self.answer))
+        if self.problem:
+            rows.append(("not known", self.problem))
+        print_pairs(f"{self.answer.node}: {self.says}", rows)
+        if self.report is not None:
+            self.report.show(all_devices=False)
+
+
+def _tried(
+    node: "TrialNode", pod: Pod, manifest: Value, slices: str | None, claims: str | None, *, is_named: bool
+) -> _Tried:
+    """Try a pod on a node. Raises ValueError if a file cannot be read."""
+    from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
+    from devicecore_tools.doctor.pod.scheduling import why_refused
+    from devicecore_tools.doctor.pod.trial import fit
+
+    if why_refused(pod):
+        return _Tried(fit(node, pod))
+    try:
+        report = answer_of_node(manifest, node.name, slices, claims, is_named=is_named)
+    except UnknownNodeError as error:
+        return _Tried(fit(node, pod), problem=str(error))
+    answer = fit(node, pod if report is None else report.trial.admitted(pod, node.name, node.allocatable))
+    # What --slices and --claims decide is no claim that "was not looked at", and a class serves what no plugin has.
+    return _Tried(answer if report is None else evolve(answer, claims=()), report)
 
 
 def _node(

@@ -15,6 +15,7 @@ from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group
 
 if TYPE_CHECKING:
+    from devicecore.domain.documents import Value
     from devicecore_tools.doctor.look.values import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
@@ -67,8 +68,8 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...]]":
-    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, and what it tolerates.
+def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...], Value]":
+    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, with tolerations and object.
 
     `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
     """
@@ -85,7 +86,8 @@ def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...]]":
     if len(pods) != 1:
         raise ValueError(f"{place}: expected one pod, got {len(pods)}")
     items = (one for document in parse_documents(data, place) for one in (document, *document["items"].sequence()))
-    return pods[0], next((tolerations_of(one) for one in items if one["kind"].data == "Pod"), ())
+    manifest = next(one for one in items if one["kind"].data == "Pod")
+    return pods[0], tolerations_of(manifest), manifest
 
 
 def wants_devices(pod: Pod) -> bool:

@@ -111,7 +111,7 @@ def why(
         if isinstance(question, Named) and sources["node_name"] and isinstance(kubeconfig, str):
             check_places(sources)
             question = look_up_at_server(question.name, kubeconfig) or question
-        pod, tolerations = given_pod(pod_file) if pod_file else _pod_of(question)
+        pod, tolerations = given_pod(pod_file)[:2] if pod_file else _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)
         read = None if isinstance(question, Wanted) else _Sources.read(sources, pod, topology)

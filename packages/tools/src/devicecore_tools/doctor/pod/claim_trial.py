@@ -5,25 +5,20 @@ pod about which a needed object was not read, or whose expression cannot be eval
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from functools import cached_property
-from itertools import count, islice, repeat
-from operator import itemgetter
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, cast
 
 from attrs import evolve, field, frozen
 
 from devicecore.domain.allocation import (
     DeviceAllocation,
-    DeviceClass,
     DeviceKey,
-    Features,
     Held,
     NoAllocation,
     PoolDevice,
-    PoolSlice,
     Release,
     Slices,
     TargetNode,
@@ -32,10 +27,6 @@ from devicecore.domain.allocation import (
     allocate,
     by_device,
     claim_of,
-    class_of,
-    held_by,
-    node_of,
-    slice_of,
 )
 from devicecore.domain.allocation.capacity import by_own_names
 from devicecore.domain.allocation.faults import Cause
@@ -56,12 +47,15 @@ from devicecore.domain.allocation.search import Search, Situation
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import Pod, is_extended_resource
+from devicecore.domain.model import ExtendedClaim, Pod, RequestMapping
 from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import listed
 from devicecore_tools.doctor.pod.claim_changes import Change, Refused
+from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
-from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
-from devicecore_tools.expressions import Expressions
+from devicecore_tools.doctor.pod.scheduling import ClusterNode, Obstacle, PodAsks
+from devicecore_tools.doctor.reading.expressions import Expressions
+from devicecore_tools.doctor.reading.taint_rules import added_taints
 
 MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
@@ -76,130 +70,11 @@ _STEPS_FOR_DEVICE = 3  # so that the search sees each device of a large node
 OF_TEMPLATE = "of ResourceClaimTemplate "
 """How a claim is called that a template makes: by it, because nobody knows its name before there is a pod."""
 
-_IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""How the resource begins that each DeviceClass serves by its own name."""
+_MAX_OUT_OF_QUESTION = 20
+"""Nodes that are out of the question and that are tried all the same, if no other node has the devices."""
 
-
-@frozen
-class ClusterObjects:
-    """What decides about claims, as far as it is known."""
-
-    slices: tuple[PoolSlice, ...] = ()
-    classes: tuple[DeviceClass, ...] = ()
-    nodes: tuple[TargetNode, ...] = ()
-    held: tuple[Held, ...] = ()
-    extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
-    claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
-    templates: Mapping[str, UnallocatedClaim] = {}
-    versions: tuple[str, ...] = ()  # of the kubelets
-    rules: Mapping[str, TaintRule] = {}  # by name
-    plugins: Mapping[str, frozenset[str]] = {}  # the extended resources of which a node has some, by its name
-
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        """The releases that the scheduler may be of: none that is older than a kubelet. The newest comes first."""
-        known = [release for one in self.versions if (release := Release.of(one)) is not None]
-        order = list(Release)
-        oldest = max(map(order.index, known), default=0)
-        return tuple(reversed(order[oldest:]))
-
-    @cached_property
-    def devices(self) -> Mapping[DeviceKey, PoolDevice]:
-        """All devices that are published."""
-        return {device.key: device for one in self.slices for device in one.devices}
-
-    def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
-        known = {one.name: one for one in self.nodes}
-        named = {one.place.node for one in self.slices if one.place and one.place.node}
-        named |= {device.place.node for one in self.slices for device in one.devices if device.place}
-        for name in [only] if only else sorted(named - {""}) or ["the node"]:
-            if only or not self.nodes:
-                known.setdefault(name, TargetNode(name))
-        return [one for name, one in sorted(known.items()) if only in (None, name)]
-
-
-def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
-    """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
-
-    Of objects of one kind and name, such as those of a file that is given twice, the first counts.
-
-    Args:
-        documents: lists or objects.
-        kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
-            server do not.
-
-    Raises:
-        DocumentError: an object has a field of the wrong type.
-    """
-    slices: dict[str, PoolSlice] = {}
-    classes: dict[str, tuple[str, str, DeviceClass]] = {}  # with the time of its creation, and the resource it serves
-    nodes: dict[str, tuple[TargetNode, str]] = {}  # with the version of its kubelet
-    claims: dict[str, Value] = {}
-    templates: dict[str, UnallocatedClaim] = {}
-    rules: dict[str, TaintRule] = {}
-    plugins: dict[str, frozenset[str]] = {}
-    given, numbers = iter(kinds), count()
-    for document in documents:
-        kind = next(given, "")
-        for item in document["items"].sequence() if document["items"].data is not None else [document]:
-            metadata = item["metadata"]
-            own = metadata["name"].text("")
-            name = f"{metadata['namespace'].text('default')}/{own}" if own else str(next(numbers))
-            match item["kind"].text(kind):
-                case "ResourceSlice" if name not in slices:
-                    slices[name] = slice_of(item)
-                case "DeviceClass" if name not in classes:
-                    created = item["metadata"]["creationTimestamp"].text("")
-                    classes[name] = created, item["spec"]["extendedResourceName"].text(""), class_of(item)
-                case "Node" if name not in nodes:
-                    nodes[name] = node_of(item), item["status"]["nodeInfo"]["kubeletVersion"].text("")
-                    if there := _plugin_resources(item):
-                        plugins[nodes[name][0].name] = there
-                case "ResourceClaim" if name not in claims:
-                    claims[name] = item
-                case "ResourceClaimTemplate" if name not in templates:
-                    templates[name] = template_of(item)
-                case "DeviceTaintRule" if name not in rules:
-                    rules[name] = rule_of(item)
-        # Each file of a large cluster is forgotten before the next one is read.
-        document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
-    served = {resource: one.name for _, resource, one in sorted(classes.values(), key=itemgetter(0))}
-    served |= {_IMPLICIT + one.name: one.name for _, _, one in classes.values()}
-    return ClusterObjects(
-        tuple(_tainted(one, tuple(rules.values())) for one in slices.values()),
-        tuple(one for _, _, one in classes.values()),
-        tuple(node for node, _ in nodes.values()),
-        tuple(held for one in claims.values() for held in held_by(one)),
-        served,
-        claims,
-        templates,
-        tuple(version for _, version in nodes.values()),
-        {name.partition("/")[2]: rule for name, rule in rules.items()},
-        plugins,
-    )
-
-
-def _plugin_resources(node: Value) -> frozenset[str]:
-    """Return the extended resources of which a Node has some."""
-    amounts = node["status"]["allocatable"].mapping().items()
-    return frozenset(name for name, amount in amounts if is_extended_resource(name) and amount.quantity())
-
-
-def template_of(template: Value) -> UnallocatedClaim:
-    """Return what the claims of a ResourceClaimTemplate ask for. Raises DocumentError as `claim_of` does."""
-    fields = {name: template[name].data for name in ("apiVersion", "metadata")}
-    return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
-
-
-def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
-    """Return a slice with the taints that rules add to its devices."""
-
-    def with_taints(device: PoolDevice) -> PoolDevice:
-        added = added_taints(device.key, rules)
-        return evolve(device, taints=(*device.taints, *added)) if added else device
-
-    return evolve(one, devices=tuple(map(with_taints, one.devices))) if rules else one
+_MAX_ALTERNATIVES = 8
+"""Alternatives of a request, as in the API: the first of them scores most (scheduler: `computeScore`)."""
 
 
 @frozen
@@ -279,12 +154,36 @@ class ClaimAnswer(NamedTuple):
 
     Attributes:
         causes: why a scheduler answers otherwise, by the release in question.
+        obstacle: why the node is out of the question, whatever its devices are; None if it is not.
+        has_devices: whether a node that is out of the question has the devices.
     """
 
     node: TargetNode
     answer: DeviceAllocation | NoAllocation
     changes: tuple[Change, ...] = ()
     causes: Mapping[str, tuple[Cause, ...]] = {}
+    obstacle: Obstacle | None = None
+    has_devices: bool = False
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The binding conditions for which a scheduler waits before it binds the pod."""
+        taken = self.answer.taken if isinstance(self.answer, DeviceAllocation) else ()
+        return tuple(dict.fromkeys(one for of in taken for one in of.candidate.device.conditions))
+
+    @property
+    def score(self) -> int:
+        """What the alternatives score that the claims get (scheduler: `computeScore`)."""
+        if not isinstance(self.answer, DeviceAllocation):
+            return 0
+        chosen = {one.request for one in self.answer.taken if one.request.parent}
+        return sum(
+            _MAX_ALTERNATIVES - number
+            for claim in self.answer.claims
+            for ways in claim.requests
+            for number, one in enumerate(ways)
+            if one in chosen
+        )
 
     @property
     def fits(self) -> bool:
@@ -345,7 +244,7 @@ class ClaimTrial:
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
         self._classes = {one.name: one for one in objects.classes}
-        self._matches = Expressions()
+        self._matches = Expressions(objects.features)
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
@@ -389,9 +288,51 @@ class ClaimTrial:
         requests = tuple((DeviceRequest(name, "", served, count=sizes[name]),) for name, served in found)
         return UnallocatedClaim(f"{pod.namespace}/{pod.name}-extended-resources", requests) if requests else None
 
-    def nodes_with_plugins(self, resources: Iterable[str]) -> list[str]:
-        """Return the nodes that have some of the resources by a device plugin, which comes first there."""
-        return sorted(name for name, of in self._objects.plugins.items() if not of.isdisjoint(resources))
+    def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
+        """Return the pod as the kubelet of a node gets it: claims have what DeviceClasses serve there.
+
+        `plugins` has how many devices of each resource the node has by plugins, as its kubelet says.
+        """
+        if pod.extended_claim is not None:
+            return pod
+        rows = [
+            RequestMapping(container.name, name)
+            for container in pod.in_start_order
+            for name, size in container.limits.items()
+            if size and self.class_for(name) and not plugins.get(name) and not self._of_plugins(node, [name])
+        ]
+        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
+
+    def _of_plugins(self, node: str, resources: Iterable[str]) -> list[str]:
+        """Return those resources that a node has by a device plugin, which comes before a class.
+
+        The scheduler asks the Node's allocatable (`shouldDelegateResourceToDRA`).
+        """
+        machine = self._objects.machines.get(node)
+        return [name for name in resources if machine and (size := machine.allocatable.get(name)) and size.nanos]
+
+    def without(self, names: Collection[str]) -> "ClaimTrial":
+        """Return a trial on the same cluster after the allocations of claims have been taken away."""
+        claims = {
+            name: Value({**cast("dict[str, object]", one.data), "status": {}}, one.place, one.step)
+            if name in names
+            else one
+            for name, one in self._objects.claims.items()
+        }
+        held = tuple(one for one in self._objects.held if one.claim not in names)
+        return ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources)
+
+    def idle_claims(self, pod: Pod) -> list[str]:
+        """Return the allocated claims of a pod that no other pod uses.
+
+        If no node is left for the pod, a scheduler takes their devices away (`deallocateOrDeletePodClaims`).
+        """
+        idle = []
+        for name in self.claims_named_by(pod):
+            allocated = allocated_claim(self._objects.claims[name], ())
+            if allocated is not None and allocated.nodes is not None and not set(allocated.pods) - {pod.name}:
+                idle.append(name)
+        return idle
 
     def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
         """Return what the node of a record says of the claims of one pod.
@@ -453,8 +394,11 @@ class ClaimTrial:
                 return (
                     f"ResourceClaim {name} is reserved for {len(allocated.pods)} pods already, and no more may use it"
                 )
-            if node in self._objects.nodes and not is_here:
-                return f"ResourceClaim {name} is allocated, and its devices cannot be used on this node"
+            if node in self._objects.nodes and allocated and not is_here:
+                others = [one for one in allocated.pods if one != pod]
+                by = f" for pod {listed(others, 3)}" if others else ""
+                where = f" on {listed(allocated.nodes or (), 3)}" if allocated.nodes else ""
+                return f"ResourceClaim {name} is allocated{where}{by}, and its devices cannot be used on this node"
         return ""
 
     def allocated(self, claim: Value) -> AllocatedClaim | None:
@@ -486,6 +430,26 @@ class ClaimTrial:
                 raise ValueError(message)
         return found
 
+    def why_refused(self, pod: Pod) -> str:
+        """Return why an API server refuses a claim of a pod. The result is empty if it takes all, or has taken them.
+
+        Without the label, a namespace has no claims with admin access (KEP-5018).
+        """
+        for name in self.claims_named_by(pod):
+            claim = self._objects.claims[name]
+            is_stored = claim["metadata"]["uid"].data is not None
+            if is_stored or not any(one.admin_access for one in claim_of(claim).alternatives):
+                continue
+            has_label = self._objects.admin_namespaces.get(pod.namespace)
+            if not has_label:
+                lacks = "does not have" if has_label is False else "must have, and was not read with,"
+                label = 'resource.kubernetes.io/admin-access: "true"'
+                return (
+                    f"an API server refuses the claim {name}: it asks for admin access, for which the namespace "
+                    f"{pod.namespace} {lacks} the label {label}"
+                )
+        return ""
+
     def claims_named_by(self, pod: Pod) -> list[str]:
         """Return the known claims that a pod needs, `namespace/name`."""
         keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
@@ -497,6 +461,17 @@ class ClaimTrial:
         nodes = self._objects.target_nodes()
         return [found for one in known if (found := allocated_claim(one, nodes)) is not None]
 
+    def name_of(self, name: str, *, is_named: bool) -> str | None:
+        """Return the name of a node of which objects are known. Return None if there are none.
+
+        Without a name, it is the only node that they name.
+        """
+        known = [one.name for one in self._objects.target_nodes()]
+        everywhere = any(one.place is None or not one.place.node for one in self._objects.slices)
+        if name in known or (is_named and everywhere):
+            return name
+        return known[0] if not is_named and len(known) == 1 else None
+
     def node(self, name: str) -> TargetNode | None:
         """Return the node called so, or the only one that is known. The result is None if it is neither."""
         nodes = self._objects.target_nodes()
@@ -507,35 +482,96 @@ class ClaimTrial:
         self,
         claims: Sequence[UnallocatedClaim],
         only: str | None = None,
-        without: Container[str] = (),
         *,
         names: Sequence[str] = (),
-        pod: str = "",
+        pod: Pod | None = None,
+        asks: PodAsks | None = None,
+        resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
         """Return what each node says, the best answer first. If all say no, the first names what has to change.
 
         Args:
             claims: what to try.
             only: the name of the node to try, if not all.
-            without: nodes that are not tried.
             names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
-            pod: the pod's name.
+            pod: the pod; None if the question is about claims alone.
+            asks: what the pod asks for besides.
+            resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
         """
-        nodes = [one for one in self._objects.target_nodes(only) if one.name not in without]
-        problems = {one.name: problem for one in nodes if (problem := self.unusable(names, one, pod))}
-        found = [
-            ClaimAnswer(one, NoAllocation(problems[one.name], is_error=True))
-            if one.name in problems
-            else ClaimAnswer(one, self._allocate(claims, one))
-            for one in nodes
-        ]
+        nodes = self._objects.target_nodes(only)
+        problems = {
+            one.name: problem for one in nodes if (problem := self.unusable(names, one, pod.name if pod else ""))
+        }
+        wanted = {one.name: self._wanted_on(one.name, claims, pod, resources) for one in nodes}
+        found = [self._answer(one, wanted[one.name], problems.get(one.name, ""), asks, resources) for one in nodes]
         found.sort(
-            key=lambda one: (one.outcome is not Outcome.FITS, not one.fits, one.node.name in problems, -one.fitting)
+            key=lambda one: (
+                one.outcome is not Outcome.FITS,
+                one.obstacle is not None,
+                not one.fits,
+                one.node.name in problems,
+                -one.score,
+                -one.fitting,
+            )
         )
-        if found and found[0].node.name not in problems:
-            best = found[0]._replace(causes=self._causes(claims, found[0]))
-            found[0] = best if best.fits else best._replace(changes=self._changes(claims, best, found))
+        if found and found[0].outcome is not Outcome.FITS:
+            found = self._with_devices(found, wanted, problems)
+        if found and found[0].node.name not in problems and found[0].obstacle is None:
+            of_best = wanted[found[0].node.name]
+            best = found[0]._replace(causes=self._causes(of_best, found[0]))
+            found[0] = best if best.fits else best._replace(changes=self._changes(of_best, best, found))
         return found
+
+    def _with_devices(
+        self,
+        found: Sequence[ClaimAnswer],
+        wanted: Mapping[str, Sequence[UnallocatedClaim]],
+        problems: Container[str],
+    ) -> list[ClaimAnswer]:
+        """Try the first nodes that are out of the question, too: one that has the devices says what is in the way."""
+        left = _MAX_OUT_OF_QUESTION
+        tried = []
+        for one in found:
+            is_asked = bool(wanted[one.node.name]) and one.node.name not in problems
+            if one.obstacle is not None and left and is_asked:
+                left -= 1
+                answer = self._allocate(wanted[one.node.name], one.node)
+                one = one._replace(has_devices=isinstance(answer, DeviceAllocation))  # noqa: PLW2901 - the same node
+            tried.append(one)
+        return tried
+
+    def _wanted_on(
+        self, node: str, claims: Sequence[UnallocatedClaim], pod: Pod | None, resources: Sequence[str]
+    ) -> Sequence[UnallocatedClaim]:
+        """Return the claims of a pod with the one that a scheduler makes for what no plugin serves on a node."""
+        plugins = self._of_plugins(node, resources)
+        extended = self.extended_claim(pod, [name for name in resources if name not in plugins]) if pod else None
+        return claims if extended is None else [*claims, extended]
+
+    def _answer(
+        self,
+        node: TargetNode,
+        claims: Sequence[UnallocatedClaim],
+        problem: str,
+        asks: PodAsks | None,
+        resources: Sequence[str],
+    ) -> ClaimAnswer:
+        """Return what a node says, in the order of a scheduler's filters: nodes, resources, then claims."""
+        machine = self._objects.machines.get(node.name, ClusterNode(node))
+        plugins, bound = self._of_plugins(node.name, resources), self._objects.bound
+        if asks is not None:
+            served = [name for name in resources if name not in plugins]
+            of_node = None if bound is None else bound.get(node.name, ())
+            obstacle = asks.obstacle(machine) or asks.shortage(machine, of_node, served)
+            if obstacle is not None:
+                return ClaimAnswer(node, NoAllocation(str(obstacle)), obstacle=obstacle)
+        if problem:
+            return ClaimAnswer(node, NoAllocation(problem, is_error=True))
+        answer = self._allocate(claims, node)
+        if plugins and bound is None and isinstance(answer, DeviceAllocation):
+            why = f"a device plugin serves {listed(plugins, 3)} there, and no pods were read that may hold its devices"
+            return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
+        return ClaimAnswer(node, answer)
 
     def _is_found(self, situation: Situation) -> bool:
         """Return whether schedulers of all releases in question find devices, if the rules allow them."""
@@ -547,6 +583,7 @@ class ClaimTrial:
                 situation.held,
                 situation.classes,
                 matches=self._matches,
+                features=self._objects.features,
                 release=release,
                 max_steps=situation.max_steps,
             )
@@ -571,6 +608,7 @@ class ClaimTrial:
             self._held,
             self._classes,
             matches=self._matches,
+            features=self._objects.features,
             release=release or self.releases[0],
         )
 
@@ -590,7 +628,7 @@ class ClaimTrial:
 
     def pools(self, node: TargetNode) -> Sequence[Pool]:
         """Return the pools of which a node sees slices."""
-        return self._slices.pools(node, Features())
+        return self._slices.pools(node, self._objects.features)
 
     def holders(self, verdict: DeviceVerdict) -> list[str]:
         """Return who holds what a device lacks: shares of it, or devices of its pool that use the same counter."""
@@ -665,6 +703,7 @@ class ClaimTrial:
                 {**held, **freed},
                 {**self._classes, **change.classes} if change.classes else self._classes,
                 self._matches,
+                self._objects.features,
                 max_steps=steps,
                 release=self.releases[0],
             )

@@ -21,13 +21,11 @@ from devicecore.domain.model import (
     ContainerKey,
     Device,
     DeviceId,
-    ExtendedClaim,
     Health,
     NumaNode,
     Pod,
     PodUid,
     Receipt,
-    RequestMapping,
     ResourceName,
     is_extended_resource,
 )
@@ -42,6 +40,7 @@ from devicecore_tools.doctor.account.schedulable import why_closed
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS, PodToleration
 from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
+from devicecore_tools.doctor.pod.scheduling import why_refused
 from devicecore_tools.doctor.pod.state import state_of
 
 MAX_CHANGES = 64
@@ -161,15 +160,7 @@ class TrialNode:
 
         A plugin comes first while the Node has devices of it.
         """
-        if pod.extended_claim is not None or self.pod_claims is None:
-            return pod
-        rows = [
-            RequestMapping(container.name, resource)
-            for container in pod.in_start_order
-            for resource, size in container.limits.items()
-            if size and not self.allocatable.get(resource) and self.pod_claims.class_for(resource)
-        ]
-        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
+        return pod if self.pod_claims is None else self.pod_claims.admitted(pod, self.name, self.allocatable)
 
     def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
         """Return the claim that a scheduler makes for the extended resources of a pod. Return None if it needs none."""
@@ -337,26 +328,6 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
         )
     found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
-
-
-def why_refused(pod: Pod) -> str:
-    """Return why an API server refuses a pod, as far as devices go. The result is empty if it takes the pod."""
-    for one in pod.in_start_order:
-        for resource, size in one.requests.items():
-            if is_extended_resource(resource):
-                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
-                return (
-                    f"an API server refuses the pod: container {one.name} requests {size} of {resource} and has "
-                    f"{limit}. Write the resource under limits, with the same number"
-                )
-    for claim in pod.claims:
-        if claim.claim is None and claim.template is None:
-            return (
-                f"an API server refuses the pod: its claim {claim.name} names neither resourceClaimName nor "
-                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
-                "the field source"
-            )
-    return ""
 
 
 def claim_names(pod: Pod) -> list[str]:

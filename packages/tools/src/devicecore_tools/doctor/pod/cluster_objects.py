@@ -1,0 +1,233 @@
+"""The objects of a cluster that decide which devices pods get, read once.
+
+Law: any parsed JSON gives objects, or an error that names the field.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import count, repeat
+from operator import itemgetter
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.allocation import (
+    DeviceClass,
+    DeviceKey,
+    Features,
+    Held,
+    PoolDevice,
+    PoolSlice,
+    Release,
+    TargetNode,
+    UnallocatedClaim,
+    claim_of,
+    class_of,
+    held_by,
+    node_of,
+    slice_of,
+)
+from devicecore.domain.documents import Value
+from devicecore.domain.model import is_extended_resource
+from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, bound_pod
+from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""How the resource begins that each DeviceClass serves by its own name."""
+
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+"""The label without which an API server takes no claim with admin access in a namespace."""
+
+
+def may_be_of_a_class(resource: str) -> bool:
+    """Return whether a DeviceClass may serve a resource (Kubernetes: `IsDRAExtendedResourceName`)."""
+    return is_extended_resource(resource) or resource.startswith(_IMPLICIT)
+
+
+@frozen
+class ClusterObjects:
+    """What decides about claims, as far as it is known."""
+
+    slices: tuple[PoolSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    nodes: tuple[TargetNode, ...] = ()
+    held: tuple[Held, ...] = ()
+    extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
+    claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
+    templates: Mapping[str, UnallocatedClaim] = {}
+    versions: tuple[str, ...] = ()  # of the kubelets
+    rules: Mapping[str, TaintRule] = {}  # by name
+    machines: Mapping[str, ClusterNode] = {}  # what each Node says of pods, by its name
+    bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node; None if no pods were read
+    admin_namespaces: Mapping[str, bool] = {}  # whether a namespace has the label for admin access
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The releases that the scheduler may be of: none that is older than a kubelet. The newest comes first."""
+        known = [release for one in self.versions if (release := Release.of(one)) is not None]
+        order = list(Release)
+        oldest = max(map(order.index, known), default=0)
+        return tuple(reversed(order[oldest:]))
+
+    @cached_property
+    def devices(self) -> Mapping[DeviceKey, PoolDevice]:
+        """All devices that are published."""
+        return {device.key: device for one in self.slices for device in one.devices}
+
+    @cached_property
+    def features(self) -> Features:
+        """The feature gates of the scheduler: an API server stores lists of attributes only where that gate is on."""
+        attributes = (one for device in self.devices.values() for one in device.attributes.values())
+        return Features(list_attributes=any(one.is_list for one in attributes))
+
+    def target_nodes(self, only: str | None = None) -> list[TargetNode]:
+        """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
+        known = {one.name: one for one in self.nodes}
+        named = {one.place.node for one in self.slices if one.place and one.place.node}
+        named |= {device.place.node for one in self.slices for device in one.devices if device.place}
+        for name in [only] if only else sorted(named - {""}) or ["the node"]:
+            if only or not self.nodes:
+                known.setdefault(name, TargetNode(name))
+        return [one for name, one in sorted(known.items()) if only in (None, name)]
+
+
+@frozen
+class _Objects:
+    """The objects that were read until now, by name. Of two of one kind and name, the first counts."""
+
+    slices: dict[str, PoolSlice] = field(factory=dict)
+    classes: dict[str, tuple[str, str, DeviceClass]] = field(factory=dict)  # when it was made, the resource it serves
+    nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # with the version of its kubelet
+    machines: dict[str, ClusterNode] = field(factory=dict)
+    claims: dict[str, Value] = field(factory=dict)
+    templates: dict[str, UnallocatedClaim] = field(factory=dict)
+    rules: dict[str, TaintRule] = field(factory=dict)
+    bound: dict[str, BoundPod] = field(factory=dict)
+    admin_namespaces: dict[str, bool] = field(factory=dict)
+
+    def add(self, kind: str, name: str, item: Value) -> None:
+        """Add an object of a kind. Raises DocumentError if a field has the wrong type."""
+        reader = _READERS.get(kind)
+        if reader is not None:
+            reader(self, name, item)
+
+    def add_slice(self, name: str, item: Value) -> None:
+        """Add a ResourceSlice."""
+        if name not in self.slices:
+            self.slices[name] = slice_of(item)
+
+    def add_class(self, name: str, item: Value) -> None:
+        """Add a DeviceClass."""
+        if name not in self.classes:
+            created = item["metadata"]["creationTimestamp"].text("")
+            self.classes[name] = created, item["spec"]["extendedResourceName"].text(""), class_of(item)
+
+    def add_node(self, name: str, item: Value) -> None:
+        """Add a Node."""
+        if name not in self.nodes:
+            machine = ClusterNode.of(item)
+            self.nodes[name] = node_of(item), item["status"]["nodeInfo"]["kubeletVersion"].text("")
+            self.machines[machine.target.name] = machine
+
+    def add_claim(self, name: str, item: Value) -> None:
+        """Add a ResourceClaim."""
+        self.claims.setdefault(name, item)
+
+    def add_template(self, name: str, item: Value) -> None:
+        """Add a ResourceClaimTemplate."""
+        if name not in self.templates:
+            self.templates[name] = template_of(item)
+
+    def add_rule(self, name: str, item: Value) -> None:
+        """Add a DeviceTaintRule."""
+        if name not in self.rules:
+            self.rules[name] = rule_of(item)
+
+    def add_pod(self, name: str, item: Value) -> None:
+        """Add a Pod."""
+        if (pod := bound_pod(item)) is not None:
+            self.bound.setdefault(name, pod)
+
+    def add_namespace(self, _name: str, item: Value) -> None:
+        """Add a Namespace."""
+        metadata = item["metadata"]
+        self.admin_namespaces[metadata["name"].text("")] = metadata["labels"][_ADMIN_LABEL].data == "true"
+
+    @property
+    def served(self) -> dict[str, str]:
+        """The DeviceClass of each resource that one serves: of several, the newest."""
+        classes = sorted(self.classes.values(), key=itemgetter(0))
+        named = {resource: one.name for _, resource, one in classes}
+        return named | {_IMPLICIT + one.name: one.name for _, _, one in classes}
+
+
+_READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
+    "ResourceSlice": _Objects.add_slice,
+    "DeviceClass": _Objects.add_class,
+    "Node": _Objects.add_node,
+    "ResourceClaim": _Objects.add_claim,
+    "ResourceClaimTemplate": _Objects.add_template,
+    "DeviceTaintRule": _Objects.add_rule,
+    "Pod": _Objects.add_pod,
+    "Namespace": _Objects.add_namespace,
+}
+
+
+def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
+    """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
+
+    Of objects of one kind and name, such as those of a file that is given twice, the first counts.
+
+    Args:
+        documents: lists or objects.
+        kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
+            server do not.
+
+    Raises:
+        DocumentError: an object has a field of the wrong type.
+    """
+    found = _Objects()
+    given, numbers = iter(kinds), count()
+    for document in documents:
+        kind = next(given, "")
+        for item in document["items"].sequence() if document["items"].data is not None else [document]:
+            metadata = item["metadata"]
+            own = metadata["name"].text("")
+            name = f"{metadata['namespace'].text('default')}/{own}" if own else str(next(numbers))
+            found.add(item["kind"].text(kind), name, item)
+        # Each file of a large cluster is forgotten before the next one is read.
+        document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
+    rules = tuple(found.rules.values())
+    bound: dict[str, list[BoundPod]] = defaultdict(list)
+    for pod in found.bound.values():
+        bound[pod.node].append(pod)
+    return ClusterObjects(
+        tuple(_tainted(one, rules) for one in found.slices.values()),
+        tuple(one for _, _, one in found.classes.values()),
+        tuple(node for node, _ in found.nodes.values()),
+        tuple(held for one in found.claims.values() for held in held_by(one)),
+        found.served,
+        found.claims,
+        found.templates,
+        tuple(version for _, version in found.nodes.values()),
+        {name.partition("/")[2]: rule for name, rule in found.rules.items()},
+        found.machines,
+        bound or None,
+        found.admin_namespaces,
+    )
+
+
+def template_of(template: Value) -> UnallocatedClaim:
+    """Return what the claims of a ResourceClaimTemplate ask for. Raises DocumentError as `claim_of` does."""
+    fields = {name: template[name].data for name in ("apiVersion", "metadata")}
+    return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
+
+
+def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
+    """Return a slice with the taints that rules add to its devices."""
+
+    def with_taints(device: PoolDevice) -> PoolDevice:
+        added = added_taints(device.key, rules)
+        return evolve(device, taints=(*device.taints, *added)) if added else device
+
+    return evolve(one, devices=tuple(map(with_taints, one.devices))) if rules else one

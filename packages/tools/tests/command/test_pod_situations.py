@@ -1,0 +1,78 @@
+"""`why` and `fits` answer as a real scheduler did: verdict, node and devices of recorded pods."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+
+Capsys = pytest.CaptureFixture[str]
+Json = Any
+DATA = Path(__file__).parents[1] / "data" / "pods"
+PODS: dict[str, Json] = {one.stem: json.loads(one.read_text("utf-8")) for one in sorted(DATA.glob("*.json"))}
+STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
+"""Exit statuses by what the scheduler did: a pod waits for a driver (3), or because an object of it was refused (1)."""
+
+
+def files_of(name: str, where: Path) -> tuple[str, str]:
+    """Write a pod and its cluster, and return both files."""
+    pod, objects = where / "pod.json", where / "objects.json"
+    pod.write_text(json.dumps(PODS[name]["pod"]), encoding="utf-8")
+    objects.write_text(json.dumps(PODS[name]["objects"]), encoding="utf-8")
+    return str(pod), str(objects)
+
+
+def devices_in(node: Json) -> set[tuple[str, str]]:
+    """Return the devices that claims would get on a node, each with its request."""
+    return {
+        (one["request"].partition("/")[0], f"{one['driver']}/{one['pool']}/{one['device']}")
+        for allocation in node["allocations"]
+        for one in allocation["devices"]["results"]
+    }
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    """The verdict is that of the pod as a whole, and the node and the devices are those that it got."""
+    truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
+    status = main(["why", pod, "--slices", objects, "--claims", objects, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert status in STATUS[truth["verdict"]], document
+    if truth["verdict"] != "scheduled":
+        return
+    assert document["node"] == truth["node"]
+    (node,) = [one for one in document["nodes"] if one["node"] == truth["node"]]
+    given = [one for of_claim in truth["devices"].values() for one in of_claim or ()]
+    real = {request.partition("/")[0]: 0 for request, *_ in given}
+    assert {device for _, device in devices_in(node)} == {device for _, device, *_ in given}, real
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    """Tried on each node, the pod fits on the node that it got, and on none if it got none."""
+    truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
+    nodes = [one["metadata"]["name"] for one in PODS[name]["objects"]["items"] if one["kind"] == "Node"]
+    statuses = {}
+    for node in nodes:
+        described = tmp_path / f"{node}.yaml"
+        described.write_text(f"name: {node}\ndevices: []\n", encoding="utf-8")
+        statuses[node] = main(["fits", pod, "--node", str(described), "--slices", objects, "--claims", objects])
+    said = capsys.readouterr().out
+    if truth["verdict"] == "scheduled":
+        assert statuses[truth["node"]] == 0, said
+    elif "filter plugin" in truth["message"]:  # an error on one node, which another node does not show
+        assert set(statuses.values()) & {1, 4}, said
+    else:
+        assert not set(statuses.values()) & {0}, said
+
+
+def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, capsys: Capsys) -> None:
+    """Of several nodes, the one that has the devices is named first, with what keeps the pod from it."""
+    pod, objects = files_of("node-with-the-devices-is-cordoned", tmp_path)
+    main(["why", pod, "--slices", objects, "--claims", objects])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(
+        "  but           n2 has the devices, and is out of the question: node(s) had untolerated"
+    )
+    assert lines[2] == "  gets them if  node n2 is uncordoned"
