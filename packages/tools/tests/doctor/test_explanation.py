@@ -115,3 +115,104 @@ def test_a_reason_of_the_scheduler_without_a_number_is_that_of_all_nodes() -> No
     (found,) = explain("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: no")
     assert found.because.endswith("of 3 nodes. 3 nodes: a PersistentVolumeClaim of the pod has no volume yet.")
     assert found.change
+
+
+DESCRIBED = """Events:
+  Type     Reason            Age   From               Message
+  ----     ------            ----  ----               -------
+  Warning  FailedScheduling  3m    default-scheduler  0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.
+  Warning  FailedScheduling  3m    karpenter          Failed to schedule pod, pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter
+  Warning  UnexpectedAdmissionError  2m  kubelet      Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected
+  Warning  Strange           1m    some-controller    the moon is full
+"""  # noqa: E501 - lines of a table
+
+
+def test_each_event_of_a_description_is_explained_and_none_is_dropped() -> None:
+    found = explain(DESCRIBED)
+    assert [one.id for one in found] == ["DM-03", "SC-01", "KA-02", "unknown"]
+    assert "the moon is full" in found[-1].text
+
+
+SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime error: no such key: rdma"
+
+
+@pytest.mark.parametrize(
+    ("text", "id_", "says"),
+    [
+        (
+            f'running "DynamicResources" filter plugin: {SELECTOR}. consider using CEL optional chaining',
+            "SC-02",
+            ["ml/train", "dra.net/n1/eth0", "pool n1", "no such key: rdma", "tries no other node", ".?rdma.orValue("],
+        ),
+        (
+            (
+                'running PreBind plugin "DynamicResources": add reservation to claim default/h0: status.allocation: Invalid '  # noqa: E501 - a sentence as it is
+                "value: null: field cannot be modified once set"
+            ),
+            "SC-02",
+            ["changed by somebody else", "default/h0"],
+        ),
+        (
+            (
+                'running "DynamicResources" filter plugin: claim a/b, request r: asks for all devices, but resource pool '  # noqa: E501 - a sentence as it is
+                "gpu.example.com/n1 is currently being updated"
+            ),
+            "SC-02",
+            ["not all ResourceSlices of pool gpu.example.com/n1", "driver gpu.example.com"],
+        ),
+        ("waiting for binding conditions for device on node n1", "SC-03", ["node n1", "ten minutes"]),
+        (
+            (
+                "0/1 nodes are available: 1 resourceclaim not available on the node. deallocation of ResourceClaim "
+                "completed, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            ),
+            "SC-01",
+            ["released a ResourceClaim", "tries again within seconds"],
+        ),
+        (
+            (
+                "0/1 nodes are available: 1 Insufficient acme.io/gpu. preemption: found a potential placement for pod on node "  # noqa: E501 - a sentence as it is
+                "worker-207, preempting 1 victims"
+            ),
+            "SC-01",
+            ["ends 1 pod of lower priority on node worker-207"],
+        ),
+        ("Preempted by pod 4b1d3f52-0000-4000-8000-2c8e00000000 on node worker-207", "SC-05", ["worker-207"]),
+    ],
+)
+def test_the_words_of_the_scheduler_are_explained(text: str, id_: str, says: list[str]) -> None:
+    (found,) = explain(text)
+    said = f"{found.text} {found.because} {found.next} {found.change}"
+    assert found.id == id_
+    assert not [words for words in says if words not in said], said
+
+
+KLOG = "E1128 01:18:41.123456   27555 server.go:166] "
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        (
+            (
+                '"Bad registration request from device plugin with resource" err="requested API version \\"v1alpha\\" is not '  # noqa: E501 - a sentence as it is
+                'supported by kubelet. Supported version is [\\"v1beta1\\"]" resourceName="acme.io/gpu"'
+            ),
+            "KL-12",
+        ),
+        (
+            '"Bad registration request from device plugin" err="the ResourceName \\"kubernetes.io/gpu\\" is invalid"',
+            "KL-13",
+        ),
+        ('"Bad registration request from device plugin" err="something new"', "KL-14"),
+        ('"Failed to read data from checkpoint" err="checkpoint is not found" checkpoint="x"', "KL-15"),
+        ('"Invalid state, please drain node and remove policy state file" err="[memorymanager] differs"', "KL-16"),
+        ('"Failed to start ContainerManager" err="start memory manager error: x"', "KL-17"),
+        ('"NodeWatchResources RPC call failed" err="rpc error" pluginName="gpu.example.com"', "KL-18"),
+        ("RegisterPlugin error -- no handler registered for plugin type: DRAPlugin at socket /x-reg.sock", "KL-19"),
+        ('pods "two" is forbidden: maximum acme.io/gpu usage per Container is 1, but limit is 2', "AP-05"),
+        ("maximum request size for shared resources is 1; found 2", "MP-01"),
+    ],
+)
+def test_lines_of_logs_and_words_of_others_are_known(text: str, id_: str) -> None:
+    assert [one.id for one in explain(f"{KLOG}{text}")] == [id_]

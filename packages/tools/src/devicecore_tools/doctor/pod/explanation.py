@@ -4,7 +4,7 @@ Law: the explanation of a sentence is the same for every node. Every statement a
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from attrs import frozen
 
@@ -19,8 +19,7 @@ from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
 from devicecore_tools.doctor.findings.report import FREE, UNKNOWN, DeviceRow, check, report
 from devicecore_tools.doctor.pod.messages import NEXT, Match, find
 from devicecore_tools.doctor.pod.others import Foreign, find_foreign
-from devicecore_tools.doctor.pod.pasted import find_all
-from devicecore_tools.doctor.pod.scheduler import NEXT as SCHEDULED_NEXT
+from devicecore_tools.doctor.pod.pasted import parted, warnings_in
 from devicecore_tools.doctor.pod.scheduler import NodesSeen, Unscheduled, find_unscheduled
 
 _SCHEDULER = "scheduler"
@@ -84,18 +83,39 @@ def explain(
         facts: what the sources of the node say, if they were read.
         nodes: the Nodes of the cluster, if they were read.
     """
-    refusals = find_all(text)
-    if not refusals or all(found.message.is_last_resort for found in refusals):
+    refusals, rest = parted(text)
+    is_refused = any(not found.message.is_last_resort for found in refusals)
+    explained = tuple(_explained(found, pod, facts) for found in refusals) if is_refused else ()
+    explained += tuple(_of_others(rest, facts, nodes, is_refused=is_refused))
+    if not explained:
+        return tuple(_explained(found, pod, facts) for found in refusals)
+    return explained + tuple(_unknown(rest)) if len(text.splitlines()) > 1 else explained
+
+
+def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
+    """Explain what the scheduler and others say. Beside a refusal, lines of the kubelet's log are what led to it."""
+    if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:
             both = ((name, (count, node.allocatable.get(name, 0))) for name, count in node.capacity.items())
             nodes = {node.name or "of the sources": dict(both)}
         absent = {name: one.because for name, one in facts.absent.items()} if facts else {}
-        scheduler = tuple(_unscheduled(found, facts) for found in find_unscheduled(text, nodes, absent))
-        others = tuple(_foreign(found, facts) for found in find_foreign(text))
-        if scheduler or others:
-            return (*scheduler, *others)
-    return tuple(_explained(found, pod, facts) for found in refusals)
+        yield from (_unscheduled(found, facts) for found in find_unscheduled(text, nodes, absent))
+        for found in find_foreign(text):
+            if not (is_refused and found.is_of_log):
+                yield _foreign(found, facts)
+
+
+def _unknown(text: str) -> Iterator[Explanation]:
+    """Return the warnings of a description of which nobody who is known is the author, so that none is dropped."""
+    for reason, message in warnings_in(text):
+        if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
+            because = "Nobody whom devicecore knows says this, so it is repeated as it is."
+            shown = foreign_text(f"{reason}: {message}", _MAX_UNKNOWN)
+            yield Explanation(shown, "unknown", "somebody else", because, "", "Ask who sent the event.", (), ())
+
+
+_MAX_UNKNOWN = 600  # characters
 
 
 def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
@@ -124,9 +144,9 @@ def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
 
 def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
     now, rows = _seen(found.resources, facts)
-    id_, values = "SC-01", tuple(("resource", name) for name in found.resources)
+    values = tuple(("resource", name) for name in found.resources)
     because = found.because + (_taints(facts) if facts and "taint" in found.because else "")
-    return Explanation(found.text, id_, _SCHEDULER, because, SCHEDULED_NEXT, found.change, (), values, now, rows)
+    return Explanation(found.text, found.id, _SCHEDULER, because, found.next, found.change, (), values, now, rows)
 
 
 def _taints(facts: Facts) -> str:

@@ -28,6 +28,11 @@ class Foreign:
     change: str
     resource: str = ""
 
+    @property
+    def is_of_log(self) -> bool:
+        """Whether it is a line of the kubelet's log, and no event of a pod."""
+        return self.who.startswith("kubelet's log")
+
 
 _RESOURCE = re.compile(r"(?:resource(?:Name)?=\"?|for device plugin )([a-z0-9.-]{1,253}/[\w.-]{1,63})")
 _LONGEST = 16_000  # characters of a record that are searched

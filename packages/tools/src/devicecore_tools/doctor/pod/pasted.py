@@ -42,16 +42,37 @@ def find_all(text: str) -> tuple[Match, ...]:
     Args:
         text: a sentence of a kubelet, or what `kubectl describe`, `kubectl get events` or a log prints around it.
     """
+    return parted(text)[0]
+
+
+def parted(text: str) -> tuple[tuple[Match, ...], str]:
+    """Return the refusals in a text, and the lines without one, which somebody else may have said."""
     known = find(text)
     if known is not None and not known.message.is_last_resort:
-        return (known,)
+        return (known,), ""
     found: dict[object, Match] = {}
+    others = []
     for record in records(text):
         match = _find_in(record)
         if match is not None:
             found.setdefault((match.message.id, tuple(sorted(match.values.items()))), match)
+        if match is None or match.message.is_last_resort:
+            others.append(record)
     better = [match for match in found.values() if not match.message.is_last_resort]
-    return tuple(better or found.values()) or ((known,) if known else ())
+    return tuple(better or found.values()) or ((known,) if known else ()), "\n".join(others)
+
+
+def warnings_in(text: str) -> Iterator[tuple[str, str]]:
+    """Return each warning in a table of events, as `kubectl describe` and `kubectl get events` print it.
+
+    Each has the reason, and the rest of the line.
+    """
+    for record in records(text):
+        if row := _WARNING.match(" ".join(record.split())):
+            yield row[1], row[2]
+
+
+_WARNING = re.compile(r"(?:\S+ ){0,3}?Warning ([A-Z]\w{1,60}) (.{1,4000})")
 
 
 def records(text: str) -> Iterator[str]:

@@ -27,13 +27,35 @@ NodesSeen = Mapping[str, Mapping[str, tuple[int, int]]]
 """The Nodes by name, each with capacity and allocatable of its extended resources."""
 
 _MAX_REASONS = 20
+_MAX_SHOWN = 600  # characters of an error
 _MAX_NODES = 3  # that are named
 _SENTENCE = re.compile(r"\b(\d{1,7})/(\d{1,7}) nodes are available: (.{1,8000})", re.DOTALL)
-_END = re.compile(r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate")
+_END = re.compile(
+    r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate"
+    r"|,? de(?:allocation|letion) of ResourceClaim completed"
+)
 _PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is said of all nodes
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
+_RUNNING = re.compile(
+    r'\brunning (?:"(?P<plugin>\w{1,60})" (?P<point>\w{1,30}) plugin|(?P<point_>\w{1,30}) plugin '
+    r'"(?P<plugin_>\w{1,60})"): (?P<problem>.{1,4000})'
+)
+"""How the scheduler reports an error of one of its plugins (Kubernetes: `RunFilterPlugins`, `RunPreBindPlugins`)."""
+
+_SELECTOR = re.compile(
+    r"(?P<owner>claim|class) (?P<name>[^\s:,]{1,300})(?:, request [^\s:,]{1,130})?[:,] selector #(?P<number>\d{1,4})"
+    r"(?: on device (?P<device>[^\s:]{1,300}))?: (?P<error>CEL (?:compile|runtime) error: .{1,2000})"
+)
+_NO_KEY = re.compile(r"no such key: ([\w./-]{1,200}?)(?=\.? |\.?$)")
+_HINT = re.compile(r"\.? consider using CEL optional chaining.*", re.DOTALL)
+_POOL = re.compile(r"asks for all devices, but resource pool (\S{1,300}) is currently (being updated|invalid)")
+_BINDING = re.compile(r"waiting for binding conditions for device on node ([\w.-]{1,253})")
+_BINDING_ENDED = re.compile(r"device binding (timeout|failed): claim=([^\s,]{1,253})[^\n]{0,600}")
+_RELEASED = re.compile(r"(deallocation|deletion) of ResourceClaim completed")
+_PLACEMENT = re.compile(r"found a potential placement for \S+ on node ([\w.-]{1,253}), preempting (\d{1,6}) victims")
+_PREEMPTED = re.compile(r"Preempted by (\S{1,60}) ([\w-]{1,100}) on node ([\w.-]{1,253})")
 _CLASS_MISSING = re.compile(r"device class (\S{1,300}) does not exist")
 _NO_NODES = "no nodes available to schedule pods"
 _CLAIM_MISSING = re.compile(r'resourceclaims?(?:\.resource\.k8s\.io)? "([^"]{1,300})" not found')
@@ -63,6 +85,8 @@ class Unscheduled:
     because: str
     change: str
     resources: tuple[str, ...] = ()
+    id: str = "SC-01"
+    next: str = NEXT
 
 
 def find_unscheduled(
@@ -87,6 +111,8 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
             "tolerate, so the pod was deleted.",
             "Repair the device, remove its taint (ResourceSlice or DeviceTaintRule), or add a toleration to the claim.",
         )
+    yield from _errors(text)
+    yield from _said_besides(text)
     for missing in _CLAIM_MISSING.finditer(text):
         name = foreign_text(missing[1], 300)
         yield Unscheduled(missing[0], f"ResourceClaim {name} does not exist.", f"Make ResourceClaim {name}.")
@@ -94,10 +120,137 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
         yield Unscheduled(
             _NO_NODES, "The cluster has no Node at all.", "Add a node; kubectl get nodes lists those that there are."
         )
-    for found in _SENTENCE.finditer(text):
+    sentences = list(_SENTENCE.finditer(text))
+    for found in sentences:
         if text[: found.start()].rstrip().endswith("preemption:"):
             continue  # it repeats the nodes
         yield _explained(found, nodes, absent)
+    because, change = ("", "") if sentences else _after(text)
+    if because:
+        yield Unscheduled(foreign_text(text, _MAX_SHOWN), because, change, id="SC-04")
+
+
+def _errors(text: str) -> Iterator[Unscheduled]:
+    """Return what the errors of the scheduler's plugins mean: with one, it tries no other node."""
+    for found in _RUNNING.finditer(text):
+        plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
+        problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)
+        ended = "so the pod is not bound to the node that was chosen for it"
+        if point == "filter":
+            ended = "so it tries no other node, also none that has free devices"
+        because, change = _of_problem(found["problem"])
+        yield Unscheduled(
+            f"{found[0][: found.start('problem') - found.start()]}{problem}",
+            f"The scheduler's plugin {plugin} failed, {ended}. {because or f'{problem}.'}",
+            change or "Read the scheduler's log around this error.",
+            id="SC-02",
+            next="The scheduler tries the pod again after some seconds, with the same error until its cause is gone.",
+        )
+
+
+def _of_problem(problem: str) -> tuple[str, str]:
+    """Return what the problem of the plugin for claims means, and what to do. The texts are empty if it is unknown."""
+    if wrong := _SELECTOR.search(problem):
+        return _of_selector(wrong)
+    if pool := _POOL.search(problem):
+        name, driver = foreign_text(pool[1], 300), foreign_text(pool[1].partition("/")[0], 253)
+        if pool[2] == "invalid":
+            why = f"A request asks for all devices, and the ResourceSlices of pool {name} contradict each other."
+            return why, f"Mend what publishes pool {name}, driver {driver}: devicecore why CLAIM.yaml names the fault."
+        why = f"A request asks for all devices, and not all ResourceSlices of pool {name} are published."
+        return why, (
+            f"See whether the pod of driver {driver} runs for that pool, and read its log: it has to publish as many "
+            "slices as resourceSliceCount says. A request with a count does not wait for them."
+        )
+    if ended := _BINDING_ENDED.search(problem):
+        return _binding_ended(ended)
+    if "field cannot be modified once set" in problem or "the object has been modified" in problem:
+        error = foreign_text(problem, _MAX_SHOWN)
+        why = f"The ResourceClaim was changed by somebody else meanwhile, so the API server refused a write: {error}."
+        return why, (
+            "Wait: the scheduler tries again with the claim as it is now. If this stays, look who else writes its "
+            "status: kubectl get resourceclaim NAME -o yaml --show-managed-fields."
+        )
+    return "", ""
+
+
+def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
+    """Return what is wrong with an expression of a claim or a class, and what to write."""
+    kind = "ResourceClaim" if wrong["owner"] == "claim" else "DeviceClass"
+    owner = f"selector #{wrong['number']} of {kind} {foreign_text(wrong['name'], 300)}"
+    error, device = foreign_text(_HINT.sub("", wrong["error"]), _MAX_SHOWN), foreign_text(wrong["device"] or "", 300)
+    edit = "A claim cannot be edited: delete it, and create it anew." if kind == "ResourceClaim" else ""
+    if not device:
+        change = f"Correct the expression. {edit}".strip()
+        return f"The expression is no valid CEL: {owner}: {error}.", change
+    pool = device.split("/")[1] if device.count("/") == 2 else ""
+    where = f" of pool {pool}, which often has the name of its node," if pool else ""
+    because = f"An expression has no value for device {device}{where} whatever other devices have: {owner}: {error}."
+    if key := _NO_KEY.search(wrong["error"]):
+        change = (
+            f"The device has no {key[1]}, which the expression reads. If others have it, write "
+            f'device.attributes["DOMAIN"].?{key[1]}.orValue(VALUE), so that devices without it are skipped; otherwise '
+            "correct the name or the domain."
+        )
+    elif "overload" in wrong["error"]:
+        change = (
+            'Compare each value with one of its own type: quantity("40Gi") for capacities, semver("8.0.0") for '
+            "versions, texts in quotes, numbers and true without them."
+        )
+    else:
+        change = f"Correct the expression for devices such as {device}."
+    return because, f"{change} {edit}".strip()
+
+
+def _said_besides(text: str) -> Iterator[Unscheduled]:
+    """Return what the scheduler says of a pod that it has placed, or ended for another pod."""
+    for found in _BINDING.finditer(text):
+        node = foreign_text(found[1], 253)
+        yield Unscheduled(
+            found[0],
+            f"The scheduler has chosen node {node} and allocated the pod's claims. A device of them has "
+            "bindingConditions, such as that it is attached to the node first, and they are not met yet.",
+            "Read the log of the driver, or of what attaches the device. status.devices of the claim has the "
+            "conditions: kubectl get resourceclaim NAME -o yaml.",
+            id="SC-03",
+            next="The scheduler waits for at most ten minutes. Then it releases the devices, and tries again.",
+        )
+    for found in _BINDING_ENDED.finditer("" if _RUNNING.search(text) else text):
+        yield Unscheduled(foreign_text(found[0], _MAX_SHOWN), *_binding_ended(found), id="SC-03")
+    for found in _PREEMPTED.finditer(text):
+        who, node = f"{foreign_text(found[1], 60)} {foreign_text(found[2], 100)}", foreign_text(found[3], 253)
+        yield Unscheduled(
+            found[0],
+            f"The scheduler has ended this pod, because {who}, whose priority is higher, needs its place on {node}.",
+            "Give the pod a priorityClassName with a higher priority, or add nodes. kubectl get pods -A -o "
+            "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows who that is.",
+            id="SC-05",
+            next="The owner of the pod, such as its Deployment, makes a new one. A pod without an owner is gone.",
+        )
+
+
+def _binding_ended(found: re.Match[str]) -> tuple[str, str]:
+    what = "its driver reported that a device cannot be attached"
+    if found[1] == "timeout":
+        what = "the bindingConditions of a device were not met in time"
+    claim, error = foreign_text(found[2], 253), foreign_text(found[0], _MAX_SHOWN)
+    because = f"Of ResourceClaim {claim}, {what}: {error}. The scheduler releases the devices, and tries again."
+    return because, "Read the log of the driver, or of what attaches the device."
+
+
+def _after(text: str) -> tuple[str, str]:
+    """Return what the scheduler has done because no node took a pod, and what to do. The texts are empty if nothing."""
+    if placement := _PLACEMENT.search(text):
+        ended, node = counted(int(placement[2]), "pod"), foreign_text(placement[1], 253)
+        done = f"The scheduler ends {ended} of lower priority on node {node}, and keeps the place for this pod."
+        return done, "Wait until they have ended."
+    if released := _RELEASED.search(text):
+        done = "released a ResourceClaim of the pod that nobody used, because its devices did not suit"
+        if released[1] == "deletion":
+            done = "deleted the ResourceClaim that it had made for the pod's extended resources"
+        wait = "Wait: the scheduler tries again within seconds, and what it says then counts."
+        return f"The scheduler has {done}: the pod may get others.", wait
+    return "", ""
 
 
 def _explained(found: re.Match[str], nodes: NodesSeen | None, absent: Mapping[str, str]) -> Unscheduled:
@@ -110,10 +263,12 @@ def _explained(found: re.Match[str], nodes: NodesSeen | None, absent: Mapping[st
         meaning, change = _insufficient(insufficient[1], nodes, absent) if insufficient else _meaning(reason)
         because.append(f"{counted(count, 'node')}: {meaning}")
         changes.append(change)
+    then, wait = _after(found[3][len(reasons) :])
+    changes = [wait] if _PLACEMENT.search(then and found[3]) else [wait, *changes]
     of_all = f"The scheduler found no node for the pod, of {counted(int(found[2]), 'node')}. "
     return Unscheduled(
         f"{found[1]}/{found[2]} nodes are available: {reasons}",
-        of_all + ("; ".join(because) or "The sentence gives no reason") + ".",
+        of_all + ("; ".join(because) or "The sentence gives no reason") + "." + f" {then}".rstrip(),
         " ".join(dict.fromkeys(filter(None, changes))) or "No advice is known for this reason.",
         tuple(dict.fromkeys(resources)),
     )
