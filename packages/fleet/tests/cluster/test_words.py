@@ -233,6 +233,32 @@ def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
     assert [next(iter(each["state"])) for each in status["initContainerStatuses"]] == ["running", "terminated"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "asked", "limits"),
+    [
+        ({"resources": {"requests": {"cpu": "30m"}, "limits": {"cpu": "50m"}}}, {"cpu": "30m"}, {"cpu": "50m"}),
+        ({"overhead": {"cpu": "100m", "memory": "8Mi"}}, {"cpu": "110m", "memory": "8Mi"}, {"cpu": "120m"}),
+        (
+            {"resources": {"requests": {"cpu": "1", GPU: "9"}}, "overhead": {"cpu": "100m"}},
+            {"cpu": "1100m"},
+            {"cpu": "120m"},
+        ),
+        ({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}}, {"cpu": "10m"}, {"cpu": "20m", "hugepages-2Mi": "4Mi"}),
+    ],
+    ids=["pod-level", "overhead", "both", "huge-pages"],
+)
+def test_the_size_of_a_whole_pod_and_its_overhead_count_as_in_a_scheduler(
+    fields: Json, asked: Json, limits: Json
+) -> None:
+    """What is asked for the pod replaces the sum; overhead is added, to limits only where there is one."""
+    pod = new_pod("p", {})
+    sizes = {"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}}
+    pod["spec"] |= {"containers": [{"name": "main", "image": "i", "resources": sizes}], **fields}
+    status = pod_status(pod, PodFacts("Running", NOW, has_sandbox=True, started=NOW))
+    assert status["allocatedResources"] == asked
+    assert status["resources"] == {"requests": asked, "limits": limits}
+
+
 def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> None:
     pod = new_pod("p", {})
     pod["metadata"]["uid"] = "u"

@@ -29,7 +29,7 @@ def test_a_group_has_what_its_shape_has_and_it_does_not_say_itself() -> None:
     small = fleet("nodes:\n- {shape: dgx-h100, name: 'small-{number:02}', count: 12, first: 5, cpu: 500m}")
     (group,) = small.groups
     assert [*group.node_names()][:2] == ["small-05", "small-06"]
-    assert group.capacity == {"cpu": "500m", "memory": "2Ti", "pods": "110"}
+    assert group.capacity == {"cpu": "500m", "memory": "2Ti", "ephemeral-storage": "1Ti", "pods": "110"}
     gpus = group.plugins[0].devices
     assert [(device.id, device.topology) for device in gpus][3:5] == [("gpu-3", (0,)), ("gpu-4", (1,))]
 

@@ -134,13 +134,7 @@ def _accepts(selector: Json | None, target: TargetNode) -> bool:
 
 def _asked(pod: Json) -> Mapping[str, int]:
     """What a pod asks for in whole numbers, as a kubelet counts it: cpu in thousandths, and the pod itself as one."""
-    spec = pod["spec"]
-    sizes = {**asked_of(spec, "requests"), "pods": Quantity.of(1, binary=False)}
-    of_pod = (spec.get("resources") or {}).get("requests") or {}
-    sizes |= {name: Quantity.parse(str(text)) for name, text in of_pod.items()}
-    for name, text in (spec.get("overhead") or {}).items():
-        before, more = sizes.get(name, Quantity(0)), Quantity.parse(str(text))
-        sizes[name] = Quantity(before.nanos + more.nanos, more.binary)
+    sizes = {**asked_of(pod["spec"], "requests"), "pods": Quantity.of(1, binary=False)}
     return {name: _whole(name, size) for name, size in sizes.items()}
 
 

@@ -24,7 +24,7 @@ from devicecore.domain.objects import pod_of
 from devicecore_fleet.cluster.predicates import REQUIRED
 from devicecore_fleet.cluster.words.events import PAST_DEADLINE, Said, killing
 from devicecore_fleet.cluster.words.patches import Json
-from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts
+from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
 
 RUN_FOR = "devicecore.io/run-for"
 """The annotation that says after how long the containers of a pod end by themselves, such as `90s` or `1h30m`."""
@@ -176,8 +176,12 @@ class PodRecord:
         if self.ended is not None or self.phase in FINAL:
             return []
         self.ended = wall
-        killed = self.containers if self.started is not None and (self.is_deleting or self.is_late) else []
-        return [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
+        if self.started is None:
+            return [PAST_DEADLINE] if self.is_late else []
+        # Sidecars are stopped also if the others have ended by themselves.
+        killed = self.containers if self.is_deleting or self.is_late else []
+        stopped = [*map(killing, killed), *(killing(name, "initContainers") for name in sidecars(self.object["spec"]))]
+        return [*([PAST_DEADLINE] if self.is_late else []), *stopped]
 
     @property
     def is_late(self) -> bool:

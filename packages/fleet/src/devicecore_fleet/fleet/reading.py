@@ -56,7 +56,8 @@ _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
 )
-_DEFAULTS = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+# Without a size of its disk, no pod that asks for ephemeral storage would be sent to a node.
+_DEFAULTS = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 
 
 class FleetFileError(DocumentError):

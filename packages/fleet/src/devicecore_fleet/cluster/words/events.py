@@ -17,12 +17,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @frozen
 class Said:
-    """What an event says: the reason, the message, whether it is a warning, and the container that it is about."""
+    """What an event says: the reason, the message, whether it is a warning, and the container that it is about.
+
+    `part` is the field of the spec that has the container.
+    """
 
     reason: str
     message: str
     is_warning: bool = False
     container: str = ""
+    part: str = "containers"
 
 
 STARTING = Said("Starting", "Starting kubelet.")
@@ -39,9 +43,9 @@ def not_prepared(problem: str) -> Said:
     return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 
-def killing(container: str) -> Said:
-    """A container is stopped because its pod is deleted."""
-    return Said("Killing", f"Stopping container {container}", container=container)
+def killing(container: str, part: str = "containers") -> Said:
+    """A container is stopped: its pod is deleted or too late, or the containers that it is beside have ended."""
+    return Said("Killing", f"Stopping container {container}", container=container, part=part)
 
 
 def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | None = None) -> Json:
@@ -64,7 +68,7 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
     if about["kind"] == "Pod":
         involved |= {name: metadata[name] for name in ("namespace", "uid", "resourceVersion") if name in metadata}
     if said.container:
-        involved["fieldPath"] = f"spec.containers{{{said.container}}}"
+        involved["fieldPath"] = f"spec.{said.part}{{{said.container}}}"
     return {
         "kind": "Event",
         "apiVersion": "v1",

@@ -148,7 +148,7 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
     elif facts.phase == RUNNING:
         initialized = ready = _condition(is_true=True)
     else:
-        ready = _verdict("ContainersNotReady", "containers with unready status", [*names, *_sidecars(pod["spec"])])
+        ready = _verdict("ContainersNotReady", "containers with unready status", [*names, *sidecars(pod["spec"])])
     is_gated = ready["status"] == "True" and (problem := _gate(pod))
     shown = {
         "PodReadyToStartContainers": _sandbox(facts),
@@ -257,7 +257,8 @@ def _ephemeral(container: Json) -> Json:
     }
 
 
-def _sidecars(spec: Json) -> Iterator[str]:
+def sidecars(spec: Json) -> Iterator[str]:
+    """Yield the names of the init containers that run beside the others."""
     return (one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always")
 
 
@@ -298,21 +299,34 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
+_OF_POD = ("cpu", "memory")  # and huge pages: what may be asked for a whole pod (Go: `IsSupportedPodLevelResource`)
+
 
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
-    """Return the sums of the `requests` or `limits` of all containers.
+    """Return what a pod asks for: its `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
-    Containers that run at the same time count together, and an init container counts if it needs more alone.
+    Containers that run at the same time count together, and an init container counts if it needs more alone. What is
+    asked for the whole pod counts in their place, and the overhead on top of it; a resource without a limit has none.
     """
+    asked = _of_containers(spec, part)
+    asked |= {
+        name: size
+        for name, size in _sizes((spec.get("resources") or {}).get(part)).items()
+        if name in _OF_POD or name.startswith("hugepages-")
+    }
+    for name, more in _sizes(spec.get("overhead")).items():
+        before = asked.get(name, Quantity(0, more.binary))
+        if part == "requests" or before.nanos:
+            asked[name] = Quantity(before.nanos + more.nanos, before.binary)
+    return asked
+
+
+def _of_containers(spec: Json, part: str) -> dict[str, Quantity]:
     alone: dict[str, Quantity] = {}
     together: dict[str, Quantity] = {}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
-        sizes = {
-            name: Quantity.parse(str(text))
-            for name, text in ((container.get("resources") or {}).get(part) or {}).items()
-        }
         is_init = container not in spec["containers"]
-        for name, size in sizes.items():
+        for name, size in _sizes((container.get("resources") or {}).get(part)).items():
             before = together.get(name, Quantity(0, size.binary))
             total = Quantity(before.nanos + size.nanos, before.binary)
             if is_init and container.get("restartPolicy") != "Always":
@@ -320,3 +334,7 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
             else:
                 together[name] = total
     return {name: max(alone.get(name, size), together.get(name, size)) for name, size in (alone | together).items()}
+
+
+def _sizes(listed: Json | None) -> dict[str, Quantity]:
+    return {name: Quantity.parse(str(text)) for name, text in (listed or {}).items()}
