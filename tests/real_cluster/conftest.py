@@ -1,5 +1,9 @@
-"""What the checks of `make cluster` share: one control plane for all that run in a process. Most of them wait."""
+"""What the checks of `make cluster` share: one control plane for all that run in a process. Most of them wait.
 
+With the variable SHARE, what CI has the time for is run, and nothing else.
+"""
+
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -7,7 +11,18 @@ from types import FrameType
 import pytest
 
 from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.plants import grow_planted
 from tests.real_cluster.programs import RealClusterError
+
+SHARE = (
+    "checks_story",
+    "test_a_pod_is_the_same_on_a_real_kubelet_and_here[fleet]",
+    "[a_plugin_is_killed]",
+    "test_pods_in_each_state_outlive_a_kill",
+)
+"""Parts of the names of the checks that CI runs."""
+
+grow_planted()
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
@@ -16,7 +31,9 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that one process runs, because those take the longest."""
+    """Begin with the files that one process runs, because those take the longest. Leave out what no SHARE has."""
+    if os.environ.get("SHARE"):
+        items[:] = [item for item in items if any(part in item.nodeid for part in SHARE)]
     items.sort(key=lambda item: item.get_closest_marker("apart") is not None)
 
 

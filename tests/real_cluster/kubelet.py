@@ -117,6 +117,9 @@ class RealKubelet(ClusterNode):
             "volumePluginDir": str(self.home / "volume-plugins"),
             "clusterDNS": ["10.96.0.10"],  # nobody listens there, and nobody asks
             "nodeStatusUpdateFrequency": "1s",  # of 10, so that tests wait less
+            "syncFrequency": "10m",  # of 1, after which a kubelet reads what a pod has from a cgroup that is not there
+            "registryPullQPS": 0,  # else pods that come together wait for their images, in any order
+            "eventRecordQPS": 0,
             # The machine of a test may allow none of these, and has no use for them.
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,

@@ -1,6 +1,7 @@
 """What a real kubelet and a node of ours have in common: the plugins and drivers of a node of a real cluster."""
 
 import json
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, Self
 from attrs import define, field
 
 from tests.real_cluster.control_plane import ControlPlane, say
+from tests.real_cluster.plants import VARIABLE
 from tests.real_cluster.programs import Program, wait_for
 
 Json = Any
@@ -18,8 +20,11 @@ Json = Any
 GPU = "acme.io/gpu"
 """The extended resource of the examples."""
 
-DEVICECORE = (sys.executable, "-m", "devicecore_tools")
-"""The command `devicecore`."""
+_PLANTED = Path(__file__).with_name("planted.py")
+DEVICECORE = (
+    (sys.executable, "-P", str(_PLANTED)) if os.environ.get(VARIABLE) else (sys.executable, "-m", "devicecore_tools")
+)
+"""The command `devicecore`, with a planted fault if there is one."""
 _START = 90.0  # seconds until the Node is ready
 _SETTLED = 30.0  # seconds in which the Node shows what has happened
 
@@ -196,18 +201,21 @@ class OurNode(ClusterNode):
 
 @define
 class FleetNode(ClusterNode):
-    """The node of a fleet, whose plugin and driver are those of its file: both have four devices.
+    """The node of a fleet, whose plugin and driver are those of its file.
 
     Attributes:
         capacity: cpu and memory of the Node.
+        devices: of the plugin, and of the driver.
     """
 
     capacity: Mapping[str, str] = field(factory=dict)
+    devices: int = 4
 
     def begin(self) -> None:
         """Start the fleet."""
-        driver = {"name": "gpu.example.com", "devices": [{"name": "dev-{number}", "count": 4}]}
-        node = {"name": self.name, **self.capacity, "plugins": [{"resource": GPU, "devices": 4}], "drivers": [driver]}
+        driver = {"name": "gpu.example.com", "devices": [{"name": "dev-{number}", "count": self.devices}]}
+        plugin = {"resource": GPU, "devices": self.devices}
+        node = {"name": self.name, **self.capacity, "plugins": [plugin], "drivers": [driver]}
         file = self.home / "fleet.yaml"
         file.write_text(json.dumps({"nodes": [node]}), encoding="utf-8")
         self._run(

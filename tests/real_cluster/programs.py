@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from attrs import define, field, frozen
 
-from tools.make_peers import default_version, program
+from tools.make_peers import default_version, problem_of, program
 
 T = TypeVar("T")
 
@@ -51,14 +51,13 @@ class Programs:
         return cls(os.environ.get("KUBERNETES") or default_version())
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise RealClusterError if one of the programs is missing."""
-        missing = [str(path) for name in names if not (path := program(name, self.version)).is_file()]
-        if missing:
+        """Raise RealClusterError if one of the programs is missing, or older than its sources."""
+        if problems := [problem for name in names if (problem := problem_of(name, self.version))]:
             go = "" if shutil.which("go") else " It needs Go, which is not on PATH: https://go.dev/dl/"
-            raise RealClusterError(f"not built: {', '.join(missing)}. Run `make peers` first.{go}")
+            raise RealClusterError(f"{'; '.join(problems)}. Run `make peers` first.{go}")
 
     def path(self, name: str) -> str:
-        """Return the path of a program. Raise RealClusterError if it is missing."""
+        """Return the path of a program. Raise RealClusterError if it is missing, or older than its sources."""
         self.check([name])
         return str(program(name, self.version))
 

@@ -17,7 +17,6 @@ a directory, what `doctor --save` wrote and what became of the probes is written
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from attrs import frozen
 
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.kubelet import RealKubelet
-from tests.real_cluster.node import GPU, on_node
+from tests.real_cluster.node import DEVICECORE, GPU, on_node
 from tests.real_cluster.programs import Program, RealClusterError, wait_for
 
 Json = Any
@@ -226,7 +225,7 @@ def _words(status: int) -> str:
 
 
 def _ours(folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "devicecore_tools", *map(str, words)]
+    command = [*DEVICECORE, *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if ended.returncode not in range(5) or "Traceback" in ended.stderr:
         raise RealClusterError(f"`devicecore {words[0]}` has failed:\n{ended.stdout}{ended.stderr}")

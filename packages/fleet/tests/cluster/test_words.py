@@ -231,6 +231,9 @@ def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
     status = pod_status(pod, PodFacts("Running", NOW, has_sandbox=True, started=NOW))
     assert status["allocatedResources"] == {"cpu": "2250m", GPU: "5"}
     assert [next(iter(each["state"])) for each in status["initContainerStatuses"]] == ["running", "terminated"]
+    ended = pod_status(pod, PodFacts("Succeeded", NOW, started=NOW, ended=NOW))
+    side, main = ended["initContainerStatuses"][0]["state"], ended["containerStatuses"][0]["state"]
+    assert (side["terminated"]["exitCode"], main["terminated"]["exitCode"]) == (143, 0), "a sidecar is stopped"
 
 
 @pytest.mark.parametrize(
@@ -416,6 +419,7 @@ def test_an_api_server_takes_what_is_said() -> None:
     }
     facts = PodFacts("Pending", NOW, health=health)
     running = evolve(facts, phase="Running", has_sandbox=True, started=NOW)
+    shown = []
     for known in (
         facts,
         running,
@@ -426,10 +430,10 @@ def test_an_api_server_takes_what_is_said() -> None:
         server.change("Pod", "p", partial(dict.update, status=changed(pod, known, NOW)["status"]))
         after = server.get("Pod", "p")
         assert status_patch(after, pod_status(after, known), NOW) is None
+        shown.append(after["status"]["containerStatuses"][0]["allocatedResourcesStatus"])
     assert after["status"]["phase"] == "Succeeded"
-    assert after["status"]["containerStatuses"][0]["allocatedResourcesStatus"][1]["resources"] == [
-        {"health": "Unknown", "resourceID": "a/b=c", "message": "hot"}
-    ]
+    assert shown[1][1]["resources"] == [{"health": "Unknown", "resourceID": "a/b=c", "message": "hot"}]
+    assert shown[-1] == shown[1][:1], "claims are unprepared before a kubelet shows that the pod is over"
     said = events.not_prepared(str(PrepareError(DriverNotRegisteredError("a.io"))))
     assert (
         said.message

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.quantity import Quantity
@@ -90,16 +90,12 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
         status |= {"phase": FAILED, "reason": reason, "message": REJECTED + message}
         return status | (_lost(pod) if before.get("containerStatuses") else {})
     is_over = facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]
-    requests, limits = (
-        {name: str(size) for name, size in asked_of(spec, part).items()} for part in ("requests", "limits")
-    )
-    sizes = {"limits": limits, "requests": requests}
     main, init = spec["containers"], spec.get("initContainers") or []
     ephemeral = [_ephemeral(one) for one in spec.get("ephemeralContainers") or []]
     return status | {
         **_addresses(spec, facts),
-        "allocatedResources": requests or None,
-        "resources": {} if is_over else {name: size for name, size in sizes.items() if size},
+        "allocatedResources": _written(asked_of(spec, "requests")) or None,
+        "resources": {} if is_over else _resources(spec),
         "conditions": _conditions(pod, facts),
         "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
         **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
@@ -210,7 +206,10 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
         status["resources"] = shown
         if resources.get("requests"):
             status["allocatedResources"] = resources["requests"]
-    if health := [shown for one in facts.health.get(name, ()) if (shown := _health(one))["resources"]]:
+    known = facts.health.get(name, ())
+    if facts.ended is not None and not facts.has_sandbox:  # a kubelet has unprepared the claims then
+        known = [one for one in known if isinstance(one, ResourceHealth)]
+    if health := [shown for one in known if (shown := _health(one))["resources"]]:
         status["allocatedResourcesStatus"] = health
     return status
 
@@ -235,6 +234,8 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
     If the pod is over and nothing has started, a kubelet has lost the first one; the others were never tried.
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
+        if facts.exit_code == 0:
+            facts = evolve(facts, exit_code=143)  # it is stopped when the others have ended
         status = _container(container, facts, has_init=True)
         return {**status, "state": _LOST} if is_first and facts.is_lost else status
     status = _container(container, facts)
@@ -319,6 +320,15 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
         if part == "requests" or before.nanos:
             asked[name] = Quantity(before.nanos + more.nanos, before.binary)
     return asked
+
+
+def _resources(spec: Json) -> Json:
+    """Return what a pod has, as a kubelet shows it when it starts the pod (Go: `getEffectiveAllocatedResources`)."""
+    return {part: _written(sizes) for part in ("limits", "requests") if (sizes := asked_of(spec, part))}
+
+
+def _written(sizes: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(size) for name, size in sizes.items()}
 
 
 def _of_containers(spec: Json, part: str) -> dict[str, Quantity]:

@@ -1,0 +1,195 @@
+"""Pods as people have them, for a real kubelet and a node of ours.
+
+A container whose name begins with `init-` ends at once in the runtime of the real kubelet (`peers/cri`), as every init
+container does on a node of ours; one that begins with `side-` goes on until it is stopped.
+"""
+
+import os
+from typing import Any
+
+from attrs import field, frozen
+
+from tests.real_cluster.node import GPU
+
+Json = Any
+
+CLASS, CLAIMED = "gpu.example.com", "claimed.example.com/gpu"
+"""A DeviceClass of the devices of the drivers, and the extended resource of another one."""
+
+RUN_FOR, STOP_AFTER = "devicecore.io/run-for", "devicecore.io/stop-after"
+RUNTIME_CLASS = "with-overhead"
+
+
+@frozen
+class Case:
+    """A pod, and the phase to wait for. Then it is deleted if `is_deleted`; a finalizer keeps it, to be seen.
+
+    `size` is what its container asks for, unless `spec` has containers.
+    """
+
+    name: str
+    until: str = "Running"
+    size: Json = None
+    spec: Json = field(factory=dict)
+    annotations: Json = field(factory=dict)
+    is_deleted: bool = False
+
+    @property
+    def turn(self) -> int:
+        """When the pod is made: 0 first, 1 if the node refuses it for what others have, 2 if these do not count it."""
+        if "runtimeClassName" in self.spec:
+            return 2  # of its overhead, a kubelet counts twice as much as it should
+        return int(self.until == "Failed" and "activeDeadlineSeconds" not in self.spec)
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the scheduler sends the pod to its node, because it has to allocate claims."""
+        containers = [*self.spec.get("containers", ()), {"resources": {"limits": self.size or {}}}]
+        limits = [one.get("resources", {}).get("limits") or {} for one in containers]
+        return "resourceClaims" in self.spec or any(CLAIMED in one for one in limits)
+
+    def pod(self, namespace: str, node: str) -> Json:
+        """Return the pod for a node."""
+        meta = {"name": self.name, "namespace": namespace, "annotations": self.annotations}
+        if self.is_deleted:
+            meta["finalizers"] = ["devicecore.io/test"]
+        sizes = {"resources": {"limits": self.size, "requests": self.size}} if self.size else {}
+        spec = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "containers": [_container("main", **sizes)],
+        }
+        # What the scheduler would not send to a node comes there only by its name.
+        where = {"nodeSelector": {"kubernetes.io/hostname": node}} if self.is_scheduled else {"nodeName": node}
+        return {"kind": "Pod", "metadata": meta, "spec": {**spec, **self.spec, **where}}
+
+
+def _container(name: str, **fields: Json) -> Json:
+    return {"name": name, "image": f"registry.example/{name}:1", **fields}
+
+
+def _asking(**requests: str) -> Json:
+    return {"resources": {"requests": requests}}
+
+
+def _limited(**limits: str) -> Json:
+    return {"resources": {"limits": limits}}
+
+
+def _claiming(*claims: Json, init: Json = ()) -> Json:
+    used = [{"name": one["name"]} for one in claims]
+    return {
+        "resourceClaims": list(claims),
+        "containers": [_container("main", resources={"claims": used})],
+        **({"initContainers": [_container(init, resources={"claims": used})]} if init else {}),
+    }
+
+
+def _with_volume(**source: Json) -> Json:
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    return {"volumes": [{"name": "data", **source}], "containers": [_container("main", volumeMounts=mounts)]}
+
+
+def _probe(*fields: str) -> Json:
+    return {"containers": [_container("main", **{one: {"exec": {"command": ["true"]}, **_SOON} for one in fields})]}
+
+
+_SOON = {"periodSeconds": 1}
+_LABELS = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"]}}
+_CLAIM = {"name": "device", "resourceClaimName": "claim"}
+_TEMPLATE = {"name": "device", "resourceClaimTemplateName": "template"}
+_PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
+_UDP = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}])]}
+_TWO = {"containers": [_container("main", **_asking(cpu="10m")), _container("second")]}
+_SIDE = {"initContainers": [_container("side-car", restartPolicy="Always", **_asking(cpu="20m"))]}
+_INIT = {"initContainers": [_container("init-one", **_asking(cpu="40m")), _container("init-two")]}
+_BOTH = {"initContainers": [*_SIDE["initContainers"], *_INIT["initContainers"]]}
+_OF_POD = {"resources": {"requests": {"cpu": "30m", "memory": "32Mi"}, "limits": {"cpu": "50m", "memory": "64Mi"}}}
+_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "example.com/none", "operator": "Exists"}]}]
+        }
+    }
+}
+_DEVICES_OF_INIT = {
+    "initContainers": [_container("init-one", **_limited(**{GPU: "2"}))],
+    "containers": [_container("main", **_limited(**{GPU: "1"}))],
+}
+_DEVICES_OF_SIDE = {
+    "initContainers": [_container("side-car", restartPolicy="Always", **_limited(**{GPU: "1"}))],
+    "containers": [_container("main", **_limited(**{GPU: "1"}))],
+}
+
+CASES: tuple[Case, ...] = (
+    Case("plain"),
+    Case("without-a-token", spec={"automountServiceAccountToken": False}),
+    Case("devices", size={GPU: "2"}),
+    Case("devices-of-two", spec={"containers": [_container(one, **_limited(**{GPU: "1"})) for one in ("main", "b")]}),
+    Case("devices-of-an-init-container", spec=_DEVICES_OF_INIT),
+    Case("devices-of-a-sidecar", spec=_DEVICES_OF_SIDE),
+    Case("guaranteed", size={"cpu": "100m", "memory": "64Mi"}),
+    Case("burstable", spec=_TWO),
+    Case("limits-alone", spec={"containers": [_container("main", **_limited(cpu="100m", memory="64Mi"))]}),
+    Case("odd-numbers", spec={"containers": [_container("main", **_asking(cpu="0.05", memory="65536k"))]}),
+    Case("nothing-asked", spec={"containers": [_container("main", **_asking(cpu="0"))]}),
+    Case("many-containers", spec={"containers": [_container(f"c-{number}") for number in range(9, 0, -1)]}),
+    Case("pod-level", spec={**_TWO, **_OF_POD}),
+    Case("pod-level-requests", spec={**_TWO, "resources": {"requests": {"cpu": "40m"}}}),
+    Case("pod-level-limits", spec={"resources": {"limits": {"cpu": "50m", "memory": "64Mi"}}}),
+    Case("pod-level-sidecar", spec={**_SIDE, **_OF_POD}),
+    Case("overhead", spec={**_TWO, "runtimeClassName": RUNTIME_CLASS}),
+    Case("overhead-of-a-pod-level", spec={**_OF_POD, "runtimeClassName": RUNTIME_CLASS}),
+    Case("overhead-of-devices", size={GPU: "1"}, spec={"runtimeClassName": RUNTIME_CLASS}),
+    Case("init", spec=_INIT),
+    Case("sidecar", spec=_SIDE),
+    Case("sidecar-and-init", spec=_BOTH),
+    Case("always", spec={"restartPolicy": "Always"}),
+    Case("on-failure", spec={"restartPolicy": "OnFailure"}),
+    Case("gate", spec={"readinessGates": [{"conditionType": "example.com/gate"}]}),
+    Case("probes", spec=_probe("readinessProbe", "livenessProbe", "startupProbe")),
+    Case("host-network", spec={"hostNetwork": True}),
+    Case("host-port", spec=_PORT),
+    Case("host-port-taken", "Failed", spec=_PORT),
+    Case("host-port-of-another-protocol", spec=_UDP),
+    Case("empty-dir", spec=_with_volume(emptyDir={})),
+    Case("config-map", spec=_with_volume(configMap={"name": "kube-root-ca.crt"})),
+    Case("host-path", spec=_with_volume(hostPath={"path": "/etc"})),
+    Case(
+        "downward",
+        spec=_with_volume(downwardAPI={"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}),
+    ),
+    Case(
+        "named-host",
+        spec={"hostname": "a", "subdomain": "b", "dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"]}},
+    ),
+    Case("job", "Succeeded", annotations={RUN_FOR: "1s"}),
+    Case("job-on-failure", "Succeeded", spec={"restartPolicy": "OnFailure"}, annotations={RUN_FOR: "1s"}),
+    Case("job-with-init", "Succeeded", spec=_INIT, annotations={RUN_FOR: "1s"}),
+    Case("job-with-a-sidecar", "Succeeded", spec=_SIDE, annotations={RUN_FOR: "1s"}),
+    Case("job-with-devices", "Succeeded", {GPU: "1"}, annotations={RUN_FOR: "1s"}),
+    Case("deadline", "Failed", spec={"activeDeadlineSeconds": 2}),
+    Case("too-many-devices", "Failed", {GPU: "99"}),
+    Case("too-much-cpu", "Failed", {"cpu": "999"}),
+    Case("too-much-memory", "Failed", {"memory": "999Ti"}),
+    Case("too-much-for-a-pod", "Failed", spec={"resources": {"requests": {"cpu": "999"}}}),
+    Case("huge-pages", "Failed", {"hugepages-2Mi": "4Mi", "cpu": "10m"}),
+    Case("other-labels", "Failed", spec={"nodeSelector": {"example.com/none": "there"}}),
+    Case("other-affinity", "Failed", spec={"affinity": _AFFINITY}),
+    Case("other-system", "Failed", spec={"os": {"name": "windows"}}),
+    Case("claim", spec=_claiming(_CLAIM)),
+    Case("claim-of-a-template", spec=_claiming(_TEMPLATE)),
+    Case("claim-of-an-init-container", spec=_claiming(_TEMPLATE, init="init-one")),
+    Case("claim-by-a-resource", size={CLAIMED: "1"}),
+    Case("deleted", size={GPU: "1"}, is_deleted=True),
+    Case("deleted-with-a-claim", spec=_claiming(_TEMPLATE), is_deleted=True),
+    Case("deleted-with-a-sidecar", spec=_SIDE, is_deleted=True),
+    Case("deleted-pod-level", spec=_OF_POD, is_deleted=True),
+    Case("deleted-slowly", annotations={STOP_AFTER: "1s"}, is_deleted=True),
+    Case("killed", annotations={STOP_AFTER: "1h"}, is_deleted=True),
+)
+"""The pods."""
+
+if os.environ.get("SHARE"):  # what CI has the time for
+    CASES = tuple(one for one in CASES if one.name in ("devices", "pod-level", "sidecar", "claim", "deleted"))

@@ -1,0 +1,254 @@
+"""Planted faults, each of which a part of `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
+
+Each was found by hand in an earlier version, or is of its kind. A plant replaces a function of ours, in the process of
+the tests and in each command of ours that they start. A plant that its check does not find is a hole in the check.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from devicecore_fleet.cluster import registration, writer
+from devicecore_fleet.cluster.pods import ClusterPods
+from devicecore_fleet.cluster.records import PodRecord
+from devicecore_fleet.cluster.registration import RegisteredNode
+from devicecore_fleet.cluster.words import pods as words_of_pods
+from devicecore_fleet.cluster.words.leases import Held, seconds_left
+from devicecore_fleet.fleet import virtual_node
+from devicecore_fleet.fleet.virtual_node import VirtualNode
+from devicecore_tools.doctor.findings import report as report_of_doctor
+from devicecore_tools.testing.api_server import http
+
+from devicecore.adapters.kube_api import Backoff, KubeApiSink
+from devicecore.domain.capacity import NodeStatus
+
+Json = Any
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = "PLANT"
+"""The environment variable with the name of the plant that a process has."""
+
+
+@frozen
+class Plant:
+    """A fault, and the check that has to find it.
+
+    Attributes:
+        part: of the check; `doctor` and so on.
+        check: what selects it in the file of the part (pytest: `-k`).
+        says: a text that the report of the check must have, so that it fails because of the fault.
+        grow: plants the fault.
+    """
+
+    part: str
+    check: str
+    says: str
+    grow: Callable[[], None]
+
+
+PLANTS: dict[str, Plant] = {}
+"""All plants by name."""
+
+
+def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Make a plant of a function, whose name it has. The arguments are attributes of `Plant`."""
+
+    def register(grow: Callable[[], None]) -> Callable[[], None]:
+        PLANTS[grow.__name__.removeprefix("_")] = Plant(part, check, says, grow)
+        return grow
+
+    return register
+
+
+def grow_planted() -> None:
+    """Plant the fault that the environment names, if it names one."""
+    if name := os.environ.get(VARIABLE, ""):
+        PLANTS[name].grow()
+
+
+def _around(owner: object, name: str, wrapped: Callable[..., object]) -> None:
+    """Replace a function by one that is given the function and its arguments."""
+    original = getattr(owner, name)
+
+    def planted(*arguments: object, **named: object) -> object:
+        return wrapped(original, *arguments, **named)
+
+    setattr(owner, name, planted)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+_PODS = "test_a_pod_is_the_same and fleet"
+
+
+@plant("nodes", _PODS, "claim status.containerStatuses[main].allocatedResourcesStatus")
+def _health_of_claims_is_forgotten() -> None:
+    """A kubelet, and a node of ours, believe a driver that says nothing more about its devices for 30 seconds."""
+    told = set[tuple[int, str]]()
+
+    def report(original: Callable[..., Any], node: VirtualNode, driver: str) -> object:
+        if (id(node), driver) in told:
+            return None
+        told.add((id(node), driver))
+        return original(node, driver)
+
+    _around(VirtualNode, "_report_health", report)
+
+
+@plant("nodes", _PODS, "pod-level status.allocatedResources")
+def _sizes_of_a_whole_pod_do_not_count() -> None:
+    def asked(original: Callable[..., Any], spec: Json, part: str) -> object:
+        return original({key: value for key, value in spec.items() if key not in ("resources", "overhead")}, part)
+
+    _around(words_of_pods, "asked_of", asked)
+
+
+@plant("nodes", _PODS, "overhead status.allocatedResources")
+def _one_phase_is_wrong_and_so_are_sizes() -> None:
+    """A pod that never comes to its phase must not hide what differs in others."""
+    _sizes_of_a_whole_pod_do_not_count()
+
+    def facts(original: Callable[..., Any], record: PodRecord, *rest: object) -> object:
+        return None if record.name == "guaranteed" else original(record, *rest)
+
+    _around(PodRecord, "facts", facts)
+
+
+@plant("nodes", "test_the_events_of_pods_are_the_same and fleet", "only in Kubernetes: deleted")
+def _the_end_of_containers_is_not_told() -> None:
+    def leave(original: Callable[..., Any], record: PodRecord, *rest: object) -> object:
+        original(record, *rest)
+        return []
+
+    _around(PodRecord, "leave", leave)
+
+
+# --- fleet ------------------------------------------------------------------------------------------------------------
+
+
+@plant("fleet", "is_left_alone and stopped", "is refused")
+def _a_node_is_taken_when_its_lease_is_over() -> None:
+    def held(original: Callable[..., Any], found: Json, *rest: Any) -> object:  # noqa: ANN401 - as the original has
+        return original(found, *rest) if seconds_left(found, rest[-1]) else Held.BY_US
+
+    _around(registration, "held", held)
+    _around(registration, "foreign_node", lambda *_: "")
+
+
+def _not_listed(is_missed: Callable[[Json], bool]) -> None:
+    def listed(original: Callable[..., Any], pods: ClusterPods, found: Sequence[Json]) -> object:
+        return original(pods, [one for one in found if not is_missed(one)])
+
+    _around(ClusterPods, "listed", listed)
+
+
+@plant("fleet", "in_each_state", "as if nothing had happened")
+def _pods_that_are_deleted_are_forgotten_at_a_start() -> None:
+    _not_listed(lambda pod: "deletionTimestamp" in pod["metadata"])
+
+
+@plant("fleet", "in_each_state", "as if nothing had happened")
+def _pods_that_wait_are_forgotten_at_a_start() -> None:
+    _not_listed(lambda pod: not (pod.get("status") or {}).get("startTime"))
+
+
+@plant("fleet", "in_each_state", "")
+def _pods_that_run_are_not_known_after_a_start() -> None:
+    _around(virtual_node, "_stores", lambda original, _: original(None))
+
+
+@plant("fleet", "a_hundred_nodes", "nodes are ready")
+def _leases_are_renewed_late_after_an_outage() -> None:
+    setattr(writer, "_OUTAGE", Backoff(60.0, 120.0))  # noqa: B010 - mypy would refuse to assign a constant
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+@plant("story", "ours", "")
+def _one_device_is_not_published() -> None:
+    def publish(original: Callable[..., Any], node: RegisteredNode, status: NodeStatus) -> object:
+        counts = {name: max(0, count - 1) for name, count in status.allocatable.items()}
+        return original(node, NodeStatus(status.capacity, counts, status.removed))
+
+    _around(RegisteredNode, "publish", publish)
+
+
+@plant("sink", "", "")
+def _only_the_first_status_is_published() -> None:
+    published = set[int]()
+
+    def publish(original: Callable[..., Any], sink: KubeApiSink, status: object) -> object:
+        if id(sink) in published:
+            return None
+        published.add(id(sink))
+        return original(sink, status)
+
+    _around(KubeApiSink, "publish", publish)
+
+
+@plant("requests", "answer_the_same", "code: 200 here, 201 in Kubernetes")
+def _a_new_object_is_answered_as_an_old_one() -> None:
+    def answer(original: Callable[..., Any], *rest: object, **named: object) -> object:
+        status, body = original(*rest, **named)
+        return min(status, 200) if status < 300 else status, body
+
+    _around(http, "carry_out", answer)
+
+
+@plant("doctor", "a_plugin_is_killed] or a_plugin_in_use_is_paused", "doctor has not found")
+def _doctor_finds_nothing() -> None:
+    _around(report_of_doctor, "check", lambda *_: ())
+
+
+# --- running them -----------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> str:
+    """Run the check that has to find a plant. Return what is wrong; empty if the plant was found."""
+    one = PLANTS[name]
+    checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
+    command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]
+    command += ["-k", one.check] if one.check else []
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: name},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    failed = "\n".join(line for line in ended.stdout.splitlines() if line.startswith(("E ", "FAILED")))
+    if ended.returncode == 1 and one.says in ended.stdout and failed:
+        return ""
+    last = "\n".join(ended.stdout.splitlines()[-40:])
+    return f"pytest ended with {ended.returncode}, expected a failure with {one.says!r}:\n{last}"
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the checks that have to find these plants, or all. The exit status is 1 if one is not found."""
+    chosen = [one for one in PLANTS if not names or one in names]
+    if unknown := set(names) - {*PLANTS}:
+        sys.stderr.write(f"expected one of {', '.join(PLANTS)}, got {', '.join(sorted(unknown))}\n")
+        return 2
+    missed = 0
+    for name in chosen:
+        problem = find(name)
+        missed += bool(problem)
+        sys.stdout.write(f"{PLANTS[name].part}: {name}: {'NOT FOUND: ' + problem if problem else 'found'}\n")
+        sys.stdout.flush()
+    parts = {path.stem.removeprefix("checks_") for path in Path(__file__).parent.glob("checks_*.py")}
+    without = sorted(parts - {one.part for one in PLANTS.values()})
+    sys.stdout.write(
+        f"{len(chosen) - missed} of {len(chosen)} plants found; parts without a plant: {without or 'none'}\n"
+    )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([one for one in sys.argv[1:] if one != "all"]))
