@@ -89,13 +89,12 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
         reason, message = facts.refusal
         status |= {"phase": FAILED, "reason": reason, "message": REJECTED + message}
         return status | (_lost(pod) if before.get("containerStatuses") else {})
-    is_over = facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]
     main, init = spec["containers"], spec.get("initContainers") or []
     ephemeral = [_ephemeral(one) for one in spec.get("ephemeralContainers") or []]
     return status | {
         **_addresses(spec, facts),
         "allocatedResources": _written(asked_of(spec, "requests")) or None,
-        "resources": {} if is_over else _resources(spec),
+        "resources": _resources(spec, is_over=facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]),
         "conditions": _conditions(pod, facts),
         "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
         **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
@@ -322,9 +321,17 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     return asked
 
 
-def _resources(spec: Json) -> Json:
-    """Return what a pod has, as a kubelet shows it when it starts the pod (Go: `getEffectiveAllocatedResources`)."""
-    return {part: _written(sizes) for part in ("limits", "requests") if (sizes := asked_of(spec, part))}
+def _resources(spec: Json, *, is_over: bool) -> Json:
+    """Return what a pod has, as a kubelet shows it when it starts the pod (Go: `getEffectiveAllocatedResources`).
+
+    Of a pod that is over, only what was asked for the whole pod is left (Go: `convertToAPIPodLevelResourcesStatus`).
+    """
+    asked = spec.get("resources") or {}
+    return {
+        part: _written(sizes)
+        for part in ("limits", "requests")
+        if (sizes := _sizes(asked.get(part)) if is_over else asked_of(spec, part))
+    }
 
 
 def _written(sizes: Mapping[str, Quantity]) -> dict[str, str]:
