@@ -28,7 +28,7 @@ from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore_fleet.cluster.object_watch import NOT_UNDERSTOOD, ObjectHandler, node_of, skipped
 from devicecore_fleet.cluster.predicates import NodeRoom, unsuited
-from devicecore_fleet.cluster.records import MIRROR, PodRecord, Step, check_types, reduced, uid_of
+from devicecore_fleet.cluster.records import MIRROR, PodRecord, Stage, Step, check_types, reduced, uid_of
 from devicecore_fleet.cluster.registration import RegisteredNode, utc_now
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words import events as words_of_events
@@ -198,7 +198,7 @@ class ClusterPods(PodFeed, PodReporter):
         with self._lock:
             if self._active is None:
                 records = self._records.items()
-                self._active = frozenset(uid for uid, record in records if record.is_given and not record.is_leaving)
+                self._active = frozenset(uid for uid, record in records if record.is_given)
             return self._active
 
     def sources_ready(self) -> bool:
@@ -279,9 +279,19 @@ class ClusterPods(PodFeed, PodReporter):
             self._room.free(uid)  # before its devices are: the next pod to have them must find room
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
-        elif step is Step.COMPARE:
-            self._put(uid)
+        else:
+            if step is Step.COMPARE:
+                self._put(uid)
+            if not record.is_leaving:
+                self._look(uid, record, now)
         return step
+
+    def _look(self, uid: PodUid, record: PodRecord, now: float) -> None:
+        """Look at the containers of a pod, and plan the next look."""
+        planned = record.change_at
+        self._say(record, *record.look(now, self._wall()))
+        if record.change_at != planned and record.change_at < math.inf:
+            heapq.heappush(self._ends, (record.change_at, uid))
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
         """Plan a look at the pod for the end of its containers, if that is not planned yet."""
@@ -302,6 +312,7 @@ class ClusterPods(PodFeed, PodReporter):
                 planned = record.end_at
                 record.plan_end(self._clock(), self._wall())
                 self._await_end(pod.uid, record, planned)
+                self._look(pod.uid, record, self._clock())
             if before is None or _told(before.outcome) != _told(outcome):
                 self._say(record, *_said(outcome, record.containers))
             self._put(pod.uid)
@@ -311,8 +322,8 @@ class ClusterPods(PodFeed, PodReporter):
         with self._lock:
             self._room.free(pod)
             record = self._records.get(pod)
-            if record is not None and record.is_leaving:
-                record.is_released = True
+            if record is not None and record.stage is Stage.LEAVING:
+                record.stage = Stage.RELEASED
                 self._put(pod)
 
     def _say(self, record: PodRecord, *said: Said) -> None:
@@ -348,7 +359,7 @@ class ClusterPods(PodFeed, PodReporter):
             return _CONFLICT_LOOK
         with self._lock:
             shown, facts = record.object, record.facts(self._wall(), self._host_ips)
-            removes = record.is_deleting and record.is_released and not record.is_deleted
+            removes = record.is_deleting and record.stage is Stage.RELEASED
         place = {"name": record.name, "namespace": record.namespace}
         wanted = pod_status(shown, facts) if facts is not None else None
         patch = status_patch(shown, wanted, self._wall()) if wanted is not None else None
@@ -362,7 +373,7 @@ class ClusterPods(PodFeed, PodReporter):
                 record.repeats, record.last_wanted = record.repeats + 1 if is_repeated else 0, sent
             if removes:
                 requests.delete(PODS, uid=uid, grace=0, **place)
-                record.is_deleted = True
+                record.stage = Stage.REMOVED
         except RequestError as error:
             # Others are changing it, or another pod has its name: the watch will say.
             if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):

@@ -1,13 +1,14 @@
 """One pod of a cluster on its node: how it begins and ends, although no container runs.
 
 Laws: The containers of a pod that is admitted count as started at once. They end when the pod is deleted or, if an
-annotation says so, after some time, as those of a Job do. The pod is shown as over only when its devices and claims are
-released, because then the scheduler gives them to another pod.
+annotation says so, after some time, as those of a Job do, or as `lives` says. The pod is shown as over only when its
+devices and claims are released, because then the scheduler gives them to another pod.
 """
 
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -21,8 +22,10 @@ from devicecore.adapters.manifests import ManifestError
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
+from devicecore.domain.text import foreign_text
+from devicecore_fleet.cluster.lives import CONTAINERS, Behavior, BehaviorError, Life, Place, life, parse
 from devicecore_fleet.cluster.predicates import REQUIRED
-from devicecore_fleet.cluster.words.events import PAST_DEADLINE, Said, killing
+from devicecore_fleet.cluster.words.events import PAST_DEADLINE, Said, killing, not_understood, unready, waits
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
 
@@ -46,6 +49,21 @@ _UNUSED = (
 )  # as they are
 _ALIKE = ("conditions", "containerStatuses", "initContainerStatuses")  # parts of a status that many pods have alike
 _MOST_SHARED = 2048
+
+
+class Stage(Enum):
+    """How far a pod has come with the engine. A pod goes on to a later one, and never back."""
+
+    SEEN = 0
+    """The engine was not told of it."""
+    GIVEN = 1
+    """The engine was told to run it."""
+    LEAVING = 2
+    """The engine was told to release it."""
+    RELEASED = 3
+    """It holds nothing any more."""
+    REMOVED = 4
+    """The server was told so."""
 
 
 class Step(Enum):
@@ -75,12 +93,9 @@ class PodRecord:
     deleted_at: float = math.inf
     """When its deletion was seen (monotonic seconds)."""
     _stop_code: int = _TERMINATED
+    stage: Stage = Stage.SEEN
     awaits_node: bool = False  # it may not run on the Node as it is known, so the Node is read again
-    is_given: bool = False  # to the engine
-    is_leaving: bool = False  # the engine was told to release it
-    is_released: bool = False
     is_gone: bool = False  # from the server
-    is_deleted: bool = False  # the server was told that nothing is left of it
     events: list[tuple[Said, datetime]] = field(factory=list)
     last_wanted: int | None = None  # the hash of the status that was sent last, which many pods have alike
     repeats: int = 0
@@ -88,6 +103,13 @@ class PodRecord:
     conflicts: int = 0  # in a row
     is_patching: bool = False
     batch: int = 0  # of the pods that were seen between two looks at the Node
+    says: str = ""
+    """What the fleet's file says that its containers would do, as the annotation `CONTAINERS` says it."""
+    change_at: float = math.inf
+    """When one of its containers is otherwise than now (monotonic seconds)."""
+    _read_from: tuple[str, ...] = ()  # the texts from which the behaviors were read
+    _behaviors: Mapping[str, Behavior] = field(factory=dict)
+    _lives: Mapping[str, Life] = field(factory=dict)  # as they were when they were looked at last
 
     @property
     def name(self) -> str:
@@ -108,6 +130,21 @@ class PodRecord:
     def is_deleting(self) -> bool:
         """Whether somebody has asked the server to delete it."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the engine runs it, as far as it was told."""
+        return self.stage is Stage.GIVEN
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the engine was told to release it."""
+        return self.stage.value >= Stage.LEAVING.value
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it holds nothing any more."""
+        return self.stage.value >= Stage.RELEASED.value
 
     @property
     def is_refused(self) -> bool:
@@ -136,11 +173,11 @@ class PodRecord:
             step = self._next_of_given(now, wall)
             if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
                 return step
-            self.is_given = True  # it ran before a restart, and has not stopped yet, so it keeps its devices
+            self.stage = Stage.GIVEN  # it ran before a restart, and has not stopped yet, so it keeps its devices
             return Step.RUN
         if self.pod is None or self.phase in FINAL or self.awaits_node:
             return Step.NOTHING
-        self.is_given = True
+        self.stage = Stage.GIVEN
         return Step.RUN
 
     def _next_of_given(self, now: float, wall: datetime) -> Step:
@@ -152,15 +189,79 @@ class PodRecord:
         before = self.pod
         if self.started is None and not self.is_refused:
             self._read()
-        return Step.NOTHING if self.pod == before else Step.REPLACE  # the names of its claims may have become known
+        if self.pod != before:
+            return Step.REPLACE  # the names of its claims have become known
+        return Step.COMPARE if self.change_at <= now else Step.NOTHING
+
+    @property
+    def _annotations(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.object["metadata"].get("annotations") or {}
+        return found
+
+    @property
+    def _policy(self) -> str:
+        return str(self.object["spec"].get("restartPolicy") or "Always")
+
+    def read_behaviors(self) -> list[Said]:
+        """Read what its containers would do, if that has changed. Return an event if it cannot be understood."""
+        texts = self.says, self._annotations.get(CONTAINERS, "")
+        if texts == self._read_from:
+            return []
+        self._read_from, self._behaviors = texts, {}
+        try:
+            found = {name: one for text in texts for name, one in parse(text).items()}
+            if unknown := [name for name in found if name and name not in self.containers]:
+                raise BehaviorError(f"there is no container {foreign_text(unknown[0], 100)}")  # noqa: TRY301 - one answer
+        except BehaviorError as error:
+            return [not_understood(f"{CONTAINERS}: {error}")]
+        self._behaviors = found
+        return []
+
+    def _behavior(self, name: str) -> Behavior:
+        if (found := self._behaviors.get(name) or self._behaviors.get("")) is not None:
+            return found
+        # A kubelet starts the containers of a pod again whose policy is Always, so such a pod never ends by itself.
+        lasts = None if self._policy == "Always" else seconds_of(self._annotations.get(RUN_FOR))
+        return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
+
+    def lives(self, wall: datetime) -> Mapping[str, Life]:
+        """Return how its containers are, if it is said what they would do; at its end if it has ended."""
+        if not self._behaviors or self.started is None:
+            return {}
+        metadata = self.object["metadata"]
+        pod, found = f"{self.name}_{self.namespace}({metadata.get('uid')})", {}
+        for one in self.object["spec"].get("containers") or []:
+            place = Place(pod, str(one["name"]), str(one.get("image") or ""), self._policy)
+            shown = life(self._behavior(place.container), place, self.started, self.ended or wall)
+            found[place.container] = shown if self.ended is None else shown.stopped(self.ended, self.exit_code)
+        return found
+
+    def look(self, now: float, wall: datetime) -> list[Said]:
+        """Look at the containers that would do something, and note when to look again. Return what a kubelet says."""
+        said, before = self.read_behaviors(), self._lives
+        self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)
+        times = [one.until for one in self._lives.values() if one.until is not None]
+        self.change_at = now + max(0.0, (min(times) - wall).total_seconds()) if times else math.inf
+        images = {str(one["name"]): str(one.get("image") or "") for one in self.object["spec"].get("containers") or []}
+        for name, one in self._lives.items():
+            if one.waiting != (before[name].waiting if name in before else None) and one.waiting is not None:
+                reason, message = one.waiting
+                said += waits(reason, message, name, images[name])
+            if one.started is not None and not one.is_ready and (name not in before or before[name].started is None):
+                said.append(unready(name))
+        return said
 
     def recall(self) -> None:
         """Take from the server how far a process before this one has come with the pod."""
         status = self.object.get("status") or {}
-        states = [one.get("state") or {} for one in status.get("containerStatuses") or []]
+        known = status.get("containerStatuses") or []
+        states = [one.get("state") or {} for one in known]
         self.start_time = _parsed(status.get("startTime"))
         self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
-        if states and all("terminated" in state for state in states):
+        if any(one.get("restartCount") for one in known):
+            self.started = self.start_time  # when its first containers started is not shown any more
+        is_over = self.phase in FINAL or self.is_deleting or not any(one.get("restartCount") for one in known)
+        if is_over and states and all("terminated" in state for state in states):
             self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
             self.exit_code = max(int(state["terminated"].get("exitCode") or 0) for state in states)
 
@@ -171,8 +272,7 @@ class PodRecord:
 
     def leave(self, wall: datetime) -> list[Said]:
         """Begin to release the pod. Return the events that a kubelet sends then."""
-        self.is_leaving = True
-        self.is_released = self.pod is None  # the engine has never seen it
+        self.stage = Stage.RELEASED if self.pod is None else Stage.LEAVING  # the engine has never seen it
         if self.ended is not None or self.phase in FINAL:
             return []
         self.ended = wall
@@ -201,20 +301,20 @@ class PodRecord:
 
     def plan_end(self, now: float, wall: datetime) -> None:
         """Decide when the containers end, and with which exit code."""
-        annotations = self.object["metadata"].get("annotations") or {}
+        self.read_behaviors()
         end, code = math.inf, _COMPLETED
-        # A kubelet starts the containers of such a pod again, so the pod never ends by itself.
-        is_endless = self.object["spec"].get("restartPolicy", "Always") == "Always"
-        lasts = None if is_endless else seconds_of(annotations.get(RUN_FOR))
-        if self.started is not None and lasts is not None:
-            end = now + lasts - (wall - self.started).total_seconds()
+        would = [self._behavior(name) for name in self.containers]
+        lasts = [seconds for one in would if (seconds := one.final_end(self._policy)) is not None]
+        if self.started is not None and lasts and len(lasts) == len(would):
+            end = now + max(lasts) - (wall - self.started).total_seconds()
+            code = next((one.code for one in would if one.code), _COMPLETED)
         allowed = self.object["spec"].get("activeDeadlineSeconds")
         if allowed is not None and self.start_time is not None and not self.is_refused:
             late = now + allowed - (wall - self.start_time).total_seconds()
             end, code = min((end, code), (late, _TERMINATED))
         if (
             self.is_deleting
-            and (stop := self._stop_at(now, wall, seconds_of(annotations.get(STOP_AFTER)) or 0.0)) < end
+            and (stop := self._stop_at(now, wall, seconds_of(self._annotations.get(STOP_AFTER)) or 0.0)) < end
         ):
             end, code = stop, self._stop_code
         self.end_at, self.exit_code = end, code
@@ -243,7 +343,8 @@ class PodRecord:
         elif is_over:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
-            phase = RUNNING
+            is_new = any(one.waiting is not None and one.last is None for one in self.lives(now).values())
+            phase = PENDING if is_new else RUNNING  # as long as a container has never run
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
         prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
@@ -257,6 +358,7 @@ class PodRecord:
             exit_code=self.exit_code,
             health=report.health if report is not None else {},
             waiting=waiting,
+            lives=self.lives(now),
             refusal=refusal,
             why_ended=(PAST_DEADLINE.reason, PAST_DEADLINE.message) if self.is_late else None,
             host_ips=host_ips,

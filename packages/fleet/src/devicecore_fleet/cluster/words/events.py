@@ -48,6 +48,30 @@ def killing(container: str, part: str = "containers") -> Said:
     return Said("Killing", f"Stopping container {container}", container=container, part=part)
 
 
+def waits(reason: str, message: str, container: str, image: str) -> list[Said]:
+    """A container waits for this reason, with this message in its status."""
+    if reason == "CrashLoopBackOff":
+        failed = f"failed container {container} in pod {message.rpartition('pod=')[2]}"
+        return [Said("BackOff", f"Back-off restarting {failed}", is_warning=True, container=container)]
+    error = Said("Failed", f"Error: {reason}", is_warning=True, container=container)
+    if reason == "ErrImagePull":
+        pull = f'Failed to pull image "{image}": {message}'
+        return [Said("Failed", pull, is_warning=True, container=container), error]
+    if reason == "ImagePullBackOff":
+        return [Said("BackOff", f'Back-off pulling image "{image}"', container=container), error]
+    return []
+
+
+def unready(container: str) -> Said:
+    """The readiness probe of a container fails."""
+    return Said("Unhealthy", "Readiness probe failed: ", is_warning=True, container=container)
+
+
+def not_understood(problem: str) -> Said:
+    """An annotation says nothing that could be done. This event is no kubelet's."""
+    return Said("NotUnderstood", problem, is_warning=True)
+
+
 def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | None = None) -> Json:
     """Return a new event about a Node or a pod, as an API object.
 

@@ -12,6 +12,7 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.health import ResourceHealth
 from devicecore.domain.quantity import Quantity
+from devicecore_fleet.cluster.lives import Ended, Life
 from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class PodFacts:
         exit_code: that of each container.
         health: the devices and claims of each container, as the managers' `allocated_resources_status` has them.
         waiting: why a container waits, with a message, if it is not that containers are being created.
+        lives: how containers are that would do something else than to run from `started` to `ended`.
         refusal: the reason and the message of a pod that was not admitted, or None.
         why_ended: the reason and the message of a pod that its node has ended, or None.
         host_ips: the addresses of the node.
@@ -60,6 +62,7 @@ class PodFacts:
     exit_code: int = 0
     health: "Mapping[str, Sequence[ResourceHealth | ClaimHealth]]" = field(factory=dict)
     waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
+    lives: Mapping[str, Life] = field(factory=dict)
     refusal: tuple[str, str] | None = None
     why_ended: tuple[str, str] | None = None
     host_ips: tuple[str, ...] = ()
@@ -140,8 +143,10 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
         initialized, ready = _condition(is_true=True, reason="PodCompleted"), _condition(reason="PodCompleted")
     elif facts.phase == FAILED:
         initialized, ready = _condition(is_true=True), _condition(reason="PodFailed")
-    elif facts.phase == RUNNING:
-        initialized = ready = _condition(is_true=True)
+    elif facts.started is not None:
+        initialized = _condition(is_true=True)
+        unready = [name for name in names if name in facts.lives and not facts.lives[name].is_ready]
+        ready = _verdict("ContainersNotReady", "containers with unready status", unready)
     else:
         ready = _verdict("ContainersNotReady", "containers with unready status", [*names, *sidecars(pod["spec"])])
     is_gated = ready["status"] == "True" and (problem := _gate(pod))
@@ -189,18 +194,21 @@ def _gate(pod: Json) -> str:
 
 def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> Json:
     name, resources = container["name"], container.get("resources") or {}
-    runs = facts.started is not None and facts.ended is None
+    runs, life = facts.started is not None and facts.ended is None, facts.lives.get(name)
+    has_run = facts.started is not None
+    if life is not None:
+        runs, has_run = life.started is not None, life.waiting is None or life.last is not None
     status: Json = {
         "name": name,
         "image": container.get("image", ""),
         "imageID": "",
-        "lastState": {},
-        "ready": runs,
-        "restartCount": 0,
+        "lastState": _ended(life.last) if life is not None and life.last is not None else {},
+        "ready": runs if life is None else life.is_ready,
+        "restartCount": 0 if life is None else life.restarts,
         "started": runs,
-        "state": _state(name, facts, _INITIALIZING if has_init else _CREATING),
+        "state": _state(name, facts, _INITIALIZING if has_init else _CREATING) if life is None else _state_of(life),
     }
-    if facts.started is not None:
+    if has_run:
         shown = {part: resources[part] for part in ("limits", "requests", "claims") if resources.get(part)}
         status["resources"] = shown
         if resources.get("requests"):
@@ -219,12 +227,24 @@ def _state(name: str, facts: PodFacts, default: tuple[str, str]) -> Json:
     if facts.started is None:
         reason, message = facts.waiting.get(name, default)
         return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-    started = written(facts.started)
     if facts.ended is None:
-        return {"running": {"startedAt": started}}
+        return {"running": {"startedAt": written(facts.started)}}
     reason = "Error" if facts.exit_code else "Completed"
-    times = {"startedAt": started, "finishedAt": written(facts.ended)}
-    return {"terminated": {"exitCode": facts.exit_code, "reason": reason, **times}}
+    return _ended(Ended(facts.exit_code, reason, facts.started, facts.ended))
+
+
+def _state_of(life: Life) -> Json:
+    if life.waiting is not None:
+        reason, message = life.waiting
+        return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    if life.started is not None:
+        return {"running": {"startedAt": written(life.started)}}
+    return _ended(life.ended) if life.ended is not None else {}
+
+
+def _ended(one: Ended) -> Json:
+    times = {"startedAt": written(one.started), "finishedAt": written(one.ended)}
+    return {"terminated": {"exitCode": one.code, "reason": one.reason, **times}}
 
 
 def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each

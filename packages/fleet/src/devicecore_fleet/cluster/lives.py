@@ -1,0 +1,216 @@
+"""What the containers of a pod would do, if a person says so: end with a code, crash again and again, never be ready.
+
+Laws: How a container is at a time is a function of what it would do, of when it began, and of that time; so a node that
+starts again shows what it would have shown. Restarts come as those of a kubelet: the first at once, then after 10
+seconds, and each time after twice as long, up to five minutes.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.names import is_dns_label
+from devicecore.domain.text import foreign_text
+
+CONTAINERS = "devicecore.io/containers"
+"""The annotation that says what the containers of a pod would do, such as `main: exit 1 after 5s; side: not-ready`."""
+
+USAGE = "`exit CODE [after TIME]`, `oom [after TIME]`, `start after TIME`, `not-ready` or `no-image`"
+
+KILLED = 137  # by SIGKILL
+_FIRST_BACKOFF, _LONGEST_BACKOFF, _FORGIVEN = 10.0, 300.0, 600.0  # seconds (Go: `backOffPeriod`, `MaxContainerBackOff`)
+_RELIST = 1.0  # seconds in which a kubelet sees that a container has ended
+_MAX_CODE, _MAX_PARTS, _MAX_TEXT = 255, 64, 4096
+_WORDS = re.compile(r"(?:(exit) (\d{1,3})|(oom)|(start)|(not-ready)|(no-image))(?: after (\S+))?")
+_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class BehaviorError(ValueError):
+    """A text that says nothing that a container could do."""
+
+
+@frozen
+class Behavior:
+    """What one container would do.
+
+    Attributes:
+        code: with which it ends; None if it goes on.
+        lasts: seconds from its start to its end.
+        is_oom: whether it ends because it needed too much memory.
+        starts_after: seconds from the start of the pod to that of the container.
+        is_unready: whether its readiness probe fails.
+        has_no_image: whether its image cannot be pulled.
+    """
+
+    code: int | None = None
+    lasts: float = 0.0
+    is_oom: bool = False
+    starts_after: float = 0.0
+    is_unready: bool = False
+    has_no_image: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Why it ends, as a runtime says it."""
+        return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
+
+    def final_end(self, policy: str) -> float | None:
+        """Return the seconds from the start of the pod to the last end of the container; None if it never ends."""
+        is_last = policy == "Never" or (policy == "OnFailure" and self.code == 0)
+        return self.starts_after + self.lasts if self.code is not None and is_last and not self.has_no_image else None
+
+
+@frozen
+class Ended:
+    """An end of a container."""
+
+    code: int
+    reason: str
+    started: datetime
+    ended: datetime
+
+
+@frozen
+class Life:
+    """How a container is at a time.
+
+    Attributes:
+        waiting: the reason and the message if it waits, else None.
+        started: when it started last, if it runs.
+        ended: its end, if it has ended.
+        last: its end before that.
+        restarts: how often it was started again.
+        is_ready: whether it runs, and no probe fails.
+        until: when it is otherwise; None if it stays so.
+    """
+
+    waiting: tuple[str, str] | None = None
+    started: datetime | None = None
+    ended: Ended | None = None
+    last: Ended | None = None
+    restarts: int = 0
+    is_ready: bool = False
+    until: datetime | None = None
+
+    def stopped(self, now: datetime, code: int) -> "Life":
+        """Return how the container is after its pod was stopped."""
+        if self.started is not None:
+            reason = "Error" if code else "Completed"
+            return evolve(self, started=None, is_ready=False, until=None, ended=Ended(code, reason, self.started, now))
+        return evolve(self, waiting=None, ended=self.ended or self.last, last=None, until=None) if self.last else self
+
+
+def parse(text: str) -> Mapping[str, Behavior]:
+    """Return what an annotation says, by the names of containers; the name of those that it does not name is empty.
+
+    Raises BehaviorError if it says anything else.
+    """
+    found: dict[str, Behavior] = {}
+    parts = [one.strip() for one in text.split(";") if one.strip()]
+    if len(text) > _MAX_TEXT or len(parts) > _MAX_PARTS:
+        raise BehaviorError(f"expected at most {_MAX_PARTS} parts and {_MAX_TEXT} characters")
+    for part in parts:
+        name, colon, words = part.rpartition(":")
+        matched = _WORDS.fullmatch(words.strip())
+        if matched is None or (colon and not is_dns_label(name.strip())):
+            raise BehaviorError(f"expected {USAGE}, perhaps after `CONTAINER:`, got {foreign_text(part, 100)!r}")
+        found[name.strip()] = _with(found.get(name.strip(), Behavior()), matched, part)
+    return found
+
+
+def _with(before: Behavior, matched: re.Match[str], part: str) -> Behavior:
+    is_exit, code, is_oom, is_start, is_unready, _, after = matched.groups()
+    seconds = _seconds(after)
+    if seconds is None or (is_start and after is None) or (after and not (is_exit or is_oom or is_start)):
+        raise BehaviorError(
+            f"expected a time such as `after 5s` where one is possible, got {foreign_text(part, 100)!r}"
+        )
+    if is_exit:
+        if int(code) > _MAX_CODE:
+            raise BehaviorError(f"expected an exit code of at most {_MAX_CODE}, got {code}")
+        return evolve(before, code=int(code), lasts=seconds, is_oom=False)
+    if is_oom:
+        return evolve(before, code=KILLED, lasts=seconds, is_oom=True)
+    if is_start:
+        return evolve(before, starts_after=seconds)
+    return evolve(before, is_unready=True) if is_unready else evolve(before, has_no_image=True)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return 0.0
+    parts = _TIME.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+@frozen
+class Place:
+    """Of which pod a container is.
+
+    Attributes:
+        pod: the pod, as a kubelet names it: `NAME_NAMESPACE(UID)`.
+        container: the name of the container.
+        image: its image.
+        policy: the restart policy of the pod.
+    """
+
+    pod: str
+    container: str
+    image: str = field(default="")
+    policy: str = "Always"
+
+
+def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
+    """Return how a container is at a time.
+
+    Args:
+        behavior: what it would do.
+        at: of which pod it is.
+        began: when its pod has started.
+        now: the time.
+    """
+    start = began + timedelta(seconds=behavior.starts_after)
+    if behavior.has_no_image:
+        return _without_image(at, start, now)
+    if now < start:
+        return Life(("ContainerCreating", ""), until=start)
+    last, backoff, restarts = None, 0.0, 0
+    lasts = timedelta(seconds=behavior.lasts)
+    while behavior.code is not None and start + lasts <= now:
+        end = Ended(behavior.code, behavior.reason, start, start + lasts)
+        if behavior.final_end(at.policy) is not None:
+            return Life(ended=end, last=last, restarts=restarts)
+        seen = end.ended + timedelta(seconds=_RELIST)
+        again = max(seen, end.ended + timedelta(seconds=backoff))
+        if now < seen:
+            return Life(ended=end, last=last, restarts=restarts, until=seen)
+        if now < again:
+            text = f"back-off {_written(backoff)} restarting failed container={at.container} pod={at.pod}"
+            return Life(("CrashLoopBackOff", text), last=end, restarts=restarts, until=again)
+        last, start, restarts = end, again, restarts + 1
+        backoff = _FIRST_BACKOFF if behavior.lasts > _FORGIVEN else min(backoff * 2 or _FIRST_BACKOFF, _LONGEST_BACKOFF)
+        if (period := lasts + timedelta(seconds=backoff)) * 2 < now - start and backoff == _LONGEST_BACKOFF:
+            skipped = (now - start) // period - 1  # so that a pod of a year costs no more than one of an hour
+            start, restarts = start + skipped * period, restarts + skipped
+            last = evolve(end, started=start - period, ended=start - period + lasts)
+    until = None if behavior.code is None else start + lasts
+    return Life(started=start, last=last, restarts=restarts, is_ready=not behavior.is_unready, until=until)
+
+
+def _without_image(at: Place, start: datetime, now: datetime) -> Life:
+    why = f"rpc error: code = Unknown desc = no image: the annotation {CONTAINERS} says so"
+    seen = start + timedelta(seconds=_RELIST)
+    if now < seen:
+        return Life(("ErrImagePull", why), until=seen)
+    return Life(("ImagePullBackOff", f'Back-off pulling image "{at.image}": ErrImagePull: {why}'))
+
+
+def _written(seconds: float) -> str:
+    """Return a time as Go writes it."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
