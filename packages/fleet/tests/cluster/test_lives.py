@@ -1,0 +1,103 @@
+"""What containers would do, if an annotation says so."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from devicecore_fleet.cluster.lives import Behavior, BehaviorError, Life, Place, life, parse
+from hypothesis import given
+from hypothesis import strategies as st
+
+BEGAN = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
+ALWAYS = Place("train_default(u)", "main", "img")
+
+
+def at(behavior: Behavior, seconds: float, place: Place = ALWAYS) -> Life:
+    return life(behavior, place, BEGAN, BEGAN + timedelta(seconds=seconds))
+
+
+def test_an_annotation_says_what_each_container_would_do() -> None:
+    assert parse("main: exit 3 after 1m30s; side: not-ready; start after 2s; side: oom") == {
+        "main": Behavior(3, 90.0),
+        "side": Behavior(137, 0.0, is_oom=True, is_unready=True),
+        "": Behavior(starts_after=2.0),
+    }
+    assert parse(" ") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("exit", "expected `exit CODE .*got 'exit'"),
+        ("exit 256", "at most 255, got 256"),
+        ("exit 1 after soon", "a time such as `after 5s`.*got 'exit 1 after soon'"),
+        ("start", "a time such as `after 5s`"),
+        ("not-ready after 5s", "where one is possible"),
+        ("Main: oom", "perhaps after `CONTAINER:`"),
+        ("oom;" * 65, "at most 64 parts"),
+    ],
+)
+def test_other_words_are_refused_with_a_sentence(text: str, problem: str) -> None:
+    with pytest.raises(BehaviorError, match=problem):
+        parse(text)
+
+
+def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
+    """It starts again at once, then after 10 s, 20 s and so on; in between it waits, and shows its last end."""
+    crash = Behavior(1, 2.0)
+    assert at(crash, 1).is_ready
+    assert at(crash, 2.5).ended is not None
+    again = at(crash, 3)  # a second after its end, because a kubelet sees that so late
+    assert (again.restarts, again.started) == (1, BEGAN + timedelta(seconds=3))
+    waiting = at(crash, 7)
+    assert waiting.waiting == (
+        "CrashLoopBackOff",
+        "back-off 10s restarting failed container=main pod=train_default(u)",
+    )
+    assert (waiting.restarts, waiting.last and waiting.last.code) == (1, 1)
+    assert at(crash, 15).restarts == 2
+    assert "back-off 20s" in str(at(crash, 18.5).waiting)
+    assert "back-off 5m0s" in str(at(crash, 3600.0).waiting)
+
+
+def test_a_container_that_has_crashed_for_a_year_costs_no_more_than_one_of_an_hour() -> None:
+    year = at(Behavior(1, 2.0), 365 * 86_400.0)
+    assert year.restarts == pytest.approx(365 * 86_400 / 302, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "ends"), [("Never", 1, True), ("OnFailure", 0, True), ("OnFailure", 1, False)]
+)
+def test_the_restart_policy_decides_whether_an_end_is_the_last(policy: str, code: int, *, ends: bool) -> None:
+    found = at(Behavior(code, 1.0), 30, Place("p", "main", policy=policy))
+    assert (found.ended is not None) is ends
+
+
+def test_images_probes_and_slow_starts() -> None:
+    assert at(Behavior(has_no_image=True), 0).waiting == (
+        "ErrImagePull",
+        "rpc error: code = Unknown desc = no image: the annotation devicecore.io/containers says so",
+    )
+    reason, message = at(Behavior(has_no_image=True), 60).waiting or ("", "")
+    assert reason == "ImagePullBackOff"
+    assert message.startswith('Back-off pulling image "img": ErrImagePull: ')
+    assert at(Behavior(starts_after=5.0), 4).waiting == ("ContainerCreating", "")
+    unready = at(Behavior(is_unready=True), 60)
+    assert (unready.started, unready.is_ready) == (BEGAN, False)
+    killed = at(Behavior(137, 1.0, is_oom=True), 1.5).ended
+    assert killed is not None
+    assert (killed.code, killed.reason) == (137, "OOMKilled")
+
+
+@given(
+    st.builds(Behavior, st.integers(0, 255) | st.none(), st.floats(0, 400), starts_after=st.floats(0, 50)),
+    st.floats(0, 5_000),
+    st.floats(0, 5_000),
+)
+def test_a_life_goes_on_in_order(behavior: Behavior, first: float, more: float) -> None:
+    """Restarts never go back, and a container is the same until the time that it names."""
+    before, after = at(behavior, first), at(behavior, first + more)
+    assert after.restarts >= before.restarts
+    now = BEGAN + timedelta(seconds=first)
+    assert before.until is None or before.until > now
+    if before.until is None or now + timedelta(seconds=more) < before.until:
+        assert after == before
