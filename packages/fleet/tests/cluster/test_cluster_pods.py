@@ -271,6 +271,37 @@ AFFINITY = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operato
 REQUIRED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": AFFINITY}}
 
 
+def test_containers_do_what_an_annotation_says(node: ClusterNode) -> None:
+    """They end with a code and free their devices, crash again and again, wait for an image, or are never ready."""
+    crashing, odd = a_pod("crashing", 0, containers="exit 1"), a_pod("odd", 0, containers="exit soon")
+    crashing["spec"]["restartPolicy"] = "Always"
+    node.bind(a_pod("failing", 1, containers="main: exit 3"), crashing, odd)
+    node.bind(a_pod("unready", 0, containers="not-ready"), a_pod("no-image", 0, containers="no-image"))
+    ended = {"failing": "Failed", "crashing": "Running", "odd": "Running", "unready": "Running", "no-image": "Pending"}
+    node.run_until(lambda: node.phases() == ended)
+    node.run_until(lambda: "waiting" in _main(node, "crashing")["state"])
+    node.run_until(lambda: _main(node, "no-image")["state"]["waiting"]["reason"] == "ImagePullBackOff")
+    assert not node.held()
+    assert _main(node, "failing")["state"]["terminated"]["exitCode"] == 3
+    crashed = _main(node, "crashing")
+    assert crashed["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert (crashed["lastState"]["terminated"]["exitCode"], crashed["restartCount"], crashed["ready"]) == (1, 1, False)
+    (ready,) = (one for one in node.status("unready")["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["message"]) == ("False", "containers with unready status: [main]")
+    node.run_until(lambda: len(node.events("no-image")) == 4 and node.events("crashing") and node.events("unready"))
+    assert {reason for reason, _ in node.events("no-image")} == {"Failed", "BackOff"}
+    assert [reason for reason, _ in node.events("crashing")] == ["BackOff"]
+    assert node.events("unready") == [("Unhealthy", "Readiness probe failed: ")]
+    ((reason, message),) = node.events("odd")
+    assert reason == "NotUnderstood"
+    assert "expected a time such as `after 5s`" in message or "expected `exit CODE" in message
+
+
+def _main(node: ClusterNode, pod: str) -> Json:
+    (main,) = node.status(pod)["containerStatuses"]
+    return dict(main)
+
+
 def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: LocalApiServer, tmp_path: Path) -> None:
     """The texts of cpu and memory are a kubelet's. The test of words has a recorded one of a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
