@@ -5,7 +5,7 @@ Differences are in the tables of docs/cluster-node.md, and nowhere else.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,7 @@ def _plain(document: Json, *names: str) -> Json:
     return plain
 
 
-def _problems(kind: str, name: str, ours: Json, real: Json, *more: str) -> list[str]:
+def _problems(kind: str, name: str, ours: Json, real: Json, more: Collection[str] = ()) -> list[str]:
     """Return the differences of two documents that no row of the guide names, and none of `more`."""
     rows = {**ROWS[kind], **dict.fromkeys(more, "")}
     found = [f"{name} {one}" for one in differences(ours, real) if not is_listed(one.path, rows)]
@@ -219,7 +219,7 @@ def test_a_pod_is_the_same_on_a_real_kubelet_and_here(both: Both, seen: Seen) ->
     problems = [*seen.problems]
     for case in CASES:
         ours, real = (_plain(pod, both.ours.name, both.real.name) for pod in seen.of(case, both))
-        problems += _problems("Pod", case.name, ours, real, *_undecided(case))
+        problems += _problems("Pod", case.name, ours, real, _undecided(case))
     assert not problems, "\n".join(problems)
 
 
@@ -227,7 +227,7 @@ def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, seen: Seen) 
     problems = []
     for case in CASES:
         ours, real = (owned(pod["metadata"]["managedFields"]) for pod in seen.of(case, both))
-        problems += _owners("Pod", case.name, ours, real, *_undecided(case))
+        problems += _owners("Pod", case.name, ours, real, _undecided(case))
     assert not problems, "\n".join(problems)
 
 
@@ -236,7 +236,10 @@ def _undecided(case: Case) -> list[str]:
     return ["status.resources"] if case.until == "Succeeded" else []
 
 
-def _owners(kind: str, name: str, ours: dict[str, list[str]], real: dict[str, list[str]], *more: str) -> list[str]:
+_Owned = dict[str, list[str]]
+
+
+def _owners(kind: str, name: str, ours: _Owned, real: _Owned, more: Collection[str] = ()) -> list[str]:
     rows = {**ROWS[kind], **dict.fromkeys(more, "")}
     if is_listed("metadata.managedFields[].manager", ROWS[kind]):
         ours = {key.replace("devicecore", "kubelet"): paths for key, paths in ours.items()}
@@ -260,19 +263,18 @@ def _whole(owners: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def test_the_node_is_the_same(both: Both) -> None:
     ours, real = (both.plane.admin.get("Node", node.name) for node in (both.ours, both.real))
-    plain = [_plain(node, both.ours.name, both.real.name) for node in (ours, real)]
-    problems = _problems("Node", "the Node", *plain)
-    owners = [_whole(owned(node["metadata"]["managedFields"])) for node in (ours, real)]
-    problems += _owners("Node", "the Node", *owners)
+    problems = _problems("Node", "the Node", *(_plain(one, both.ours.name, both.real.name) for one in (ours, real)))
+    mine, theirs = (_whole(owned(node["metadata"]["managedFields"])) for node in (ours, real))
+    problems += _owners("Node", "the Node", mine, theirs)
     assert not problems, "\n".join(problems)
 
 
 def test_the_lease_is_the_same(both: Both) -> None:
     admin = both.plane.admin
     ours, real = (admin.get("Lease", node.name, "kube-node-lease") for node in (both.ours, both.real))
-    plain = [_plain(lease, both.ours.name, both.real.name) for lease in (ours, real)]
-    problems = _problems("Lease", "the Lease", *plain)
-    problems += _owners("Lease", "the Lease", *(owned(one["metadata"]["managedFields"]) for one in (ours, real)))
+    problems = _problems("Lease", "the Lease", *(_plain(one, both.ours.name, both.real.name) for one in (ours, real)))
+    mine, theirs = (owned(one["metadata"]["managedFields"]) for one in (ours, real))
+    problems += _owners("Lease", "the Lease", mine, theirs)
     assert not problems, "\n".join(problems)
 
 
