@@ -77,8 +77,11 @@ LAYERS = {
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
     "devicecore_tools": Layer(frozenset()),
     "devicecore_tools.__main__": Layer(names("sys /command")),
+    "devicecore_tools.expressions": Layer(PURE | names(".domain"), names(".adapters.cel")),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
-    "devicecore_tools.doctor": Layer(PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain")),
+    "devicecore_tools.doctor": Layer(
+        PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /expressions")
+    ),
     "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters")),
     "devicecore_tools.node": Layer(
@@ -98,9 +101,7 @@ LAYERS = {
     "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),
     "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
     "devicecore_tools.conformance": Layer(
-        TESTING
-        | names("cattrs google grpc .adapters /testing")
-        | names("/doctor.reading.cdi /doctor.reading.expressions"),
+        TESTING | names("cattrs google grpc .adapters /expressions /testing"),
     ),
     "devicecore_tools.command.demo.cluster": Layer(
         ANY | names(".adapters .domain .dra_manager .manager .plugins .system /testing.temporary")
@@ -110,7 +111,7 @@ LAYERS = {
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/conformance /checkpoint /doctor /node /testing"),
+        | names("/conformance /checkpoint /doctor /expressions /node /testing"),
         names(".dra_manager"),
     ),
 }

@@ -130,6 +130,8 @@ type deviceHistory struct {
 	NUMANodes []int  `json:"numa_nodes"`
 	Policy    string // of the topology manager; empty: each step has the affinity
 	Scope     string
+	Closest   bool
+	Distances topologymanager.NUMADistances
 	Steps     []step
 }
 
@@ -185,7 +187,7 @@ func (n *deviceNode) start() (err error) {
 	if policy == "" {
 		policy = topologymanager.PolicyNone
 	}
-	if n.scope, err = newScope(policy, scope, n.NUMANodes); err != nil {
+	if n.scope, err = newScope(policy, scope, &topologymanager.NUMAInfo{Nodes: n.NUMANodes, NUMADistances: n.Distances}, n.Closest); err != nil {
 		return err
 	}
 	active := func() []*v1.Pod { return slices.Collect(maps.Values(n.active)) }

@@ -73,14 +73,15 @@ type topologyQuestion struct {
 	NUMANodes  []int `json:"numa_nodes"`
 	Policy     string
 	Scope      string
+	Closest    bool                          // the policy option prefer-closest-numa-nodes
+	Distances  topologymanager.NUMADistances // from each NUMA node, indexed by the numbers of the others
 	Containers []string
 	Providers  []map[string]map[string]*[]jsonHint // container -> resource -> hints
 }
 
 // newScope returns what the kubelet has for a policy and a scope.
-func newScope(policyName, scopeName string, nodes []int) (topologymanager.Scope, error) {
-	info := &topologymanager.NUMAInfo{Nodes: nodes}
-	options := topologymanager.PolicyOptions{}
+func newScope(policyName, scopeName string, info *topologymanager.NUMAInfo, closest bool) (topologymanager.Scope, error) {
+	options := topologymanager.PolicyOptions{PreferClosestNUMA: closest}
 	var policy topologymanager.Policy
 	switch policyName {
 	case topologymanager.PolicyNone:
@@ -123,7 +124,7 @@ func mergeHints(ctx context.Context, question []byte) (any, error) {
 		return nil, err
 	}
 	logger := klog.FromContext(ctx)
-	scope, err := newScope(asked.Policy, asked.Scope, asked.NUMANodes)
+	scope, err := newScope(asked.Policy, asked.Scope, &topologymanager.NUMAInfo{Nodes: asked.NUMANodes, NUMADistances: asked.Distances}, asked.Closest)
 	if err != nil {
 		return nil, err
 	}

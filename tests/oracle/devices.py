@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from random import Random
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
-from devicecore.domain.model import NumaNode
-from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.domain.topology import Policy, Scope
 from tests.histories import Replay
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
+from tests.oracle.topology import policy_options, topology_of
 
 NAMES = ("gpu", "nic", "fpga", "qat")
 RESOURCES = tuple(f"{letter}.example.com/{name}" for letter, name in zip("abcd", NAMES, strict=True))
@@ -51,7 +51,7 @@ class _Author:
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
         if self.policy:
             scope = self.random.choice(list(Scope))
-            history |= {"policy": self.policy.value, "scope": scope.value}
+            history |= {"policy": self.policy.value, "scope": scope.value, **policy_options(self.random, self.nodes)}
         return history
 
     def connect(self) -> Json:
@@ -284,10 +284,7 @@ def _without_zeros(history: Json, answers: Json) -> Json:
 
 def _ours(history: Json) -> Json:
     """What our manager answers to each step."""
-    topology = Topology(
-        map(NumaNode, history["numa_nodes"]), history.get("policy", "none"), history.get("scope", "pod")
-    )
-    replay = Replay(topology)
+    replay = Replay(topology_of(history))
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
     for step in history["steps"]:

@@ -1,7 +1,9 @@
 """Merging the hints of several providers under each policy and scope."""
 
+from collections.abc import Sequence
 from random import Random
 
+from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint, merge
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
 
@@ -11,6 +13,7 @@ def case(random: Random) -> Json:
     nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 3, 4, 5, 8))))
     containers = ["main", "helper"][: random.randint(1, 2)]
     return {
+        **policy_options(random, nodes),
         "numa_nodes": nodes,
         "policy": random.choice(list(Policy)).value,
         "scope": random.choice(list(Scope)).value,
@@ -20,6 +23,23 @@ def case(random: Random) -> Json:
             for _ in range(random.choice((0, 1, 1, 2, 2, 3)))
         ],
     }
+
+
+def policy_options(random: Random, nodes: Sequence[int]) -> Json:
+    """Whether closer NUMA nodes are preferred, and the distances between them, of few values so that many tie."""
+    if random.random() < 0.5:
+        return {}
+    # A kubelet takes the number of a NUMA node for its place in the row, so a row has a place for each number below 8.
+    row = {node: [random.choice((10, 11, 20, 21, 32)) for _ in range(8)] for node in nodes}
+    return {"closest": True, "distances": {str(node): distances for node, distances in row.items()}}
+
+
+def topology_of(case: Json) -> Topology:
+    """Return the topology of a case."""
+    nodes, rows = case["numa_nodes"], case.get("distances", {})
+    distances = [[rows[str(here)][there] for there in nodes] for here in nodes] if case.get("closest") else ()
+    policy, scope = case.get("policy", Policy.NONE), case.get("scope", Scope.POD)
+    return Topology(map(NumaNode, nodes), policy, scope, distances=distances)
 
 
 def _hints(random: Random, nodes: list[int]) -> Json:
@@ -37,7 +57,7 @@ def _hint(random: Random, nodes: list[int]) -> Json:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the merged hints, and whether the pod is admitted."""
     answer = oracle.ask("topology", case)
-    topology = Topology(case["numa_nodes"], case["policy"], case["scope"])
+    topology = topology_of(case)
     merged, admitted = {}, True
     for name in (*case["containers"], ""):
         hint, admits = merge(topology, [_given(provider[name]) for provider in case["providers"]])

@@ -224,7 +224,8 @@ def kubelet_merge(topology: Topology, providers: Sequence[Hints]) -> tuple[Topol
         best_non_preferred_affinity_count = max(best_non_preferred_affinity_count, min(counts, default=0))
     best: TopologyHint | None = None
     for permutation in _permutations(filtered):
-        best = _compare(best, _merge_permutation(everywhere, permutation), best_non_preferred_affinity_count)
+        candidate = _merge_permutation(everywhere, permutation)
+        best = _compare(best, candidate, best_non_preferred_affinity_count, topology)
     best = best or TopologyHint(everywhere, preferred=False)
     if topology.policy is Policy.SINGLE_NUMA_NODE and best.mask == everywhere:
         best = TopologyHint(None, best.preferred)
@@ -267,7 +268,7 @@ def _merge_permutation(everywhere: NumaMask, permutation: list[TopologyHint]) ->
     return TopologyHint(merged, preferred)
 
 
-def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int) -> TopologyHint | None:  # noqa: C901, PLR0911 - the kubelet's cases, one by one
+def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int, of: Topology) -> TopologyHint | None:  # noqa: C901, PLR0911 - the kubelet's cases, one by one
     assert candidate.mask is not None
     if len(candidate.mask) == 0:
         return current
@@ -279,11 +280,11 @@ def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int
     if current.preferred and not candidate.preferred:
         return current
     if current.preferred and candidate.preferred:
-        return _narrower(current, candidate)
+        return _fitter(current, candidate, of)
     if len(current.mask) > fitting:  # case 1
-        return _narrower(current, candidate)
+        return _fitter(current, candidate, of)
     if len(current.mask) == fitting:  # case 2
-        return current if len(candidate.mask) != fitting else _narrower(current, candidate)
+        return current if len(candidate.mask) != fitting else _fitter(current, candidate, of)
     if len(candidate.mask) > fitting:  # case 3a
         return current
     if len(candidate.mask) == fitting:  # case 3b
@@ -292,17 +293,25 @@ def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int
         return candidate
     if len(candidate.mask) < len(current.mask):  # case 3cb
         return current
-    return _narrower(current, candidate)  # case 3cc
+    return _fitter(current, candidate, of)  # case 3cc
 
 
-def _narrower(current: TopologyHint, candidate: TopologyHint) -> TopologyHint:
-    return min(current, candidate, key=_width)
+def _fitter(current: TopologyHint, candidate: TopologyHint, of: Topology) -> TopologyHint:
+    """The narrower mask, or of equally wide ones the closer one (kubelet: `CompareNUMAAffinityMasks`)."""
+    return min(current, candidate, key=lambda hint: _width(hint, of))
 
 
-def _width(hint: TopologyHint) -> tuple[int, int]:
-    """The number of nodes, then the smaller value (kubelet: `IsNarrowerThan`)."""
+def _width(hint: TopologyHint, of: Topology) -> tuple[int, float, int]:
+    """The number of nodes, their average distance, then the smaller value (kubelet: `Closest`, `IsNarrowerThan`)."""
     assert hint.mask is not None
-    return len(hint.mask), hint.mask.bits
+    place = {node: number for number, node in enumerate(of.numa_nodes)}
+    between = [
+        of.distances[place[here]][place[there]]
+        for here in hint.mask
+        for there in hint.mask
+        if of.distances and of.policy is not Policy.SINGLE_NUMA_NODE
+    ]
+    return len(hint.mask), sum(between) / max(1, len(between)), hint.mask.bits
 
 
 providers_hints = st.lists(provider_hints(nodes=4), max_size=3)

@@ -1,5 +1,6 @@
 """The rows of the kubelet's cases about topology hints."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -108,3 +109,42 @@ def test_a_policy_may_be_given_by_its_name() -> None:
     assert topology.Topology(policy="restricted").policy is topology.Policy.RESTRICTED
     with pytest.raises(ValueError, match="bogus"):
         topology.Topology(policy="bogus")
+
+
+def test_of_masks_of_the_same_width_the_closest_is_chosen() -> None:
+    """With `prefer-closest-numa-nodes`: NUMA node 2 is nearer to 0 than 1 is."""
+    rows, masks = ((10, 21, 11), (21, 10, 20), (11, 20, 10)), ((0, 1), (0, 2))
+    hints = {"x": [topology.TopologyHint(topology.NumaMask.of(numa(mask)), preferred=True) for mask in masks]}
+    for distances, best in (((), masks[0]), (rows, masks[1])):
+        machine = topology.Topology((0, 1, 2), "best-effort", distances=distances)
+        assert tuple(topology.merge(machine, [hints])[0].mask or ()) == best
+
+
+def test_the_options_are_those_of_a_kubelet() -> None:
+    of = topology.PolicyOptions.of
+    assert of({}) == topology.PolicyOptions()
+    assert of({"prefer-closest-numa-nodes": "T", "max-allowable-numa-nodes": "+16"}) == topology.PolicyOptions(
+        prefer_closest_numa_nodes=True, max_allowable_numa_nodes=16
+    )
+    for name, value, sentence in (
+        ("prefer-closest-numa-nodes", "yes", "expected true or false, got 'yes'"),
+        ("max-allowable-numa-nodes", "0x9", "expected a whole number, got '0x9'"),
+        ("max-allowable-numa-nodes", "7", "expected max-allowable-numa-nodes of at least 8, got 7"),
+        ("closest", "true", "expected one of the options prefer-closest-numa-nodes, max-allowable-numa-nodes, got 'cl"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            of({name: value})
+
+
+def test_a_policy_has_at_most_as_many_numa_nodes_as_its_option_allows() -> None:
+    nine = range(9)
+    assert topology.Topology(nine, "none", max_numa_nodes=8).max_numa_nodes == 8
+    assert topology.Topology(nine, "restricted", max_numa_nodes=9).max_numa_nodes == 9
+    with pytest.raises(ValueError, match=r"expected at most 8 NUMA nodes \(max-allowable-numa-nodes\), got 9"):
+        topology.Topology(nine, "restricted", max_numa_nodes=8)
+
+
+@pytest.mark.parametrize("rows", [((10,),), ((10, 20), (20,)), ((10, 20), (-1, 10))])
+def test_distances_are_those_of_the_machine(rows: Sequence[Sequence[int]]) -> None:
+    with pytest.raises(ValueError, match="expected 2 rows of 2 distances, one for each NUMA node and none below 0"):
+        topology.Topology((0, 1), distances=rows)

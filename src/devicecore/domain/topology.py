@@ -4,6 +4,7 @@ Law: a hint says what could be allocated from a set of NUMA nodes, never what wi
 preference, and an empty tuple that no set of NUMA nodes is possible; every function here keeps them apart.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
@@ -14,12 +15,13 @@ from operator import or_
 from attrs import field, frozen
 
 from devicecore.domain.capacity import pod_request
-from devicecore.domain.checks import one_of, tuple_of
+from devicecore.domain.checks import expected, items, one_of, tuple_of
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import Container, DeviceId, NumaNode, Pod, ResourceName
 from devicecore.domain.selection import reusable_devices
+from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
 """The most sets of NUMA nodes that are all examined for one resource; 13 NUMA nodes have no more."""
@@ -32,6 +34,9 @@ MAX_PAIRS = 255 * 255
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""
+
+MAX_ALLOWABLE_NUMA_NODES = 8
+"""The least and the default of the kubelet's option `max-allowable-numa-nodes`."""
 
 _NONE = DeviceSet()
 
@@ -96,6 +101,45 @@ class Scope(Enum):
     POD = "pod"
 
 
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+@frozen
+class PolicyOptions:
+    """The options of the topology manager's policy: `topologyManagerPolicyOptions` of a kubelet's configuration."""
+
+    prefer_closest_numa_nodes: bool = False
+    max_allowable_numa_nodes: int | None = None
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> "PolicyOptions":
+        """Return the options with these names and values (kubelet: `NewPolicyOptions`).
+
+        Raises:
+            ValueError: an option is not known, or its value is not one that a kubelet accepts.
+        """
+        closest, most = False, None
+        for name, value in texts.items():
+            if name == "prefer-closest-numa-nodes" and value in _TRUE | _FALSE:
+                closest = value in _TRUE
+            elif name == "max-allowable-numa-nodes" and _WHOLE.fullmatch(value):
+                most = _at_least_the_default(int(value))
+            else:
+                known = {"prefer-closest-numa-nodes": "true or false", "max-allowable-numa-nodes": "a whole number"}
+                wanted = known.get(name, f"one of the options {', '.join(known)}")
+                raise ValueError(expected(foreign_text(name, 100), wanted, value if name in known else name))
+        return cls(closest, most)
+
+
+def _at_least_the_default(most: int) -> int:
+    if most < MAX_ALLOWABLE_NUMA_NODES:
+        problem = f"expected max-allowable-numa-nodes of at least {MAX_ALLOWABLE_NUMA_NODES}, got {most}"
+        raise ValueError(problem)
+    return most
+
+
 def _numa_nodes(value: Iterable[int]) -> tuple[NumaNode, ...]:
     return tuple(map(NumaNode, tuple_of(value, int, "Topology.numa_nodes")))
 
@@ -108,25 +152,53 @@ def _scope(value: Scope | str) -> Scope:
     return one_of(value, Scope, "Topology.scope")
 
 
+def _distances(value: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    rows = items(value, "Topology.distances")
+    return tuple([tuple_of(row, int, "Topology.distances") for row in rows])
+
+
 @frozen
 class Topology:
-    """The machine's NUMA nodes in their order, and the policy and scope of the kubelet's configuration.
+    """The machine's NUMA nodes in their order, and the topology manager of the kubelet's configuration.
 
-    Policy and scope may be given as texts, such as `"best-effort"`.
+    Policy and scope may be given as texts, such as `"best-effort"`. With `distances`, closer NUMA nodes are preferred,
+    as with the kubelet's option `prefer-closest-numa-nodes`: row by row in the order of `numa_nodes`, how far each NUMA
+    node is from each. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it there is no limit.
 
     Raises:
-        TypeError: the NUMA nodes are not several numbers.
-        ValueError: there is no such policy or scope, or the NUMA nodes are not different numbers of at least 0.
+        TypeError: the NUMA nodes are not several numbers, or the distances are not rows of numbers.
+        ValueError: there is no such policy or scope, the NUMA nodes are not different numbers of at least 0, the
+            distances are not of these NUMA nodes, or a policy other than `none` has too many NUMA nodes.
     """
 
     numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),), converter=_numa_nodes)
     policy: Policy = field(default=Policy.NONE, converter=_policy)
     scope: Scope = field(default=Scope.CONTAINER, converter=_scope)
+    distances: tuple[tuple[int, ...], ...] = field(default=(), converter=_distances, kw_only=True)
+    max_numa_nodes: int | None = field(default=None, kw_only=True)
 
     @numa_nodes.validator
     def _are_nodes(self, _: object, numa_nodes: tuple[NumaNode, ...]) -> None:
         if not numa_nodes or min(numa_nodes) < 0 or len(set(numa_nodes)) < len(numa_nodes):
             problem = f"expected one or more different NUMA nodes, none below 0, got {list(numa_nodes)}"
+            raise ValueError(problem)
+
+    @distances.validator
+    def _are_of_the_nodes(self, _: object, distances: tuple[tuple[int, ...], ...]) -> None:
+        count = len(self.numa_nodes)
+        if distances and ({len(distances), *map(len, distances)} != {count} or min(map(min, distances)) < 0):
+            problem = (
+                f"expected {count} rows of {count} distances, one for each NUMA node and none below 0, "
+                f"got {list(map(list, distances))!r:.200}"
+            )
+            raise ValueError(problem)
+
+    @max_numa_nodes.validator
+    def _allows_the_nodes(self, _: object, most: int | None) -> None:
+        if most is None or _at_least_the_default(most) >= len(self.numa_nodes):
+            return
+        if self.policy is not Policy.NONE:  # NewManager looks at the number only then
+            problem = f"expected at most {most} NUMA nodes (max-allowable-numa-nodes), got {len(self.numa_nodes)}"
             raise ValueError(problem)
 
 
@@ -292,7 +364,7 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
             [hint for hint in hints if hint.preferred and (not hint.mask or len(hint.mask) == 1)]
             for hints in hint_lists
         ]
-    best = _best(everywhere, hint_lists)
+    best = _best(everywhere, hint_lists, _distance_within(topology))
     if topology.policy is Policy.SINGLE_NUMA_NODE and best.mask == everywhere:
         best = TopologyHint(None, best.preferred)
     return best, best.preferred or topology.policy is Policy.BEST_EFFORT
@@ -303,7 +375,29 @@ def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
-def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
+_Distance = Callable[[int], int]
+"""How far the NUMA nodes of a mask are from each other. Only masks of the same width are compared by it."""
+
+
+def _distance_within(topology: Topology) -> _Distance:
+    """Return the distance of a mask: 0 unless closer NUMA nodes are preferred (kubelet: `CalculateAverageFor`)."""
+    # NewHintMerger ignores the option if the policy leaves one NUMA node.
+    if not topology.distances or topology.policy is Policy.SINGLE_NUMA_NODE:
+        return lambda _: 0
+    rows = {
+        1 << here: {1 << there: distance for there, distance in zip(topology.numa_nodes, row, strict=True)}
+        for here, row in zip(topology.numa_nodes, topology.distances, strict=True)
+    }
+
+    def distance(bits: int) -> int:
+        return sum(one for here, row in rows.items() if here & bits for there, one in row.items() if there & bits)
+
+    return distance
+
+
+def _best(
+    everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]], distance_within: _Distance
+) -> TopologyHint:
     """Return the best hint that combines one hint of each list: its mask is the intersection of their masks.
 
     A combined hint is preferred only if every list prefers its mask. Such masks are looked for first, because that
@@ -311,12 +405,12 @@ def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) ->
     """
     preferred = _preferred_by_all(everywhere, hint_lists)
     if preferred:
-        return min(preferred, key=_rank_of_preferred)
+        return TopologyHint(min(preferred, key=lambda mask: _rank_of_preferred(mask, distance_within)), preferred=True)
     narrowest = [min((len(hint.mask) for hint in hints if hint.mask), default=0) for hints in hint_lists]
     best_width = max(narrowest, default=0)
 
     def rank(bits: int) -> tuple[int, ...]:
-        return _rank_of_others(bits, best_width)
+        return _rank_of_others(bits, best_width, distance_within)
 
     common = {everywhere.bits}
     for hints in hint_lists:
@@ -327,14 +421,14 @@ def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) ->
     return TopologyHint(NumaMask(min(common, key=rank)) if common else everywhere, preferred=False)
 
 
-def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
-    """Return the hints that every list prefers. A list with a preferred hint without a mask prefers every mask."""
+def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[NumaMask]:
+    """Return the masks that every list prefers. A list with a preferred hint without a mask prefers every mask."""
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
     # If every list prefers any mask, the masks that some lists name are candidates besides that of all NUMA nodes.
     candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
-    return [TopologyHint(mask & everywhere, preferred=True) for mask in candidates if (mask & everywhere).bits]
+    return [mask & everywhere for mask in candidates if (mask & everywhere).bits]
 
 
 def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
@@ -342,18 +436,17 @@ def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
-def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
-    """Sort key: the narrowest mask is best; among equals, the smaller number."""
-    mask = hint.mask or NumaMask(0)
-    return len(mask), mask.bits
+def _rank_of_preferred(mask: NumaMask, distance_within: _Distance) -> tuple[int, int, int]:
+    """Sort key: the narrowest mask is best; among equals, the closest one, then the smaller number."""
+    return len(mask), distance_within(mask.bits), mask.bits
 
 
-def _rank_of_others(bits: int, best_width: int) -> tuple[bool, int, int]:
+def _rank_of_others(bits: int, best_width: int, distance_within: _Distance) -> tuple[bool, int, int, int]:
     """Return the sort key of masks that are not preferred: the smallest key is best.
 
     Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
-    narrowest first. Among equals, the smaller number is best.
+    narrowest first. Among equals, the closest one is best, then the smaller number.
     """
     width = bits.bit_count()
     above = width > best_width
-    return above, width if above else -width, bits
+    return above, width if above else -width, distance_within(bits), bits

@@ -226,9 +226,15 @@ def _limits(
 
 
 def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
-    """Machines of up to `max_nodes` NUMA nodes, under any policy in both scopes."""
-    machines = st.integers(1, max_nodes).map(lambda count: tuple(map(NumaNode, range(count))))
-    return st.builds(Topology, machines, st.sampled_from(Policy), st.sampled_from(Scope))
+    """Machines of up to `max_nodes` NUMA nodes, under any policy in both scopes, with and without distances."""
+
+    def machine(count: int) -> st.SearchStrategy[Topology]:
+        row = st.lists(st.sampled_from((10, 11, 21)), min_size=count, max_size=count)
+        distances: st.SearchStrategy[list[list[int]]] = st.just([]) | st.lists(row, min_size=count, max_size=count)
+        nodes = tuple(map(NumaNode, range(count)))
+        return st.builds(Topology, st.just(nodes), st.sampled_from(Policy), st.sampled_from(Scope), distances=distances)
+
+    return st.integers(1, max_nodes).flatmap(machine)
 
 
 def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
-from devicecore_tools.conformance.dra.cdi import problem_of
 from devicecore_tools.testing.api_server import LocalApiServer
 
+from devicecore.adapters.cdi import problem_of
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.answers import UnprepareResult, is_cdi_name

@@ -9,10 +9,10 @@ from typing import Any
 
 from attrs import evolve
 from devicecore_tools.doctor.account.facts import Facts
-from devicecore_tools.doctor.account.schedulable import CORDONED
 from devicecore_tools.doctor.findings.checks import CHECKS
 from devicecore_tools.doctor.findings.report import NodeReport, check, report
 from devicecore_tools.doctor.look.values import (
+    CORDONED,
     NO_NODE,
     AllocatedClaimSeen,
     CdiSeen,

@@ -17,6 +17,7 @@ import pytest
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor.look import values as look
 from devicecore_tools.doctor.look.values import (
+    NO_DIRECTORY,
     CdiSeen,
     CdiSpec,
     ClaimedDeviceSeen,
@@ -45,6 +46,7 @@ from devicecore_tools.node.assembly import PODS_NAME
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters import manifests
+from devicecore.adapters.cdi import MAX_BYTES, names_in
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import http as kube_http
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
@@ -727,61 +729,96 @@ def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> Non
 # --- CDI --------------------------------------------------------------------------------------------------------------
 
 
-def test_cdi_files_are_read_and_broken_ones_are_named(tmp_path: Path) -> None:
-    (tmp_path / "gpu.json").write_text(
-        json.dumps({"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [{"name": "0"}, {"name": "all"}]})
+GOOD: dict[str, Any] = {
+    "cdiVersion": "0.6.0",
+    "kind": "example.com/gpu",
+    "devices": [{"name": "a", "containerEdits": {"env": ["A=1"]}}],
+}
+
+
+def with_device(**fields: object) -> dict[str, Any]:
+    return {**GOOD, "devices": [{**GOOD["devices"][0], **fields}]}
+
+
+def test_cdi_files_are_read_and_ignored_ones_are_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GOOD))
+    (tmp_path / "nic.yaml").write_text(
+        "cdiVersion: 0.6.0\nkind: example.com/nic\ndevices:\n- name: 1\n  containerEdits: {env: [A=1]}\n"
     )
-    (tmp_path / "nic.yaml").write_text("cdiVersion: 0.6.0\nkind: example.com/nic\ndevices:\n- name: '1'\n")
     reading = read_cdi([str(tmp_path), str(tmp_path / "missing")])
-    assert reading.value is not None
-    assert reading.value.is_complete
-    assert reading.value.specs == (
-        CdiSpec(str(tmp_path), "gpu.json", "example.com/gpu", ("0", "all")),
-        CdiSpec(str(tmp_path), "nic.yaml", "example.com/nic", ("1",)),
+    assert reading.value == CdiSeen(
+        (
+            CdiSpec(str(tmp_path), "gpu.json", "example.com/gpu", ("a",)),
+            CdiSpec(str(tmp_path), "nic.yaml", "example.com/nic", ("1",)),
+        )
     )
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.txt").write_text("{")
     broken = read_cdi([str(tmp_path)])
     assert broken.value is not None
-    assert not broken.value.is_complete
-    (note,) = broken.notes
-    assert note.startswith(f"{tmp_path}/broken.json: it is not JSON")
+    assert (broken.value.is_complete, broken.notes) == (True, ())
+    assert [one.file for one in broken.value.specs if one.problem] == ["broken.json"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "is_defined"),
+    [
+        ("good.json", GOOD, True),
+        ("good.yaml", GOOD, True),
+        ("other-ending.yml", GOOD, False),
+        ("no-edits.json", {**GOOD, "devices": [{"name": "a"}]}, False),
+        ("unknown-version.json", {**GOOD, "cdiVersion": "9.9.9"}, False),
+        ("old-version.json", with_device(containerEdits={"additionalGids": [5]}), False),
+        ("variable.json", with_device(containerEdits={"env": ["A"]}), False),
+        ("hook.json", with_device(containerEdits={"hooks": [{"hookName": "later", "path": "/x"}]}), False),
+        ("node.json", with_device(containerEdits={"deviceNodes": [{"path": "/dev/a", "type": "x"}]}), False),
+        ("field.json", {**GOOD, "color": "red"}, False),
+        ("twice.json", {**GOOD, "devices": GOOD["devices"] * 2}, False),
+    ],
+)
+def test_doctor_and_runtimes_agree_on_which_cdi_files_count(
+    file: str, content: object, is_defined: bool, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(json.dumps(content))
+    seen = read_cdi([str(tmp_path)]).value
+    assert seen is not None
+    assert ("example.com/gpu=a" in seen.defined) == is_defined == ("example.com/gpu=a" in names_in(tmp_path))
 
 
 def test_what_many_cdi_files_add_up_to_is_bounded(tmp_path: Path) -> None:
     spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
-    number_read = cdi.MAX_BYTES_OF_ALL // cdi.MAX_BYTES + 1  # the last one exceeds the limit
-    (tmp_path / "000.json").write_bytes(spec.ljust(cdi.MAX_BYTES))
+    number_read = cdi.MAX_BYTES_OF_ALL // MAX_BYTES + 1  # the last one exceeds the limit
+    (tmp_path / "000.json").write_bytes(spec.ljust(MAX_BYTES))
     for number in range(1, number_read + 3):
         (tmp_path / f"{number:03}.json").hardlink_to(tmp_path / "000.json")
     reading = read_cdi([str(tmp_path)])
     assert reading.value is not None
     assert not reading.value.is_complete
     assert len(reading.value.specs) == number_read
-    assert reading.notes == (f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes",)
+    (note,) = reading.notes
+    assert note.startswith(f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes")
 
 
 def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:
-    devices = ",".join(['{"name":"a"}'] * (cdi.MAX_DEVICES // 2 + 1))
-    for name in ("0.json", "1.json"):
-        (tmp_path / name).write_text(f'{{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": [{devices}]}}')
-    reading = read_cdi([str(tmp_path)])
+    for name in ("0.json", "1.json", "2.json"):
+        (tmp_path / name).write_text(json.dumps(GOOD))
+    reading = read_cdi([str(tmp_path)], most_devices=1)
     assert reading.value is not None
-    assert [spec.file for spec in reading.value.specs] == ["0.json"]
-    problem = "devices: expected at most 100,000 devices in all CDI files, got more"
-    assert reading.notes == (f"{tmp_path}/1.json: {problem}",)
+    assert [spec.file for spec in reading.value.specs] == ["0.json", "1.json"]
+    assert not reading.value.is_complete
 
 
 def test_many_notes_of_one_source_are_counted(tmp_path: Path) -> None:
     for number in range(30):
-        (tmp_path / f"{number}.json").write_text("{")
+        os.mkfifo(tmp_path / f"{number}.json")
     notes = read_cdi([str(tmp_path)]).notes
     assert len(notes) == look.MAX_NOTES
     assert notes[-1] == "and 21 more such notes"
 
 
-def test_cdi_directories_that_do_not_exist_are_not_an_empty_answer(tmp_path: Path) -> None:
-    assert read_cdi([str(tmp_path / "missing")]).value is None
+def test_cdi_directories_that_do_not_exist_define_nothing(tmp_path: Path) -> None:
+    seen = read_cdi([str(tmp_path / "missing")])
+    assert (seen.value, seen.notes) == (CdiSeen(), (NO_DIRECTORY,))
 
 
 # --- the pod-resources API --------------------------------------------------------------------------------------------
@@ -903,7 +940,7 @@ def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
 def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path: Path) -> None:
     cdi_files = tmp_path / "cdi"
     cdi_files.mkdir()
-    (cdi_files / "a.json").write_text('{"cdiVersion": "0.6.0", "kind": "a.b/c", "devices": [{"name": "d"}]}')
+    (cdi_files / "a.json").write_text(json.dumps(GOOD))
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1]))
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(directory / "dead.sock"))
@@ -916,7 +953,7 @@ def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path:
     assert look.plugins.value is not None
     assert [bool(one.problem) for one in look.plugins.value] == [True, False]
     assert again.plugins.value == look.plugins.value
-    assert again.cdi.value == look.cdi.value == CdiSeen((CdiSpec(str(cdi_files), "a.json", "a.b/c", ("d",)),))
+    assert again.cdi.value == look.cdi.value == CdiSeen((CdiSpec(str(cdi_files), "a.json", "example.com/gpu", ("a",)),))
     (tmp_path / "saved" / "plugins.json").write_text('{"plugins": 1}')
     assert "expected" in NodeSources(str(tmp_path / "saved")).look().plugins.problem
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.output import console_on, fold
-from devicecore_tools.doctor.findings.finding import NodeFinding, names
+from devicecore_tools.doctor.findings.finding import NodeFinding
 from devicecore_tools.doctor.findings.report import FREE, NOBODY, UNKNOWN, DeviceRow, NodeReport
+from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
 _MAX_CELL = 120  # characters of a cell in the table

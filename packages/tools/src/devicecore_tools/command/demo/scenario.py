@@ -18,7 +18,7 @@ from devicecore.domain.model import Container, Pod, PodUid, ResourceName, resour
 from devicecore_tools.command.demo.cluster import ClusterNode, NodeJson, schedule
 from devicecore_tools.command.demo.steps import Step, StepRun
 from devicecore_tools.command.signals import THREAD as SIGNALS_THREAD
-from devicecore_tools.doctor.reading.expressions import Expressions
+from devicecore_tools.expressions import Expressions
 
 _MAX_JSON_LINE = 60
 

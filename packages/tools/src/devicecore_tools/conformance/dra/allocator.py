@@ -24,7 +24,7 @@ from devicecore.domain.allocation import (
 from devicecore.domain.allocation.capacity import by_own_names, consumption
 from devicecore.domain.allocation.model import Constraint, PoolSlice, Rule, UnallocatedClaim
 from devicecore.domain.errors import DeviceCoreError, DocumentError
-from devicecore_tools.doctor.reading.expressions import Expressions
+from devicecore_tools.expressions import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 Json = dict[str, Any]

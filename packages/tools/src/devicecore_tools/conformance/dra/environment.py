@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from devicecore.adapters.cdi import MAX_BYTES, names_in
 from devicecore.system.files import read_file
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.processes import adopted, as_environment, new_marker
-from devicecore_tools.doctor.reading.cdi import MAX_BYTES, read_cdi
 from devicecore_tools.testing.api_server import Json, LocalApiServer
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
@@ -184,8 +184,7 @@ class Environment:
 
     def cdi_names(self) -> set[str]:
         """Return the names of all devices in the files of the CDI directory."""
-        seen = read_cdi([str(self.cdi)]).value
-        return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
+        return set(names_in(self.cdi))
 
     def contains(self, path: str) -> bool:
         """Return whether a path lies below a directory of the run, so that the file may be deleted."""

@@ -11,7 +11,7 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
-from devicecore_tools.doctor.findings.finding import name, names
+from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import (
     NOBODY_LISTENS,
     PLUGINS_PREFIX,

@@ -10,15 +10,8 @@ from attrs import frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Pods
-from devicecore_tools.doctor.look.values import NodeSeen, NodeTaint, PodToleration
+from devicecore_tools.doctor.look.values import CORDONED, CRITICAL, MEMORY_PRESSURE, NodeSeen, NodeTaint, PodToleration
 
-CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""The taint of a Node with `spec.unschedulable`."""
-
-CRITICAL = PodToleration(operator="Critical")
-"""What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
-
-MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 _PRESSURES = {
     "MemoryPressure": (MEMORY_PRESSURE, "no pod that requests neither CPU nor memory"),
     "DiskPressure": ("node.kubernetes.io/disk-pressure", "no pod that is not critical"),

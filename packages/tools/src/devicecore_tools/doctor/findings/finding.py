@@ -6,17 +6,12 @@ times differ between two looks.
 
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
-from heapq import nsmallest
 
 from attrs import field, frozen
 
-from devicecore.domain.device_set import natural_key
-from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Owner
+from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import PodSeen, Source
-
-_MAX_NAMES = 5
-_MAX_NAME = 100  # characters of a device id or of the name of a pod or container
 
 
 @frozen
@@ -116,25 +111,3 @@ def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Col
 def described(owner: Owner) -> str:
     """Return a container that holds devices, in words."""
     return f"container {name(owner.container)} of pod {name(owner.identity)}"
-
-
-def name(text: str) -> str:
-    """Return a name from outside, in quotes, as findings show it."""
-    return repr(foreign_text(text, _MAX_NAME)) if text else "''"
-
-
-def names(ids: Collection[str]) -> str:
-    """Return the first names in natural order, and how many there are besides."""
-    listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
-    return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
-
-
-def by_number(things: Collection[object], one: str, several: str) -> str:
-    """Return the form of a word that fits the number of the things."""
-    return one if len(things) == 1 else several
-
-
-def devices_of(ids: Collection[str], resource: str) -> str:
-    """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
-    which = f" ({names(ids)})" if ids else ""
-    return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)}{which}"

@@ -31,6 +31,9 @@ NOT_GIVEN = "the caller did not name it"
 NO_NODE = "there is no node "
 """How the reason begins why there is no Node, if the API server has answered that it has none of this name."""
 
+NO_DIRECTORY = "none of these directories exists"
+"""What is noted if there are no CDI files because there is no directory for them."""
+
 NOBODY_LISTENS = "no process listens at the socket"
 """What is said of a socket whose process has gone."""
 
@@ -322,6 +325,16 @@ class PodToleration:
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
+CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""The taint of a Node with `spec.unschedulable`."""
+
+CRITICAL = PodToleration(operator="Critical")
+"""What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
+
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+"""The taint of a Node whose memory is short."""
+
+
 @frozen
 class PodSeen:
     """A pod, its phase, and the UIDs a kubelet may know it by.
@@ -458,12 +471,21 @@ class PluginSeen:
 
 @frozen
 class CdiSpec:
-    """One CDI file: its directory, its name, its kind (`vendor/class`), and the names of its devices."""
+    """One CDI file: its directory, its name, its kind (`vendor/class`), and the names of its devices.
+
+    `problem` says why runtimes ignore the file; it is empty if they do not.
+    """
 
     directory: str
     file: str
     kind: str
     devices: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def names(self) -> Iterator[str]:
+        """The full names of its devices."""
+        return (f"{self.kind}={device}" for device in self.devices)
 
 
 @frozen
@@ -472,6 +494,16 @@ class CdiSeen:
 
     specs: tuple[CdiSpec, ...] = ()
     is_complete: bool = True
+
+    @property
+    def valid(self) -> tuple[CdiSpec, ...]:
+        """The files that runtimes do not ignore."""
+        return tuple(one for one in self.specs if not one.problem)
+
+    @property
+    def defined(self) -> frozenset[str]:
+        """The full names of devices that files define."""
+        return frozenset(name for spec in self.valid for name in spec.names)
 
 
 @frozen

@@ -54,8 +54,8 @@ from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 from devicecore_tools.doctor.pod.scheduling import ClusterNode, Obstacle, PodAsks
-from devicecore_tools.doctor.reading.expressions import Expressions
 from devicecore_tools.doctor.reading.taint_rules import added_taints
+from devicecore_tools.expressions import Expressions
 
 MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""

@@ -103,16 +103,39 @@ def known_fields(root: str, process: "_Process | None") -> dict[str, str]:
     return {}
 
 
+def sees_files_of_kubelet(root: str) -> bool:
+    """Return whether this process has the file system of the process that serves a socket below a root directory.
+
+    A container into which only some directories are mounted has not. Without such a process it is not known.
+    """
+    server = _server_of(root)
+    if server is None:
+        return False
+    with suppress(PermissionError):
+        try:
+            return (server.place / "ns" / "mnt").readlink() == (_PROCESSES / "self" / "ns" / "mnt").readlink()
+        except FileNotFoundError:  # it is in another namespace of processes
+            return False
+    return True
+
+
 def _process_of(root: str) -> _Process | None:
     """Return the kubelet that serves a socket below a root directory. Return None if there is none on this machine."""
+    process = _server_of(root)
+    with suppress(OSError):
+        return process if process is not None and process.is_kubelet else None
+    return None
+
+
+def _server_of(root: str) -> _Process | None:
+    """Return the process that serves a socket of a kubelet below a root directory. Return None if there is none."""
     for name in _SOCKETS:
         with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_SECONDS)
             client.connect(str(Path(root) / name))
             size = struct.calcsize(_CREDENTIALS)
             data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-            process = _Process(_PROCESSES / str(struct.unpack(_CREDENTIALS, data)[0]))
-            return process if process.is_kubelet else None
+            return _Process(_PROCESSES / str(struct.unpack(_CREDENTIALS, data)[0]))
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
+from devicecore.adapters.cdi import CDI_DIRECTORIES
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.allocation import DeviceKey, node_of
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
@@ -26,6 +27,7 @@ from devicecore.runtime.in_time import NOTICED
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
+    NO_DIRECTORY,
     NOBODY_LISTENS,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -43,7 +45,7 @@ from devicecore_tools.doctor.look.values import (
     StateFileSeen,
 )
 from devicecore_tools.doctor.reading import record
-from devicecore_tools.doctor.reading.cdi import CDI_DIRECTORIES, read_cdi
+from devicecore_tools.doctor.reading.cdi import read_cdi
 from devicecore_tools.doctor.reading.claims import allocations_in, read_claims, read_health, slices_in
 from devicecore_tools.doctor.reading.kubelet_directory import (
     KubeletDirectory,
@@ -57,6 +59,7 @@ from devicecore_tools.doctor.reading.kubelet_settings import (
     configuration_of,
     configured_policies,
     read_topology,
+    sees_files_of_kubelet,
 )
 from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document, read_document_file
 from devicecore_tools.doctor.reading.machine import this_machine, why_another_machine, why_other_pods
@@ -352,7 +355,10 @@ class NodeSources:
         if (saved := self._beside(record.CDI)) is not None and not self.cdi_directories:
             return record.read_saved(saved, CdiSeen)
         if self.cdi_directories:
-            return read_cdi(self.cdi_directories)
+            seen = read_cdi(self.cdi_directories)
+            if NO_DIRECTORY not in seen.notes or (self.root and sees_files_of_kubelet(self.root)):
+                return seen
+            return Reading(seen.place, problem=f"{NO_DIRECTORY}, as a container sees it that does not mount them")
         is_record = self._reasons is not None
         return Reading(problem="it is not in the record: add --cdi-dir" if is_record else _add("--cdi-dir", "--root"))
 

@@ -15,8 +15,17 @@ from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor.account.schedulable import CORDONED, CRITICAL, MEMORY_PRESSURE
-from devicecore_tools.doctor.look.values import EventSeen, NodeSeen, NodeTaint, PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.look.values import (
+    CORDONED,
+    CRITICAL,
+    MEMORY_PRESSURE,
+    EventSeen,
+    NodeSeen,
+    NodeTaint,
+    PodSeen,
+    PodToleration,
+    Reading,
+)
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")

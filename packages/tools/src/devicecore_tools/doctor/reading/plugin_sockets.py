@@ -23,7 +23,7 @@ from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
-from devicecore_tools.doctor.findings.finding import names
+from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PLUGINS_PREFIX, REGISTRY_PREFIX, PluginSeen, Reading
 
 MAX_PLUGINS = 256

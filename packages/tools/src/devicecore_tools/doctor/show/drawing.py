@@ -14,8 +14,9 @@ from itertools import pairwise
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted, foreign_text, shortened
 from devicecore_tools.doctor.account.precedence import OwnerState
-from devicecore_tools.doctor.findings.finding import NodeFinding, names
+from devicecore_tools.doctor.findings.finding import NodeFinding
 from devicecore_tools.doctor.findings.report import NodeReport
+from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.show.picture import UNHELD, Cell, CellKind, Group, NodePicture, OwnerMark, Tally
 
 WIDTH = 552

@@ -14,11 +14,11 @@ from typing import Any
 
 from attrs import frozen
 
+from devicecore.adapters.cdi import CDI_DIRECTORIES, UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
-from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from devicecore_tools.conformance.dra.checks.events import KILL
 from devicecore_tools.conformance.dra.claims import Claim
@@ -43,7 +43,7 @@ MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
 ANSWER = "Device.cdi_device_ids: The CDI device ID(s) that the container runtime has to set up. (dra, api.proto)"
 RUNTIME = "A container runtime refuses a container with a CDI device that it cannot resolve."
-_STANDARD = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
 _REPEATS = 5
 _SEVERAL = 4

@@ -19,7 +19,8 @@ from devicecore_tools.doctor.account.precedence import (
     believed_file,
     is_requested,
 )
-from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, by_number, described, devices_of, name
+from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, described
+from devicecore_tools.doctor.look.names import by_number, devices_of, name
 from devicecore_tools.doctor.look.values import Look, NodeSeen, PodSeen, Source
 
 MAX_NUMA_NODES = 8

@@ -10,9 +10,10 @@ from itertools import islice
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Holders, OwnerState, believed_file
-from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.formats import FORMAT_2, kubelet_version, version_in
-from devicecore_tools.doctor.look.values import Look, ReceiptSeen, Source, grouped
+from devicecore_tools.doctor.look.names import by_number, name, names
+from devicecore_tools.doctor.look.values import NO_DIRECTORY, Look, ReceiptSeen, Source, grouped
 
 _CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
 _NO_FORMAT_1 = (1, 30)
@@ -89,9 +90,9 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
     """Two CDI files of one directory, or one file twice, define the same device."""
     places = grouped(
-        ((spec.directory, f"{spec.kind}={device}"), spec.file)
-        for spec in (look.cdi.value.specs if look.cdi.value else ())
-        for device in spec.devices
+        ((spec.directory, name), spec.file)
+        for spec in (look.cdi.value.valid if look.cdi.value else ())
+        for name in spec.names
     )
     by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)
     for (directory, files), devices in by_files.items():
@@ -109,16 +110,20 @@ def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
     cdi, file = look.cdi.value, believed_file(look)
     if cdi is None or not cdi.is_complete or file is None:
         return
-    defined = {f"{spec.kind}={device}" for spec in cdi.specs for device in spec.devices}
+    defined = cdi.defined
     stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
     gone = {(owner.uid, owner.container) for owner in stale}
     for receipt in file.receipts:
         missing = [device for device in receipt.cdi_devices if device not in defined]
         if missing and (str(receipt.key.pod), receipt.key.container) not in gone:
-            sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given."
+            ignored = [one for one in cdi.specs if one.problem and not {*one.names}.isdisjoint(missing)]
+            broken = [one for one in cdi.specs if one.problem and not one.kind]
+            because = "".join(f" Runtimes ignore {name(one.file)}: {one.problem}." for one in [*ignored, *broken][:1])
+            sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given.{because}"
+            there_are = f"{counted(len(cdi.valid), 'file')}, {counted(len(defined), 'device')}"
             evidence = (
                 Evidence(Source.CHECKPOINT, f"the answer for {name(receipt.resource)} names {names(missing)}"),
-                Evidence(Source.CDI, f"{counted(len(cdi.specs), 'file')}, {counted(len(defined), 'device')}"),
+                Evidence(Source.CDI, NO_DIRECTORY if NO_DIRECTORY in look.cdi.notes else there_are),
             )
             yield Found(sentence, evidence, str(receipt.resource))
 

@@ -17,8 +17,9 @@ from devicecore_tools.doctor.account.precedence import (
     Pods,
 )
 from devicecore_tools.doctor.account.schedulable import closures
-from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.formats import version_in
+from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import NO_NODE, Look, Source
 
 _SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here

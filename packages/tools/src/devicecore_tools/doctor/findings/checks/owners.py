@@ -10,7 +10,8 @@ from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.account.dra import DraDevices
 from devicecore_tools.doctor.account.precedence import Holders, Lists, Owner, OwnerState, Pods, api_omits
-from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, described, devices_of, name, names
+from devicecore_tools.doctor.findings.finding import Evidence, Found, described
+from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import Look, Source, grouped
 
 

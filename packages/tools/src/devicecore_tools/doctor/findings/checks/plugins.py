@@ -18,7 +18,8 @@ from devicecore_tools.doctor.account.plugins import (
     wanted_resources,
 )
 from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, Pods, believed_file
-from devicecore_tools.doctor.findings.finding import Evidence, Found, by_number, name, names
+from devicecore_tools.doctor.findings.finding import Evidence, Found
+from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
 
 MAX_LIST_BYTES = 4 * 1024 * 1024

@@ -6,29 +6,37 @@ of one directory have cannot be resolved.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
-from attrs import field, fields_dict, frozen
+from attrs import field, fields_dict, frozen, has
 
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.errors import DocumentError
-from devicecore.system.documents import read_documents
 from devicecore.system.files import read_file
 from devicecore.system.json_values import from_json, to_json
+
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+"""Where runtimes look; a device in a later directory replaces that of an earlier one (Go: `DefaultSpecDirs`)."""
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 """The versions of the specification that the library accepts."""
 
-MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of a file that is read."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Bytes of a file that is read. One for eight large devices has some 200 KiB."""
+
+MAX_DEVICES = 20_000
+"""Devices of a file that is read."""
 
 _ENDINGS = (".json", ".yaml")
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 _NODE_TYPES = ("", "b", "c", "u", "p")
-_MAX_CLOS_ID = 4096  # characters
+_NO_PERMISSIONS = "none"
+_MAX_CLOS_ID = 4096  # bytes
 
 
 # --- the content, with the names that it has in files -----------------------------------------------------------------
@@ -85,10 +93,8 @@ class IntelRdt:
     closID: str = ""
     l3CacheSchema: str = ""
     memBwSchema: str = ""
-    schemata: tuple[str, ...] = ()
+    schemata: tuple[str, ...] | None = None
     enableMonitoring: bool = False
-    enableCMT: bool = False
-    enableMBM: bool = False
 
 
 @frozen(kw_only=True)
@@ -142,34 +148,95 @@ class CdiDocument:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@frozen
+class NoCdiFileError(ValueError):
+    """A file is no CDI file; the problem says why, without its path."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
 def cdi_files(directory: Path) -> list[Path]:
-    """Return the files of a directory that runtimes read, by name."""
-    if not directory.is_dir():
+    """Return the files of a directory that runtimes read, by name: those of no other ending than .json and .yaml.
+
+    Raises OSError if the directory cannot be listed. One that does not exist has no files.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if path.name.endswith(_ENDINGS) and not _is_directory(path))
+    except FileNotFoundError:
         return []
-    return sorted(path for path in directory.iterdir() if path.name.endswith(_ENDINGS) and not path.is_dir())
+
+
+def _is_directory(path: Path) -> bool:
+    # The library looks at the entry, so that a symbolic link to a directory is a file that cannot be read.
+    return not path.is_symlink() and path.is_dir()
 
 
 def read_spec(path: Path) -> CdiDocument:
     """Read a file without looking at what it says.
 
-    Raises ValueError if it is no CDI file. The text says why, without the path. Raises OSError if it cannot be read.
+    Raises NoCdiFileError if it is no CDI file, and OSError if it cannot be read.
     """
+    return spec_in(read_file(path, MAX_BYTES, follow_links=True), path.name)
+
+
+def spec_in(data: bytes, name: str) -> CdiDocument:
+    """Return the content of a file called `name`. Raises NoCdiFileError if it is no CDI file."""
+    content = _first_document(data, name)
+    devices = content.get("devices") if isinstance(content, dict) else None
+    if isinstance(devices, list) and len(devices) > MAX_DEVICES:
+        raise NoCdiFileError(f"expected at most {MAX_DEVICES:,} devices, got {len(devices):,}")
     try:
-        documents = read_documents(read_file(path, MAX_BYTES, follow_links=True).decode(), path.name)
+        return from_json(_as_go_reads(content, CdiDocument), CdiDocument)
+    except ValueError as error:
+        raise NoCdiFileError(str(error)) from None
+
+
+def _first_document(data: bytes, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Return the document that the library takes: the first one, as YAML of which JSON is a part."""
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
+        raise NoCdiFileError("it is not UTF-8") from None
+    with suppress(json.JSONDecodeError, RecursionError):
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    from devicecore.system.documents import read_documents  # noqa: PLC0415 - needs PyYAML, which JSON does not
+
+    try:
+        documents = read_documents(text, name)
     except DocumentError as error:
-        raise ValueError(error.problem if error.line is None else f"line {error.line}: {error.problem}") from None
-    if len(documents) != 1:
-        raise ValueError("it is empty" if not documents else f"it has {len(documents)} documents")
-    return from_json(_without_nulls(documents[0].data), CdiDocument)
+        raise NoCdiFileError(error.problem if error.line is None else f"line {error.line}: {error.problem}") from None
+    if not documents:
+        raise NoCdiFileError("it is empty")
+    return documents[0].data
 
 
-def _without_nulls(data: Any) -> Any:  # noqa: ANN401 - JSON
-    """A field that is null counts as missing."""
-    if isinstance(data, dict):
-        return {key: _without_nulls(value) for key, value in data.items() if value is not None}
-    return [_without_nulls(value) for value in data] if isinstance(data, list) else data
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise NoCdiFileError(f"it has the key {twice!r:.60} twice")
+    return found
+
+
+def _as_go_reads(data: Any, cls: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return data as go-yaml reads it into a type: null counts as missing, and a number is a text where one is due."""
+    if cls is str and (data is None or isinstance(data, int | float)):
+        return "" if data is None else str(data).lower() if isinstance(data, bool) else str(data)
+    if has(cls) and isinstance(data, dict):
+        types = _types(cls)
+        return {name: _as_go_reads(one, types.get(name)) for name, one in data.items() if one is not None}
+    if get_origin(cls) is tuple and isinstance(data, list):
+        return [_as_go_reads(one, get_args(cls)[0]) for one in data]
+    if get_origin(cls) is Mapping and isinstance(data, dict):
+        return {name: _as_go_reads(one, str) for name, one in data.items()}
+    optional = [one for one in get_args(cls) if one is not type(None)]
+    return _as_go_reads(data, optional[0]) if len(optional) == 1 and get_origin(cls) is not Mapping else data
+
+
+_types = cache(get_type_hints)
 
 
 @frozen
@@ -193,13 +260,16 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     Raises:
         UnresolvableError: a runtime would refuse the container.
     """
-    for directory in reversed(directories):
+    found: tuple[CdiDocument, CdiDevice] | None = None
+    for directory in directories:
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
-        if len(having) > 1:
-            raise UnresolvableError(f"{' and '.join(path.name for path, _ in having)} both have {name}")
+        if len(having) > 1:  # also if a later directory has the name (Go: `Cache.refresh`)
+            both = " and ".join(path.name for path, _ in having)
+            raise UnresolvableError(f"{both} both have {name}")
         for _, spec in having:
-            (device,) = (device for device in spec.devices if f"{spec.kind}={device.name}" == name)
-            return _joined(spec.containerEdits, device.containerEdits)
+            found = spec, next(device for device in spec.devices if f"{spec.kind}={device.name}" == name)
+    if found is not None:
+        return _joined(found[0].containerEdits, found[1].containerEdits)
     problem = f"no valid file in {' or '.join(map(str, reversed(directories)))} has {name}"
     raise UnresolvableError(problem, _invalid_file_with(name.partition("=")[2], directories))
 
@@ -219,15 +289,20 @@ def problem_of(path: Path) -> str:
     """Return why runtimes ignore a file. The text is empty if they do not. Raises OSError if it cannot be read."""
     try:
         return "; ".join(problems_of(read_spec(path)))
-    except ValueError as error:
+    except NoCdiFileError as error:
         return str(error)
+
+
+def names_in(directory: Path) -> Iterator[str]:
+    """Yield the full names of the devices in the files of a directory that runtimes do not ignore."""
+    return (name for _, spec in _good_specs(directory) for name in spec.names)
 
 
 def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
             spec = read_spec(path)
-        except (ValueError, OSError):  # a runtime goes on without it, too
+        except (NoCdiFileError, OSError):  # a runtime goes on without it, too
             continue
         if not list(problems_of(spec)):
             yield path, spec
@@ -253,8 +328,8 @@ def problems_of(spec: CdiDocument) -> Iterator[str]:
         yield f"kind is {spec.kind!r}, expected vendor/class"
     if not spec.devices:
         yield "it has no devices"
-    names = [device.name for device in spec.devices]
-    yield from (f"two devices are called {name!r}" for name in sorted({one for one in names if names.count(one) > 1}))
+    counts = Counter(device.name for device in spec.devices)
+    yield from (f"two devices are called {name!r}" for name, count in sorted(counts.items()) if count > 1)
     yield from _edit_problems(spec.containerEdits)
     for device in spec.devices:
         if not is_cdi_name(f"vendor/class={device.name}"):
@@ -287,8 +362,10 @@ def _node_problems(node: DeviceNode) -> Iterator[str]:
         yield "a device node has no path"
     if node.type not in _NODE_TYPES:
         yield f"the device node {node.path} has the type {node.type!r}, expected b, c, u or p"
-    if set(node.permissions) - set("rwm"):
-        yield f"the device node {node.path} has the permissions {node.permissions!r}, expected letters of rwm"
+    if node.permissions.strip("rwm") and node.permissions != _NO_PERMISSIONS:
+        yield f"the device node {node.path} has the permissions {node.permissions!r}, expected letters of rwm, or none"
+    if node.major < 0 or node.minor < 0:
+        yield f"the device node {node.path} has the number {node.major}:{node.minor}, expected none below 0"
 
 
 def _variable_problems(variables: Iterable[str]) -> Iterator[str]:
@@ -304,7 +381,11 @@ def _network_problems(devices: Sequence[NetDevice]) -> Iterator[str]:
 
 
 def _rdt_problems(clos_id: str) -> Iterator[str]:
-    if clos_id in (".", "..") or len(clos_id) >= _MAX_CLOS_ID or (clos_id != "/" and re.search(r"[/\n]", clos_id)):
+    if (
+        clos_id in (".", "..")
+        or len(clos_id.encode()) >= _MAX_CLOS_ID
+        or (clos_id != "/" and re.search(r"[/\n]", clos_id))
+    ):
         yield f"closID is {clos_id!r:.60}"
 
 
@@ -313,7 +394,8 @@ def _needed_version(spec: CdiDocument) -> str:
     every = [spec.containerEdits, *(device.containerEdits for device in spec.devices)]
     rdts = [edits.intelRdt for edits in every if edits.intelRdt is not None]
     uses = {
-        "1.1.0": any(edits.netDevices for edits in every) or any(rdt.schemata or rdt.enableMonitoring for rdt in rdts),
+        "1.1.0": any(edits.netDevices for edits in every)
+        or any(rdt.schemata is not None or rdt.enableMonitoring for rdt in rdts),
         "0.7.0": rdts or any(edits.additionalGids for edits in every),
         "0.6.0": spec.annotations
         or any(device.annotations for device in spec.devices)

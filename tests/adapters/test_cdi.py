@@ -1,36 +1,14 @@
-"""A driver with a fault in its CDI files fails the check for it, and no other check; and what a valid file is."""
+"""CDI files, as the library in Go that container runtimes use accepts, refuses and resolves them."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devicecore_tools.conformance.dra.cdi import UnresolvableError, problems_of, read_spec, resolve
-from devicecore_tools.conformance.dra.checks.directory_watch import written_in
-from devicecore_tools.conformance.faults.drivers.habits import HasTwoPools, TakesTheOtherPool
-from tests.conformance.harness import BY_NAME, QUICK, assert_all_pass, fault_test, run_on
+
+from devicecore.adapters.cdi import UnresolvableError, names_in, problems_of, read_spec, resolve
 
 Json = dict[str, Any]
-
-
-test_a_fault_is_found = fault_test("cdi")
-
-
-def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
-    check = BY_NAME["makes-cdi-devices-of-the-allocated-device"]
-    assert_all_pass(run_on(HasTwoPools, [check], None, QUICK))
-    (failed,) = run_on(TakesTheOtherPool, [check], None, QUICK).failures
-    assert re.search(r"those of \S+-0/chip-0 have the pciBusID of \S+-1/chip-0", failed.actual)
-
-
-def test_files_that_are_written_in_a_directory_are_noticed(tmp_path: Path) -> None:
-    with written_in(tmp_path) as names:
-        (tmp_path / "a").write_text("text", encoding="utf-8")
-        (tmp_path / "empty").touch()
-    assert names == {"a"}
-    with pytest.raises(FileNotFoundError, match="none"), written_in(tmp_path / "none"):
-        pass
 
 
 def spec(edits: Json | None = None, **changes: object) -> Json:
@@ -59,6 +37,9 @@ def problems(path: Path, content: object) -> list[str]:
         ),
         spec({"netDevices": [{"hostInterfaceName": "eth1", "name": "eth0"}], "additionalGids": [44]}),
         spec({"intelRdt": {"closID": "x", "enableMonitoring": True}}),
+        spec({"deviceNodes": [{"path": "/dev/x", "permissions": "none"}]}),
+        spec(devices=[{"name": 0, "containerEdits": {"env": ["A=1"]}}]),
+        f"{json.dumps(spec())}\n---\nanother document\n",
         'cdiVersion: "0.5.0"\nkind: example.com/chip\ndevices:\n- name: "0"\n  containerEdits:\n    env: [A=1]\n',
     ],
 )
@@ -74,7 +55,7 @@ def test_what_the_library_accepts_is_no_problem(tmp_path: Path, content: object)
         ("[]", "expected an object"),
         ({}, "required field missing @ $.cdiVersion"),
         (spec(cdiVersion="0.2.0"), "cdiVersion is '0.2.0', expected one of 0.3.0"),
-        (spec(cdiVersion=1.0), "expected str, got 1.0 @ $.cdiVersion"),
+        (spec(cdiVersion=1.0), "cdiVersion is '1.0', expected one of 0.3.0"),
         (spec(kind="chip"), "kind is 'chip', expected vendor/class"),
         (spec(devices=[]), "it has no devices"),
         (spec(devices=spec()["devices"] * 2), "two devices are called 'chip0'"),
@@ -85,7 +66,12 @@ def test_what_the_library_accepts_is_no_problem(tmp_path: Path, content: object)
         (spec({"deviceNodes": [{"path": ""}]}), "a device node has no path"),
         (spec({"deviceNodes": [{"path": "/dev/x", "type": "d"}]}), "has the type 'd'"),
         (spec({"deviceNodes": [{"path": "/dev/x", "permissions": "rx"}]}), "has the permissions 'rx'"),
+        (spec({"deviceNodes": [{"path": "/dev/x", "major": -1}]}), "expected none below 0"),
+        (spec({"deviceNodes": [None]}), "expected an object"),
         (spec({"mounts": [{"hostPath": "/a", "containerPath": ""}]}), "needs both paths"),
+        (spec({"intelRdt": {"schemata": []}}, cdiVersion="1.0.0"), "needs 1.1.0"),
+        ('{"kind": "a/b", "kind": "a/b"}', "it has the key 'kind' twice"),
+        (spec(devices=[{"name": "x"}] * 20_001), "expected at most 20,000 devices, got 20,001"),
         (spec({"hooks": [{"hookName": "start", "path": "/x"}]}), "a hook is called 'start'"),
         (spec({"hooks": [{"hookName": "poststop", "path": ""}]}), "the hook poststop has no path"),
         (spec({"netDevices": [{"hostInterfaceName": "a", "name": ""}]}), "a network device needs both names"),
@@ -112,6 +98,8 @@ def test_a_name_is_resolved_in_the_directory_of_the_highest_priority(tmp_path: P
     assert resolve(name, (low, high)).env == ("ALL=1", "A=high")
     (high / "x.json").write_text("broken")
     assert resolve(name, (low, high)).env == ("ALL=1", "A=low")
+    assert [*names_in(low), *names_in(high)] == [name]
+    (high / "x.json").write_text(json.dumps(spec()))
     (low / "y.yaml").write_text(json.dumps(spec()))
     with pytest.raises(UnresolvableError, match=r"x.json and y.yaml both have example.com/chip=chip0"):
         resolve(name, (low, high))

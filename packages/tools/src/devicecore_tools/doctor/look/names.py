@@ -1,0 +1,35 @@
+"""Names from outside, as sentences show them.
+
+Law: a name is escaped, and many names are counted.
+"""
+
+from collections.abc import Collection
+from heapq import nsmallest
+
+from devicecore.domain.device_set import natural_key
+from devicecore.domain.text import counted, foreign_text
+
+_MAX_NAMES = 5
+_MAX_NAME = 100  # characters of a device id or of the name of a pod or container
+
+
+def name(text: str) -> str:
+    """Return a name from outside, in quotes, as findings show it."""
+    return repr(foreign_text(text, _MAX_NAME)) if text else "''"
+
+
+def names(ids: Collection[str]) -> str:
+    """Return the first names in natural order, and how many there are besides."""
+    listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
+    return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
+
+
+def by_number(things: Collection[object], one: str, several: str) -> str:
+    """Return the form of a word that fits the number of the things."""
+    return one if len(things) == 1 else several
+
+
+def devices_of(ids: Collection[str], resource: str) -> str:
+    """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
+    which = f" ({names(ids)})" if ids else ""
+    return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)}{which}"
