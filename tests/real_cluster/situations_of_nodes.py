@@ -186,7 +186,7 @@ def a_static_pod_has_devices(node: RealKubelet) -> None:
     settle(3.0)
 
 
-@situation(a_pod("four", 4), is_quiet=True)
+@situation(a_pod("four", 4), finds={"pod-refused"})
 def a_pod_was_refused(node: RealKubelet) -> None:
     node.plugin()
     pod = a_pod("greedy", 9)

@@ -23,6 +23,7 @@ from devicecore_tools.doctor.look.values import (
     EventSeen,
     HoldingSeen,
     Look,
+    MachineSeen,
     NodeSeen,
     PluginSeen,
     PodResourcesSeen,
@@ -554,6 +555,48 @@ def many_numa_nodes(look: Look) -> Look:
     allocatable = {**(seen.allocatable or {})}
     allocatable[GPU] = {**allocatable[GPU], "gpu-6": tuple(range(9))}
     return with_api(look, evolve(seen, allocatable=allocatable))
+
+
+def pod_refused(look: Look) -> Look:
+    message = (
+        "Pod was rejected: Allocate failed due to no containers return in allocation response , which is unexpected"
+    )
+    refused = evolve(pod("refused", "main", phase="Failed"), said=("UnexpectedAdmissionError", message))
+    return with_pods(look, *pods_of(look), refused)
+
+
+def container_cannot_start(look: Look) -> Look:
+    """The status of a pod says that the runtime does not know its CDI device."""
+    containers = (Container("main", claims=[ContainerClaim("c")]),)
+    message = "CDI device injection failed: unresolvable CDI devices example.com/gpu=gone"
+    spec = Pod(PodUid("uid-stuck"), name="stuck", claims=[PodClaim("c")], containers=containers)
+    seen = PodSeen(spec, "Pending", is_acknowledged=True)
+    return with_pods(look, *pods_of(look), evolve(seen, waiting={"main": ("CreateContainerError", message)}))
+
+
+def resource_not_on_node(look: Look) -> Look:
+    """The status of the Node was reset; that it differs from what the kubelet has is part of it."""
+    node = node_of(look)
+    without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
+    return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))
+
+
+def listed_twice(look: Look) -> Look:
+    (first, second, *others) = plugins_of(look)
+    assert second.devices is not None
+    return with_plugins(
+        look, first, evolve(second, devices=DeviceList.of([*second.devices, second.devices[0]])), *others
+    )
+
+
+def same_ids(look: Look) -> Look:
+    """A second plugin offers the NICs under another name."""
+    other = evolve(plugin("again.sock", NICS), resource="example.com/nic-shared")
+    return with_plugins(look, *plugins_of(look), other)
+
+
+def numa_node_missing(look: Look) -> Look:
+    return evolve(look, machine=MachineSeen(numa_nodes=(0,), policy="restricted"))
 
 
 PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}

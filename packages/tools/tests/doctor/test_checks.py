@@ -18,11 +18,16 @@ from devicecore.domain.device_list import DeviceList
 ALSO = {  # what is true as well on the planted node
     "over-allocated": {"node-status-differs"},
     "pod-cannot-end": {"driver-gone"},
+    "resource-not-on-node": {"node-status-differs"},
+    "same-ids": {"socket-without-resource"},
 }
 EXPLAINED = (  # the second explains the first, or takes its source away
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},
+    {"listed-twice", "held-unhealthy"},
+    {"same-ids", "plugins-differ"},
+    {"resource-not-on-node", "over-allocated"},
 )
 HIDE_OTHERS = {  # what takes a source away, on which other findings rest
     "node-missing",
@@ -88,7 +93,7 @@ def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
     look = nodes.pods_not_taken(CLEAN)
     (*others, new) = nodes.pods_of(look)
     for one in (
-        evolve(new, bound_at=1_000_100.0),
+        evolve(new, bound_at=1_000_195.0),
         evolve(new, bound_at=None),
         evolve(new, node="n2"),
         evolve(new, is_acknowledged=True),

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import click
 from attrs import frozen
 
-from devicecore.domain.text import counted, foreign_text
 from devicecore.system.files import DurableFile
 from devicecore_tools.command.collector import without_collector
-from devicecore_tools.command.node_report import finding_lines, is_seen, show, where
+from devicecore_tools.command.node_report import document_of, show, where
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
 from devicecore_tools.command.output import complain, console_on
@@ -26,6 +25,7 @@ from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.report import NodeReport, SourceLine, Watched, check, report, still_wrong
 from devicecore_tools.doctor.findings.report import patience as patience_of
 from devicecore_tools.doctor.look.values import Look, Source
+from devicecore_tools.doctor.pod.refusals import explained
 from devicecore_tools.doctor.show.drawing import svg as drawn
 from devicecore_tools.doctor.show.metrics import metrics_text
 from devicecore_tools.doctor.show.page import page
@@ -116,8 +116,11 @@ def doctor(
     Sources are read one after the other, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
-    Exit status: 0 if nothing is wrong and everything was seen, 1 if there are findings, 3 if nothing is wrong in what
-    was seen, 2 if nothing could be read, or not a file that an option names.
+    Before anything is judged, what there is to be judged is listed: plugins, drivers, resources, pods, held devices,
+    CDI devices, state files, conditions. What cannot be judged is printed as "not ruled out", with the reason.
+
+    Exit status: 0 if nothing is wrong and nothing is left, 1 if there are findings, 3 if nothing is wrong in what was
+    seen, which is not all, 2 if nothing could be read, or not a file that an option names.
     """
     if context.args:
         place = context.args[0]
@@ -145,7 +148,7 @@ def doctor(
                 return 0
             output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
-                return _status(report, ())
+                return _status([report], ())
             read.begin(patience)
 
 
@@ -160,6 +163,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
         is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
         if is_given and option.name not in _OF_ALL_NODES:
             raise click.UsageError(f"--all-nodes and {option.opts[0]} exclude each other.")
+    from devicecore_tools.command.doctor_all_nodes import document_of_all, lines_of_all
     from devicecore_tools.doctor.reading.cluster import NO_NODE, looks_at_all_nodes
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
@@ -177,19 +181,13 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
     reports = []
     for name, look in looks.items():
         facts = Facts(look)
-        reports.append(report(facts, still_wrong(found.get(name, ()), check(facts))))
+        reports.append(explained(report(facts, still_wrong(found.get(name, ()), check(facts)))))
     if as_json:
-        devices = _document(report(Facts(of_several), ()))["devices"]
-        document = {"nodes": [_document(one) for one in reports], "devices_of_several_nodes": devices}
+        document = document_of_all(reports, report(Facts(of_several), ()))
         sys.stdout.write(f"{json.dumps(document, indent=1)}\n")
     else:
-        for one in reports:
-            lines = [f"{foreign_text(one.name)}: {counted(len(one.findings), 'finding')}"]
-            for finding in one.findings:
-                lines += ["", *finding_lines(finding, console_on(sys.stdout).width), ""]
-            sys.stdout.write("\n".join(lines) + "\n")
-        sys.stdout.write("Only the API server was asked. Run doctor on a node to see its devices.\n")
-    return _NEGATIVE if any(one.findings for one in reports) else 0
+        sys.stdout.write("\n".join([*lines_of_all(reports, console_on(sys.stdout).width), ""]))
+    return _status(reports, ())
 
 
 def _save(sources: "NodeSources", directory: str) -> None:
@@ -214,12 +212,14 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
     if not report.is_enough and not report.findings:
         complain(
             "devicecore doctor",
-            "no device is seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+            "nothing could be read: run it as root"
+            if report.is_forbidden
+            else "no device is seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )
     unread = [one for one in report.sources if not one.was_read and one.source.value in named]
     for one in unread:
         complain("devicecore doctor", f"--{one.source.value} was not read: {where(one.problem, one.place)}")
-    return _status(report, unread)
+    return _status([report], unread)
 
 
 @frozen(kw_only=True)
@@ -252,7 +252,7 @@ class _Output:
             sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
             show(report)
         elif others_follow:
-            sys.stdout.write(f"{json.dumps(_document(report))}\n")
+            sys.stdout.write(f"{json.dumps(document_of(report))}\n")
         else:
             _show_json(report)
         if others_follow:
@@ -313,12 +313,17 @@ def _replace(file: str, text: str) -> None:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _status(report: NodeReport, unread: Sequence[SourceLine]) -> int:
-    if report.findings:
+def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
+    """Return the exit status: 0 only if nothing is left on any node."""
+    if any(one.findings for one in reports):
         return _NEGATIVE
-    if unread or not (report.is_enough or _OF_THE_NODE & {one.source for one in report.sources if one.was_read}):
+    if unread or not any(map(_says_something, reports)):
         return _UNUSABLE
-    return 0 if is_seen(report) else _NOT_ALL_SEEN
+    return 0 if all(one.is_sound for one in reports) else _NOT_ALL_SEEN
+
+
+def _says_something(report: NodeReport) -> bool:
+    return report.is_enough or bool(_OF_THE_NODE & {one.source for one in report.sources if one.was_read})
 
 
 @without_collector()
@@ -347,7 +352,7 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> Nod
             found = check(facts)
         looks += 1
         watched = watched.then(found, max(time.monotonic(), watched.at + _TICK))
-    return report(facts, watched.confirmed, watched.changing)
+    return explained(report(facts, watched.confirmed, watched.changing))
 
 
 def _sleep(seconds: float) -> bool:
@@ -358,17 +363,10 @@ def _sleep(seconds: float) -> bool:
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _document(report: NodeReport) -> dict[str, object]:
-    from devicecore.system.json_values import to_json
-
-    document: dict[str, object] = to_json(report)
-    return document
-
-
 def _show_json(report: NodeReport) -> None:
     """One line for each source, device and finding: Python's own indentation takes a second for 50,000 devices."""
     members = []
-    for name, value in _document(report).items():
+    for name, value in document_of(report).items():
         items = "".join(f"\n    {json.dumps(item)}," for item in value)[:-1] if isinstance(value, list) else None
         text = json.dumps(value) if items is None else f"[{items}\n  ]"
         members.append(f"\n  {json.dumps(name)}: {text}")

@@ -39,15 +39,15 @@ def show(report: NodeReport) -> None:
 
 def lines_of(report: NodeReport, width: int) -> Iterator[str]:
     """Yield the lines of a report; none is wider than `width`, down to some 40 columns."""
-    yield from _folded("", verdict(report), 2, width)
+    yield from folded("", verdict(report), 2, width)
     if len(report.findings) > 1:
-        yield from (_cut(f"{one.number}. {one.brief}", width) for one in report.findings)
+        yield from (cut(f"{one.number}. {one.brief}", width) for one in report.findings)
     for finding in report.findings:
         yield ""
         yield from finding_lines(finding, width)
     for one in report.not_ruled_out:
         yield ""
-        yield from _folded("not ruled out: ", one, 15, width)
+        yield from folded("not ruled out: ", one, 15, width)
     yield from ("", "Devices", *_devices(report.devices, width), "", "Sources", *_sources(report, width))
 
 
@@ -58,21 +58,18 @@ def verdict(report: NodeReport) -> str:
         first, *others = report.findings
         more = f", and {len(others):,} more" if others else ""
         said = f"{counted(len(report.findings), 'finding')}: {foreign_text(first.brief, _MAX_BRIEF)}{more}"
+    elif report.is_forbidden:
+        said = "nothing could be read: run it as root"
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:
-        said = "nothing wrong" if is_seen(report) else "nothing wrong in what was seen, which is not all"
+        said = "nothing wrong" if report.is_sound else "nothing wrong in what was seen, which is not all"
     mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")
     skipped = next(
         (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
     )
     unasked = "; the kubelet was not asked, because grpcio is not installed, so no device is known to be free"
     return f"{name}: {said}{_counts(report.devices)}{unasked if skipped else ''}{mixed}"
-
-
-def is_seen(report: NodeReport) -> bool:
-    """Return whether everything was seen, so that a report without findings says that nothing is wrong."""
-    return report.is_enough and not report.not_ruled_out
 
 
 def _counts(rows: Sequence[DeviceRow]) -> str:
@@ -89,29 +86,52 @@ def _counts(rows: Sequence[DeviceRow]) -> str:
     return f"; {', '.join(parts)}"
 
 
-def finding_lines(finding: NodeFinding, width: int) -> Iterator[str]:
-    """Yield a finding with all that belongs to it."""
-    number = f"{finding.number}. "
-    yield from _folded(number, finding.sentence, len(number), width)
+FORMAT = 2
+"""The version of the JSON that `doctor --json` prints (docs/doctor-json.md)."""
+
+
+def document_of(report: NodeReport) -> dict[str, object]:
+    """Return a report as JSON, with its verdict and counts first."""
+    from devicecore.system.json_values import to_json
+
+    kinds = Counter(row.owner for row in report.devices if not row.is_held)
+    held = {(row.resource, row.pool, row.device) for row in report.devices if row.is_held}
+    counts = {
+        "findings": len(report.findings),
+        "not_ruled_out": len(report.not_ruled_out),
+        "held": len(held),
+        "free": kinds[FREE],
+        "not_usable": kinds[NOBODY],
+        "unknown": kinds[UNKNOWN],
+    }
+    fields: dict[str, object] = to_json(report)
+    return {"format": FORMAT, "verdict": verdict(report), "is_sound": report.is_sound, "counts": counts, **fields}
+
+
+def finding_lines(finding: NodeFinding, width: int, place: int = 0) -> Iterator[str]:
+    """Yield a finding with all that belongs to it, with its own number or the place among those of all nodes."""
+    number = f"{place or finding.number}. "
+    yield from folded(number, finding.sentence, len(number), width)
     for evidence in finding.evidence:
-        yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13, width)
+        yield from folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13, width)
     if finding.measured:
         yield f"   measured: {finding.measured}"
-    yield from _folded("   next:     ", finding.next, 13, width)
-    yield from _folded("   do:       ", finding.do, 13, width)
-    yield from _folded("   confirm:  ", finding.confirm, 13, width)
+    yield from folded("   next:     ", finding.next, 13, width)
+    yield from folded("   do:       ", finding.do, 13, width)
+    yield from folded("   confirm:  ", finding.confirm, 13, width)
     yield f"   see:      {finding.issue}"
 
 
-def _folded(start: str, text: str, indent: int, width: int) -> list[str]:
-    """`text` behind `start`, in lines of which all but the first are indented."""
+def folded(start: str, text: str, indent: int, width: int) -> list[str]:
+    """Return `text` behind `start`, in lines of which all but the first are indented."""
     is_terminal = sys.stdout.isatty()
     room = (min(width, _MAX_PROSE) if is_terminal else width) - indent
     first, *rest = fold(foreign_text(text, 4_000), room).split("\n")
     return [start + first, *(" " * indent + line for line in rest)]
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """Return a text without control characters, cut to a width."""
     text = foreign_text(text, 4_000)
     return text if len(text) <= width else f"{text[: width - 1]}\u2026"
 
@@ -139,7 +159,7 @@ def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
             else:
                 others.append(_together(resource, of_kind))
     yield from _table(shown, width) if shown else ()
-    yield from (line for other in others for line in _folded("  ", other, 4, width))
+    yield from (line for other in others for line in folded("  ", other, 4, width))
 
 
 def _alike(row: DeviceRow) -> tuple[object, ...]:
@@ -170,7 +190,7 @@ def _table(rows: Iterable[DeviceRow], width: int) -> list[str]:
         widths[widest] = max(_LEAST, widths[widest] - over)
     lines = []
     for row in cells:
-        texts = [_cut(row[one], widths[one]) for one in kept]
+        texts = [cut(row[one], widths[one]) for one in kept]
         padded = (f"  {text:<{widths[one]}}" for text, one in zip(texts, kept, strict=True))
         lines.append("".join(padded).rstrip())
     return lines
@@ -205,13 +225,13 @@ def _sources(report: NodeReport, width: int) -> Iterator[str]:
     places = grouped((_directory(line.place), line.source.value) for line in report.sources if line.was_read)
     if places:
         read = [f"{', '.join(sources)} ({foreign_text(place)})" for place, sources in places.items()]
-        yield from _folded("  read: ", "; ".join(read), 8, width)
+        yield from folded("  read: ", "; ".join(read), 8, width)
     for line in report.sources:
         if not line.was_read:
             said = f"{line.source.value}: {where(line.problem, line.place)}"
-            yield from _folded("  not read: ", said, 12, width)
+            yield from folded("  not read: ", said, 12, width)
         for note in line.notes:
-            yield from _folded("  note: ", f"{line.source.value}: {note}", 8, width)
+            yield from folded("  note: ", f"{line.source.value}: {note}", 8, width)
 
 
 def where(problem: str, place: str) -> str:

@@ -102,6 +102,7 @@ class DraDevices:
         """Return the devices of a look."""
         prepared = look.claims.value
         drivers = {one.driver for one in look.slices.value or () if one.needs_driver}
+        drivers |= set(registered_drivers(look))
         for of_claim in prepared.drivers.values() if prepared else ():
             drivers.update(of_claim)
         allocated = {
@@ -153,6 +154,12 @@ class DraDevices:
         """Return the containers that hold devices of a driver, without those whose pods are gone."""
         owners = (owner for one in self.by_driver.get(driver, {}).values() for owner in one.owners)
         return tuple(dict.fromkeys(owner for owner in owners if owner.state is not OwnerState.STALE))
+
+
+def registered_drivers(look: Look) -> Iterator[str]:
+    """Yield the names of the drivers that have answered at their registration sockets."""
+    named = look.sockets.value.named if look.sockets.value else {}
+    return (said for kind, said in named.values() if kind == _DRIVER and said)
 
 
 def _last_events(events: Iterable[EventSeen]) -> Iterator[tuple[tuple[str, str], EventSeen]]:

@@ -550,8 +550,14 @@ class Lists:
         listed: dict[str, dict[str, Health]] = {}
         for plugin, resources in served_by:
             if len(resources) == 1 and plugin.devices:
-                health = {str(device): state[0] for device, state in plugin.devices.by_id.states.items()}
-                listed.setdefault(resources[0], {}).update(health)
+                states = zip(plugin.devices.ids, plugin.devices.states, strict=True)
+                of_plugin = listed.setdefault(resources[0], {})
+                for device, (
+                    health,
+                    _,
+                ) in states:  # the kubelet gives an id that is listed as both
+                    if of_plugin.get(device) is not Health.HEALTHY:
+                        of_plugin[device] = health
         held = dict.fromkeys(one.resource for one in holders.allocations)
         served = {resource: None for _, resources in served_by for resource in resources}
         names = sorted({**dict.fromkeys(registered), **dict.fromkeys(allocatable or {}), **held, **served})

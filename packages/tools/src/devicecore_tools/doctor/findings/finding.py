@@ -26,7 +26,8 @@ class Evidence:
 class Found:
     """What a check found. If `next` or `do` is not empty, it replaces that of the check, and `brief` its title.
 
-    `pods` names the pods that cannot start, run well or end because of it.
+    `pods` names the pods that cannot start, run well or end because of it. `says` is a kubelet's message that `why`
+    explains.
     """
 
     sentence: str
@@ -38,6 +39,7 @@ class Found:
     next: str = ""
     brief: str = ""
     do: str = ""
+    says: str = ""
 
 
 class Keeps(Enum):
@@ -82,7 +84,7 @@ class NodeCheck:
 class NodeFinding:
     """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet.
 
-    `brief` says it in a few words.
+    `brief` says it in a few words. `says` is a kubelet's message that `why` explains.
     """
 
     code: str
@@ -99,6 +101,7 @@ class NodeFinding:
     pods: tuple[str, ...] = ()
     do: str = ""
     brief: str = ""
+    says: str = field(default="", eq=False)
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:

@@ -6,16 +6,17 @@ Laws: each device that a source names has a row. A finding is reported only if e
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.account.dra import DraDevice, DraDevices, DriverPresence
+from devicecore_tools.doctor.account.entries import Kind, entries
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
 from devicecore_tools.doctor.findings.checks import BY_CODE, CHECKS
-from devicecore_tools.doctor.findings.finding import NodeFinding
+from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
 from devicecore_tools.doctor.look.formats import kubelet_version, why_old
 from devicecore_tools.doctor.look.values import Source
 
@@ -28,6 +29,7 @@ NOBODY = "none"
 UNKNOWN = "unknown"
 """The text for a value that no source names."""
 
+_FORBIDDEN = "Permission denied"  # the text of EACCES
 _NO_KUBELET = "Nothing until a kubelet runs again. Then: "
 
 
@@ -40,6 +42,15 @@ class SourceLine:
     was_read: bool
     problem: str
     notes: tuple[str, ...]
+
+
+@frozen
+class Counted:
+    """How many things of a kind were found sound, are named by findings, or could not be judged."""
+
+    sound: int = 0
+    wrong: int = 0
+    not_ruled_out: int = 0
 
 
 @frozen
@@ -82,8 +93,14 @@ class DeviceRow:
 class NodeReport:
     """What is known of a node's devices, and what is wrong.
 
-    `name` is that of the Node object, empty if it is not known. `not_ruled_out` says what may be wrong besides, because
-    a source is missing.
+    Attributes:
+        name: that of the Node object, empty if it is not known.
+        sources: what was read.
+        devices: one row for each device and holder.
+        findings: what is wrong.
+        is_enough: whether anything is known of devices.
+        not_ruled_out: what may be wrong besides, because a source is missing; the most certain first.
+        account: how many things there were to be judged, by kind, and how they came out.
     """
 
     name: str
@@ -92,6 +109,17 @@ class NodeReport:
     findings: tuple[NodeFinding, ...]
     is_enough: bool
     not_ruled_out: tuple[str, ...] = ()
+    account: Mapping[str, Counted] = field(factory=dict)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is left: each thing was judged, and none of them is wrong."""
+        return self.is_enough and not (self.findings or self.not_ruled_out)
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether nothing of the kubelet could be read, because this user may not."""
+        return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
 def check(facts: Facts) -> tuple[NodeFinding, ...]:
@@ -115,6 +143,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.measured,
             pods=found.pods,
             do=re.sub(r"\bNODE\b", name, found.do or one.do),
+            says=found.says,
             brief=found.brief
             or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
         )
@@ -195,11 +224,59 @@ def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[Nod
     node = facts.look.node.value
     name = node.name if node else ""
     unsteady = (f"{one.brief}: it was found, and what shows it changed from look to look" for one in changing)
-    not_ruled_out = tuple(dict.fromkeys((*unsteady, *_not_ruled_out(facts))))
-    return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
+    account, holes = _account(facts, numbered)
+    not_ruled_out = tuple(dict.fromkeys((*unsteady, *_not_ruled_out(facts), *holes)))
+    rows = tuple(_rows(facts))
+    is_enough = facts.look.is_enough or (facts.look.is_of_server and node is not None)
+    return NodeReport(name, sources, rows, numbered, is_enough, not_ruled_out, account)
+
+
+def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str]]:
+    """Return how the things to be judged came out, by kind, and what is not ruled out of those that were not judged."""
+    named = {one.resource for one in findings if one.resource}
+    devices = {(one.resource, device) for one in findings for device in one.devices}
+    pods = {pod for one in findings for pod in one.pods}
+    texts = " ".join(one.sentence for one in findings)
+    all_stop = any(BY_CODE[one.code].keeps is Keeps.ALL for one in findings)
+    counts: dict[str, Counted] = {}
+    holes: dict[str, list[str]] = {}
+    for entry in entries(facts):
+        before = counts.get(entry.kind.value, Counted())
+        match entry.kind:
+            case Kind.POD:
+                is_wrong = entry.name in pods or bool(entry.hole and all_stop)
+            case Kind.DEVICE | Kind.CDI:
+                is_wrong = (entry.resource, entry.name) in devices
+            case Kind.RESOURCE | Kind.DRIVER:
+                is_wrong = entry.resource in named
+            case Kind.SOURCE:
+                is_wrong = False
+            case _:
+                is_wrong = entry.resource in named or repr(entry.name) in texts or entry.name in texts.split()
+        if is_wrong:
+            counts[entry.kind.value] = evolve(before, wrong=before.wrong + 1)
+        elif entry.hole:
+            counts[entry.kind.value] = evolve(before, not_ruled_out=before.not_ruled_out + 1)
+            holes.setdefault(entry.kind.value, []).append(entry.hole)
+        else:
+            counts[entry.kind.value] = evolve(before, sound=before.sound + 1)
+    shown = [
+        hole
+        for kind, of_kind in holes.items()
+        for hole in (
+            *dict.fromkeys(of_kind[:_MAX_HOLES]),
+            *([f"the same of {len(of_kind) - _MAX_HOLES:,} more {kind}"] if len(of_kind) > _MAX_HOLES else []),
+        )
+    ]
+    return counts, shown
+
+
+_MAX_HOLES = 5  # things of a kind that are named one by one
 
 
 def _not_ruled_out(facts: Facts) -> Iterator[str]:
+    if facts.look.is_of_server:
+        return  # what follows lies on the node
     if facts.claimed.missing:
         yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
     elif facts.claimed.unidentified and facts.lists.resources:

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
-from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
+from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName, is_extended_resource
 from devicecore.domain.text import foreign_text
 
 Key = TypeVar("Key")
@@ -28,14 +28,26 @@ PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 
+NOT_RECORDED = "it is not in the record: add --cdi-dir"
+"""Why there are no CDI files if a record has none."""
+
 NO_NODE = "there is no node "
 """How the reason begins why there is no Node, if the API server has answered that it has none of this name."""
+
+ON_THE_NODE = "it lies on the node: run doctor there"
+"""Why what lies on a node has no value if only the API server was asked."""
 
 NO_DIRECTORY = "none of these directories exists"
 """What is noted if there are no CDI files because there is no directory for them."""
 
 NOBODY_LISTENS = "no process listens at the socket"
 """What is said of a socket whose process has gone."""
+
+NO_FILES = "there are no such files"
+"""Why there is nothing to see of a kubelet that has none."""
+
+OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
+"""What kubelets have allocated and actuated for pods that are resized; the last one is that of kubelets before 1.33."""
 
 MAX_NOTES = 10
 """Notes that are kept of a source."""
@@ -119,7 +131,8 @@ class SocketsSeen:
     `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
     `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
     tried is not in it. `named` has what a process answered that was asked who it is: the type of plugin and its name,
-    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered.
+    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered. `made` has
+    when each socket was made, in seconds since 1970.
     """
 
     kubelet: bool = False
@@ -128,6 +141,7 @@ class SocketsSeen:
     served: Mapping[str, bool] = field(factory=dict)
     named: Mapping[str, tuple[str, str]] = field(factory=dict)
     silent: Mapping[str, str] = field(factory=dict)
+    made: Mapping[str, float] = field(factory=dict)
 
 
 @frozen
@@ -227,6 +241,19 @@ class EventSeen:
     reason: str
     message: str
     last: str = ""
+
+
+@frozen
+class MachineSeen:
+    """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes; empty if not known.
+
+    `policy` is that of its kubelet's topology manager.
+    """
+
+    machine_id: str = ""
+    boot_id: str = ""
+    numa_nodes: tuple[int, ...] = ()
+    policy: str = ""
 
 
 @frozen
@@ -335,6 +362,11 @@ MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 """The taint of a Node whose memory is short."""
 
 
+_REFUSED = "Pod was rejected: "
+_REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
+"""How the reasons begin with which kubelets refuse pods. Those before 1.30 write another message."""
+
+
 @frozen
 class PodSeen:
     """A pod, its phase, and the UIDs a kubelet may know it by.
@@ -351,6 +383,9 @@ class PodSeen:
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
         labels: its labels with their values, without those that controllers make.
+        made_at: when the API server made it, in seconds since 1970; None if that is not known.
+        said: reason and message of its status, such as those with which a kubelet has refused it.
+        waiting: reason and message of each container that waits, by name.
     """
 
     pod: Pod
@@ -365,6 +400,22 @@ class PodSeen:
     labels: frozenset[tuple[str, str]] = frozenset()
     ends_by: float | None = None
     bound_at: float | None = None
+    made_at: float | None = None
+    said: tuple[str, str] = ("", "")
+    waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that no container of it ever ran."""
+        reason, message = self.said
+        return self.phase == "Failed" and (message.startswith(_REFUSED) or reason.startswith(_REFUSALS))
+
+    @cached_property
+    def asks_for_devices(self) -> bool:
+        """Whether a container requests an extended resource or a claim."""
+        return any(one.claims or any(map(is_extended_resource, one.limits)) for one in self.pod.in_start_order) or bool(
+            self.pod.extended_claim
+        )
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:
@@ -510,7 +561,9 @@ class CdiSeen:
 class Look:
     """What all sources said when they were read once, one after the other in this order.
 
-    `taken` is when, in seconds since 1970; None if that is not known. Looks at two times may say the same.
+    `taken` is when, in seconds since 1970; None if that is not known. Looks at two times may say the same. `machine` is
+    None if the sources are not those of the machine on which they were read, or if that is not known. `elsewhere` has
+    the other nodes that the ResourceSlices of each driver name, as far as slices of other nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()
@@ -526,12 +579,19 @@ class Look:
     health: Reading[Mapping[Device, str]] = Reading()
     events: Reading[tuple[EventSeen, ...]] = Reading()
     state_files: Reading[tuple[StateFileSeen, ...]] = Reading()
+    machine: MachineSeen | None = None
+    elsewhere: Mapping[str, tuple[str, ...]] = field(factory=dict)
     taken: float | None = field(default=None, eq=False)
 
     @property
     def readings(self) -> "dict[Source, Reading[object]]":
         """Each source with what it said."""
         return {source: getattr(self, source.name.lower()) for source in Source}
+
+    @property
+    def is_of_server(self) -> bool:
+        """Whether only the API server was asked, so that what lies on the node is out of the question."""
+        return self.sockets.problem == ON_THE_NODE
 
     @property
     def claimed(self) -> tuple[ClaimedDeviceSeen, ...]:

@@ -108,6 +108,16 @@ def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -
     )
 
 
+def elsewhere(document: Value, name: str) -> dict[str, tuple[str, ...]]:
+    """Return the nodes other than this one that the slices of each driver name. Raises DocumentError as `slices_in`."""
+    found: dict[str, dict[str, None]] = {}
+    for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
+        spec = item["spec"]
+        if (node := spec["nodeName"].text("")) not in ("", name):
+            found.setdefault(spec["driver"].text(), {})[node] = None
+    return {driver: tuple(nodes) for driver, nodes in found.items()}
+
+
 def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
     """Return whether a slice, or a device of one, is for a node. It is None if that is not known."""
     named, selector = one["nodeName"].text(""), one["nodeSelector"]

@@ -13,11 +13,10 @@ from attrs import evolve
 from devicecore.domain.allocation import TargetNode
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
-from devicecore_tools.doctor.look.values import Look, Reading, Source, grouped
+from devicecore_tools.doctor.look.values import ON_THE_NODE, Look, Reading, Source, grouped
 from devicecore_tools.doctor.reading.claims import allocations_in, slices_in
 from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_of, node_in, pods_in, reading
 
-_ON_THE_NODE = "it lies on the node: run doctor there"
 PLACE = "API server"
 
 NO_NODE = ""
@@ -79,7 +78,7 @@ def looks_of(answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] |
     of_device = grouped((device, claim.claim) for claim in claims.value or () for device in claim.devices)
     by_name = {one.claim: one for one in claims.value or ()}
     of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
-    away: Reading[Any] = Reading(problem=_ON_THE_NODE)
+    away: Reading[Any] = Reading(problem=ON_THE_NODE)
     unread: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), away)
     on_the_node = Look(**unread)
 

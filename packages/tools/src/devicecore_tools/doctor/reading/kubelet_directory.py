@@ -150,7 +150,7 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
     served = {PLUGINS_PREFIX + name: str(Path(directory.plugins) / name) for name in found}
     served |= {REGISTRY_PREFIX + name: str(Path(directory.registry) / name) for name in registry}
     served["pod-resources/kubelet.sock"] = directory.pod_resources
-    seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry), dict(_tried(served)))
+    seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry), dict(_tried(served)), made=dict(_made(served)))
     return Reading.of(directory.plugins, seen, tuple(notes))
 
 
@@ -160,6 +160,13 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
         if socket_identity(path) is not None:
             with suppress(OSError):
                 yield name, is_served(path)
+
+
+def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    """Return when each socket was made. What is deleted meanwhile is left out."""
+    for name, path in sockets.items():
+        with suppress(OSError):
+            yield name, Path(path).lstat().st_mtime
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:

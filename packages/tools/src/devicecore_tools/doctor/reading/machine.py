@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.look.values import NodeSeen, PodResourcesSeen, PodSeen
+from devicecore_tools.doctor.look.values import MachineSeen, NodeSeen, PodResourcesSeen, PodSeen
+from devicecore_tools.doctor.reading.state_files import SYSTEM, cpus_in
 
 _MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _BOOT_FILE = "/proc/sys/kernel/random/boot_id"
@@ -18,6 +19,15 @@ _MAX_ID = 200
 def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
     """Return machineID and bootID of this machine, as a kubelet reads them. What cannot be read is empty."""
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
+
+
+def seen_machine(policy: str) -> MachineSeen:
+    """Return what this machine is, and which NUMA nodes it has. `policy` is that of its kubelet's topology manager."""
+    try:
+        numa_nodes = tuple(sorted(cpus_in((SYSTEM / "node" / "online").read_text())))
+    except OSError:
+        numa_nodes = ()
+    return MachineSeen(*this_machine(), numa_nodes, policy)
 
 
 def _content(path: str) -> str:

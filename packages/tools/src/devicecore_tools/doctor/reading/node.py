@@ -29,12 +29,15 @@ from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
     NO_DIRECTORY,
     NOBODY_LISTENS,
+    NOT_RECORDED,
+    ON_THE_NODE,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
     CdiSeen,
     CheckpointSeen,
     ClaimsSeen,
     Look,
+    MachineSeen,
     NodeSeen,
     PluginSeen,
     PodResourcesSeen,
@@ -42,11 +45,12 @@ from devicecore_tools.doctor.look.values import (
     PublishedDeviceSeen,
     Reading,
     SocketsSeen,
+    Source,
     StateFileSeen,
 )
 from devicecore_tools.doctor.reading import record
 from devicecore_tools.doctor.reading.cdi import read_cdi
-from devicecore_tools.doctor.reading.claims import allocations_in, read_claims, read_health, slices_in
+from devicecore_tools.doctor.reading.claims import allocations_in, elsewhere, read_claims, read_health, slices_in
 from devicecore_tools.doctor.reading.kubelet_directory import (
     KubeletDirectory,
     not_a_file,
@@ -62,7 +66,7 @@ from devicecore_tools.doctor.reading.kubelet_settings import (
     sees_files_of_kubelet,
 )
 from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document, read_document_file
-from devicecore_tools.doctor.reading.machine import this_machine, why_another_machine, why_other_pods
+from devicecore_tools.doctor.reading.machine import seen_machine, this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.reading.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
@@ -120,6 +124,9 @@ class NodeSources:
 
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects of the API server as they were read last, by the names that their files have in a record."""
+    _is_remote: bool = field(default=False, init=False)
+    """Whether there is no kubelet on this machine, so that nothing of it can be mixed with what an API server says."""
+
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)
     _read_at: int | None = field(default=None, init=False)
@@ -134,6 +141,7 @@ class NodeSources:
             raise SourcesError("--kubeconfig and --in-cluster need --node-name, the name of the Node object.")
         if self.root is None and self.checkpoint is None and self.pod_resources is None:
             self.root = DEFAULT_ROOT
+            self._is_remote = self.uses_api and not self.plugins and _is_absent(DEFAULT_ROOT)
         if self.root is not None and record.is_record(self.root):
             self._reasons = dict(record.reasons(self.root))
         elif self.root is not None:
@@ -164,6 +172,10 @@ class NodeSources:
 
     def look(self) -> Look:
         """Read every source once, one after the other."""
+        if self._is_remote:
+            away: Reading[Any] = Reading(problem=ON_THE_NODE)
+            local: dict[str, Any] = {source.name.lower(): away for source in Source}
+            return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
         checkpoint = self._read_checkpoint()
         sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
@@ -178,9 +190,16 @@ class NodeSources:
             claims=self._read_claims(),
             health=self._read_health(),
             state_files=self._read_state_files(),
+            machine=self._machine(),
             taken=None if (now := self._time()) == MAX_LIMIT else now / SECOND,
             **objects,
         )
+
+    def _machine(self) -> MachineSeen | None:
+        if self._directory is None:
+            return None
+        settings = read_topology(self._directory.root, TopologySettings())
+        return seen_machine(settings.policy.value if settings.is_given else "")
 
     def reads_in(self, directory: str) -> bool:
         """Return whether sources are files of a directory, so that a record in it would replace them."""
@@ -360,7 +379,7 @@ class NodeSources:
                 return seen
             return Reading(seen.place, problem=f"{NO_DIRECTORY}, as a container sees it that does not mount them")
         is_record = self._reasons is not None
-        return Reading(problem="it is not in the record: add --cdi-dir" if is_record else _add("--cdi-dir", "--root"))
+        return Reading(problem=NOT_RECORDED if is_record else _add("--cdi-dir", "--root"))
 
     # --- objects of the API server ------------------------------------------------------------------------------------
 
@@ -381,8 +400,11 @@ class NodeSources:
 
         rules = self._object(record.RULES, None, answers, rules_in, "--root")
 
+        others: dict[str, tuple[str, ...]] = {}
+
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
+            others.update(elsewhere(document, name) if name else {})
             found = slices_in(document, name, None if node is None else node_of(node))
             kept_back = rules.value or ()
             return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
@@ -396,7 +418,8 @@ class NodeSources:
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
         if other and self.uses_api:
             slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)
-        return {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
+        found = {"node": node, "pods": pods, "slices": slices, "allocations": claims, "events": events}
+        return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
         """Return what is known of objects that are not this node's: nothing. They come into no record, either."""
@@ -457,6 +480,17 @@ class NodeSources:
         if self._piped is None:
             self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
         return self._piped, "standard input"
+
+
+def _is_absent(root: str) -> bool:
+    """Return whether there is certainly no kubelet's directory."""
+    try:
+        Path(root).stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _is_kept_back(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> bool:

@@ -219,6 +219,14 @@ def _pod(item: Value) -> PodSeen:
             ),
             None,
         ),
+        _seconds(metadata["creationTimestamp"].text("")),
+        (status["reason"].text(""), status["message"].text("")),
+        {
+            one["name"].text(): (waiting["reason"].text(""), waiting["message"].text(""))
+            for kind in ("initContainerStatuses", "containerStatuses")
+            for one in status[kind].sequence()
+            if (waiting := one["state"]["waiting"]).data is not None
+        },
     )
 
 

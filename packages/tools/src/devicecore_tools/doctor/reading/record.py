@@ -22,7 +22,15 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
-from devicecore_tools.doctor.look.values import PLUGINS_PREFIX, REGISTRY_PREFIX, Look, PluginSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.look.values import (
+    OF_PODS,
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
+    Look,
+    PluginSeen,
+    Reading,
+    SocketsSeen,
+)
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.objects import STATIC_UIDS
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
@@ -50,7 +58,7 @@ PLUGINS, CDI = "plugins.json", "cdi.json"
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
-FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME)
+FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME, *OF_PODS)
 """The kubelet's files, byte for byte."""
 
 TAKEN = "taken"

@@ -1,4 +1,4 @@
-"""The state files of the CPU and memory managers: whether a kubelet can start with them.
+"""The state files of the CPU and memory managers and of pods' resources: whether a kubelet can start with them.
 
 Law: a file is called damaged only if a kubelet would end because of it. What is not known of its form is not judged.
 """
@@ -15,7 +15,7 @@ from attrs import frozen
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
-from devicecore_tools.doctor.look.values import Reading, StateFileSeen
+from devicecore_tools.doctor.look.values import NO_FILES, OF_PODS, Reading, StateFileSeen
 
 CPU_NAME, MEMORY_NAME = "cpu_manager_state", "memory_manager_state"
 MAX_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ def read_state_files(
         policies: the policy that is configured, by the name of the manager's file, if it is known.
     """
     seen, notes = [], []
-    for name in (CPU_NAME, MEMORY_NAME):
+    for name in (CPU_NAME, MEMORY_NAME, *OF_PODS):
         path = Path(root) / name
         try:
             blob = read_file(path, MAX_BYTES, follow_links=True)
@@ -55,7 +55,7 @@ def read_state_files(
             continue
         seen.append(StateFileSeen(name, _problem(name, blob, system, policies.get(name, ""))))
     if not seen:
-        return Reading(root, problem=notes[0] if notes else "there are no such files")
+        return Reading(root, problem=notes[0] if notes else NO_FILES)
     return Reading.of(root, tuple(seen), tuple(notes))
 
 
@@ -69,7 +69,11 @@ class _DamagedError(Exception):
 def _problem(name: str, blob: bytes, system: Path | None, policy: str) -> str:
     """Return why a kubelet ends when it starts with a file (kubelet: `restoreState`, `validateState`)."""
     try:
-        found = _read(name, _object(blob))
+        document = _object(blob)
+        if name in OF_PODS:
+            _check_pods(document)
+            return ""
+        found = _read(name, document)
     except _DamagedError as error:
         return error.why
     if found is None:
@@ -95,6 +99,19 @@ def _read(name: str, document: dict[str, Any]) -> dict[str, Any] | None:
     if text is not None and stored:  # a kubelet takes 0 for that of a file from before there were checksums
         _compare(fnv1a_32(text.encode()), stored)
     return document
+
+
+def _check_pods(document: Mapping[str, Any]) -> None:
+    """Raise _DamagedError if a kubelet cannot restore pods' resources from a file (kubelet: `restoreState`)."""
+    if "data" not in document:
+        return  # the form of kubelets before 1.32, of whose checksum nothing is known here
+    data, stored = document["data"], document.get("checksum") or 0
+    if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
+        raise _DamagedError("data or checksum has a value of the wrong kind")
+    _compare(fnv1a_32(f"(string){data}".encode()), stored)
+    entries = _object(data).get("entries")
+    if entries is not None and not isinstance(entries, dict):
+        raise _DamagedError("entries is no object")
 
 
 def _object(text: bytes | str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
 """
 
-from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins
+from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins, pods
 from devicecore_tools.doctor.findings.finding import Keeps, NodeCheck
 
 _KUBERNETES = "https://github.com/kubernetes/kubernetes/issues/"
@@ -36,8 +36,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node is not Ready, although its kubelet runs",
         find=kubelet.node_not_ready,
         next="The scheduler sends no pod to the node. Pods that run go on with their devices.",
-        do="Remove what the message names: start the container runtime or the network, or connect the kubelet with the"
-        " API server (journalctl -u kubelet).",
+        do="Remove what the message names. If it does not name it: journalctl -u kubelet.",
         confirm="kubectl describe node NODE shows the condition Ready with its message.",
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
@@ -104,6 +103,17 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
         keeps=Keeps.ALL,
+    ),
+    NodeCheck(
+        "resource-not-on-node",
+        "the Node does not have a resource that pods hold",
+        find=devices.node_lacks_resource,
+        next="The scheduler sends no pod that asks for the resource. Pods that have devices keep them.",
+        do="Restart the plugin, so that it registers, or the kubelet, which writes the Node's status anew.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.capacity}' does not have the resource.",
+        issue=f"{_KUBERNETES}125579",
+        patience=_NODE_STATUS,
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "request-without-device",
@@ -292,8 +302,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
         do="Read the plugin's log for the device. If it stays so, delete the pod, so that a new one gets another.",
-        confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
-        "later).",
+        confirm="devicecore doctor --plugins asks the plugin. A pod's status has the health "
+        "(allocatedResourcesStatus) only of plugins that run, from Kubernetes 1.36 on, and only when it next changes.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
@@ -336,10 +346,14 @@ CHECKS: tuple[NodeCheck, ...] = (
         "socket-without-resource",
         "a plugin serves a socket, but its resource is not registered",
         find=plugins.socket_without_resource,
-        next="The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
-        do="Restart the plugin, so that it registers, and look for 'Register' in its log.",
-        confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the "
-        "kubelet. To repair it, restart the plugin.",
+        next="The kubelet does not look for plugins in this directory. Either the plugin has not called Register, or "
+        "the kubelet has refused the call: because of another version of the API than v1beta1, or a name that no "
+        "extended resource may have (vendor.domain/name, not below kubernetes.io).",
+        do="Read the plugin's log for the answer to Register. If the kubelet has refused it, use the plugin's "
+        "release for this Kubernetes, or repair the resource's name; otherwise restart the plugin, so that it "
+        "registers.",
+        confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' and 'Bad "
+        "registration request' in that of the kubelet.",
         issue=f"{_KUBERNETES}127457",
         patience=_REGISTRATION,
     ),
@@ -378,6 +392,37 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="devicecore doctor --plugins lists the sockets with their devices.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
         patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "listed-twice",
+        "a plugin lists an id twice",
+        find=devices.listed_twice,
+        next="The kubelet keeps ids in sets: it counts an id once as healthy and once as unhealthy, and it may give "
+        "the device whatever its health.",
+        do="Repair the plugin: each device needs an id of its own, and one entry in its list.",
+        confirm="devicecore doctor --plugins --json lists what the plugin has.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+    ),
+    NodeCheck(
+        "same-ids",
+        "two resources have the same ids",
+        find=devices.same_ids,
+        next="The kubelet gives out the devices of both resources, each as if the other one did not exist.",
+        do="Run one plugin for the devices, or give one device to one resource in the plugin's configuration.",
+        confirm="devicecore doctor --plugins lists the devices of both resources.",
+        issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "numa-node-missing",
+        "a device is on a NUMA node that the machine does not have",
+        find=devices.numa_node_missing,
+        next="With a topology manager policy that aligns (single-numa-node, restricted), the kubelet refuses each "
+        "pod that asks for the device with TopologyAffinityError. With other policies it gives the device.",
+        do="Repair the topology that the plugin sends, such as one that was made for another machine.",
+        confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes.",
+        issue=f"{_KUBERNETES}135541",
+        keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "plugin-late",
@@ -507,6 +552,27 @@ CHECKS: tuple[NodeCheck, ...] = (
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
         "configuration.",
         issue=f"{_KUBERNETES}135541",
+    ),
+    NodeCheck(
+        "container-cannot-start",
+        "a container cannot start with its devices",
+        find=pods.container_cannot_start,
+        next="The kubelet tries again every 10 to 15 seconds, without end. The pod keeps its devices meanwhile.",
+        do="Remove the cause that the message names: a CDI file or a plugin that is missing. Then the container "
+        "starts.",
+        confirm="kubectl describe pod POD shows the container's state and the event Failed with the message.",
+        issue=f"{_KUBERNETES}125579",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
+        "pod-refused",
+        "the kubelet has refused pods",
+        find=pods.pods_refused,
+        next="A kubelet decides about a pod once: the pod stays Failed. Its owner may make new pods, which can be "
+        "refused in the same way.",
+        do="devicecore why 'MESSAGE' explains the message.",
+        confirm="kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'",
+        issue="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
     ),
 )
 """All kinds of findings, in the order in which they are reported."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.claims import ClaimedHardware, SameDevice
-from devicecore_tools.doctor.account.dra import DraDevices, DriverPresence
+from devicecore_tools.doctor.account.dra import DraDevices, DriverPresence, registered_drivers
 from devicecore_tools.doctor.account.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
 from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, described
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
@@ -257,19 +257,29 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
         return
     published = {one.driver for one in look.slices.value}
     local = {one.claim for one in look.allocations.value or () if one.is_local}
+    registered = {*registered_drivers(look)}
     for driver, state in dra.drivers.items():
         used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
-        if state is DriverPresence.ALIVE and driver not in published and used:
-            in_use = f"{counted(len(used), 'device')} of it {by_number(used, 'is', 'are')} in use ({names(used)})."
-            sentence = (
-                f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
-                f"allocates none of its devices. {in_use}"
-            )
-            evidence = (
-                Evidence(Source.SLICES, "none of this driver"),
-                Evidence(Source.SOCKETS, "its registration socket is served"),
-            )
-            yield Found(sentence, evidence, driver, tuple(used))
+        if state is not DriverPresence.ALIVE or driver in published or not (used or driver in registered):
+            continue
+        in_use = f" {counted(len(used), 'device')} of it {by_number(used, 'is', 'are')} in use ({names(used)})."
+        others = look.elsewhere.get(driver, ())
+        of_others = f" Its slices name other nodes ({names(others)})." if others else ""
+        sentence = (
+            f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
+            f"allocates none of its devices.{in_use if used else ''}{of_others}"
+        )
+        evidence = (
+            Evidence(Source.SLICES, "none of this driver"),
+            Evidence(Source.SOCKETS, "its registration socket is served"),
+        )
+        yield Found(sentence, evidence, driver, tuple(used), next="" if used else _NEVER_PUBLISHED)
+
+
+_NEVER_PUBLISHED = (
+    "No pod that asks for the driver's devices is scheduled to this node. The driver may run with another node name, "
+    "may have found no device, or may not be permitted to write ResourceSlices ('forbidden' in its log)."
+)
 
 
 def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:

@@ -20,8 +20,8 @@ from devicecore_tools.doctor.account.precedence import (
     is_requested,
 )
 from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, described
-from devicecore_tools.doctor.look.names import by_number, devices_of, name
-from devicecore_tools.doctor.look.values import Look, NodeSeen, PodSeen, Source
+from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
+from devicecore_tools.doctor.look.values import Look, NodeSeen, PodSeen, Source, grouped
 
 MAX_NUMA_NODES = 8
 """The most NUMA nodes that a kubelet's topology manager accepts by default."""
@@ -246,6 +246,76 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
             f"The devices of this node are on {len(found):,} NUMA nodes; the topology manager accepts {MAX_NUMA_NODES}."
         )
         yield Found(sentence, (Evidence(source, f"NUMA nodes {named}"),))
+
+
+_ALIGNING = frozenset({"single-numa-node", "restricted"})  # policies with which a kubelet refuses pods
+
+
+def listed_twice(lists: Lists) -> Iterator[Found]:
+    """A plugin lists an id twice."""
+    for plugin, resources in lists.served_by:
+        ids = plugin.devices.ids if plugin.devices else ()
+        if len(ids) == len({*ids}):
+            continue
+        twice = tuple(str(one) for one, count in Counter(ids).items() if count > 1)
+        resource = resources[0] if len(resources) == 1 else ""
+        sick = {str(one.id) for one in plugin.devices or () if one.health is Health.UNHEALTHY} & {*twice}
+        both = " The kubelet counts an id that is listed as healthy and as unhealthy as both, and gives it to pods."
+        sentence = f"The plugin at {name(plugin.socket)} lists {names(twice)} more than once.{both if sick else ''}"
+        evidence = (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {len(ids):,} devices, {len({*ids}):,} ids"),)
+        yield Found(sentence, evidence, resource, twice)
+
+
+def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Absence]) -> Iterator[Found]:
+    """A device is on a NUMA node that the machine does not have, and the kubelet aligns devices."""
+    # With another policy, a kubelet gives the device whatever its plugin says of NUMA nodes.
+    has = look.machine.numa_nodes if look.machine is not None and look.machine.policy in _ALIGNING else ()
+    for resource, devices in numa_nodes.items() if has else ():
+        odd = {device: nodes for device, nodes in devices.items() if not {*nodes} <= {*has}}
+        if odd and resource not in absent:
+            missing = sorted({node for nodes in odd.values() for node in nodes} - {*has})
+            sentence = (
+                f"{devices_of([*odd], resource)} {by_number(odd, 'is', 'are')} on NUMA node "
+                f"{', '.join(map(str, missing[:8]))}, and this machine has only {', '.join(map(str, has[:8]))}."
+            )
+            first, nodes = next(iter(odd.items()))
+            source = Source.POD_RESOURCES if look.pod_resources.value is not None else Source.CHECKPOINT
+            evidence = (Evidence(source, f"{name(first)} is on NUMA node {', '.join(map(str, nodes[:8]))}"),)
+            yield Found(sentence, evidence, resource, tuple(odd))
+
+
+def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
+    """Pods run with a resource that the Node does not have at all."""
+    node = look.node.value
+    if node is None or not node.name:
+        return
+    for resource, holding in wanted_resources(pods, holders).items():
+        if not look.is_of_server and resource not in holders.in_use:
+            continue  # a kubelet admits a pod with a resource that it does not know, and gives it nothing
+        if resource not in node.capacity and resource not in node.allocatable and resource not in absent:
+            hold = by_number(holding, "holds or requests", "hold or request")
+            sentence = (
+                f"The Node has no {name(resource)}, and {counted(len(holding), 'pod')} here {hold} it "
+                f"({names(holding)}): its status was reset, or its plugin has not registered since the Node was made."
+            )
+            evidence = (Evidence(Source.NODE, "neither status.capacity nor status.allocatable names it"),)
+            yield Found(sentence, evidence, resource, pods=holding)
+
+
+def same_ids(lists: Lists) -> Iterator[Found]:
+    """Two resources of one vendor have the same ids, so that one device may be given twice."""
+    by_ids = grouped(
+        ((resource.partition("/")[0], frozenset(devices)), resource)
+        for resource, devices in lists.devices.items()
+        if devices and not all(map(str.isdecimal, devices))
+    )
+    for (_, ids), resources in by_ids.items():
+        if len(resources) > 1:
+            sentence = (
+                f"{names(resources)} have the same {counted(len(ids), 'id')} ({names(ids)}): if these are the same "
+                "devices, the kubelet gives one to two pods, because it compares no resources."
+            )
+            yield Found(sentence, (Evidence(lists.source, f"{names(resources)}: {names(ids)}"),), resources[0], (*ids,))
 
 
 def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:

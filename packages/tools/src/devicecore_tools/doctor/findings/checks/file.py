@@ -9,8 +9,9 @@ from itertools import islice
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.dra import DraDevices
 from devicecore_tools.doctor.account.precedence import Holders, OwnerState, believed_file
-from devicecore_tools.doctor.findings.finding import Evidence, Found
+from devicecore_tools.doctor.findings.finding import Evidence, Found, described
 from devicecore_tools.doctor.look.formats import FORMAT_2, kubelet_version, version_in
 from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import NO_DIRECTORY, Look, ReceiptSeen, Source, grouped
@@ -105,27 +106,39 @@ def duplicate_cdi_names(look: Look) -> Iterator[Found]:
         yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
 
 
-def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
+def unresolvable_cdi_names(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
     """A container was given a CDI device that no CDI file defines."""
-    cdi, file = look.cdi.value, believed_file(look)
-    if cdi is None or not cdi.is_complete or file is None:
+    cdi = look.cdi.value
+    if cdi is None or not cdi.is_complete:
         return
-    defined = cdi.defined
-    stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
-    gone = {(owner.uid, owner.container) for owner in stale}
-    for receipt in file.receipts:
-        missing = [device for device in receipt.cdi_devices if device not in defined]
-        if missing and (str(receipt.key.pod), receipt.key.container) not in gone:
+    for source, to, of, given in _given(look, holders, dra):
+        missing = [device for device in given if device not in cdi.defined]
+        if missing:
             ignored = [one for one in cdi.specs if one.problem and not {*one.names}.isdisjoint(missing)]
             broken = [one for one in cdi.specs if one.problem and not one.kind]
             because = "".join(f" Runtimes ignore {name(one.file)}: {one.problem}." for one in [*ignored, *broken][:1])
-            sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given.{because}"
-            there_are = f"{counted(len(cdi.valid), 'file')}, {counted(len(defined), 'device')}"
+            sentence = f"No CDI file defines {names(missing)}, which {to} was given.{because}"
+            there_are = f"{counted(len(cdi.valid), 'file')}, {counted(len(cdi.defined), 'device')}"
             evidence = (
-                Evidence(Source.CHECKPOINT, f"the answer for {name(receipt.resource)} names {names(missing)}"),
+                Evidence(source, f"the answer for {name(of)} names {names(missing)}"),
                 Evidence(Source.CDI, NO_DIRECTORY if NO_DIRECTORY in look.cdi.notes else there_are),
             )
-            yield Found(sentence, evidence, str(receipt.resource))
+            yield Found(sentence, evidence, of, tuple(missing))
+
+
+def _given(look: Look, holders: Holders, dra: DraDevices) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:
+    """Yield the CDI devices of each container that may run: who names them, who has them, and through what."""
+    stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
+    gone = {(owner.uid, owner.container) for owner in stale}
+    file = believed_file(look)
+    for receipt in file.receipts if file else ():
+        if (str(receipt.key.pod), receipt.key.container) not in gone:
+            yield Source.CHECKPOINT, _entry(receipt), str(receipt.resource), receipt.cdi_devices
+    for one in look.claims.value.devices if look.claims.value else ():
+        owners = dra.devices[one.key].owners if one.key in dra.devices else ()
+        living = [owner for owner in owners if owner.state is OwnerState.LIVE]
+        if living and one.cdi_devices:
+            yield Source.CLAIMS, described(living[0]), one.driver, one.cdi_devices
 
 
 def _entry(receipt: ReceiptSeen) -> str:

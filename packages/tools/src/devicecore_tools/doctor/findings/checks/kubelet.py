@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_FILE
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.entries import TO_ADMIT, age
 from devicecore_tools.doctor.account.plugins import wanted_resources
 from devicecore_tools.doctor.account.precedence import (
     KUBELET_SOCKETS,
@@ -20,8 +21,9 @@ from devicecore_tools.doctor.account.schedulable import closures
 from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.formats import version_in
 from devicecore_tools.doctor.look.names import by_number, name, names
-from devicecore_tools.doctor.look.values import NO_NODE, Look, Source
+from devicecore_tools.doctor.look.values import NO_NODE, OF_PODS, Look, Source
 
+_SINCE_PODS = (1, 33)  # the first kubelet that keeps allocated and actuated resources in two files
 _SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
 
 
@@ -74,17 +76,14 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
         one.identity
         for one in pods.by_name.values()
         if one.node == node.name and one.phase == "Pending" and not (one.is_acknowledged or one.is_deleting)
-        if one.bound_at is not None and look.taken - one.bound_at > _TO_ADMIT
+        if (age(one, look.taken) or 0.0) > TO_ADMIT
     ]
     if waiting:
         were = f"{counted(len(waiting), 'pod')} {by_number(waiting, 'was', 'were')}"
-        minutes = f"for more than {_TO_ADMIT / 60:g} minutes"
-        sentence = f"{were} sent to this node, and the kubelet has taken none of them {minutes} ({names(waiting)})."
+        none = "has not admitted it" if len(waiting) == 1 else "has admitted none of them"
+        sentence = f"{were} sent to this node, and the kubelet {none} for more than {TO_ADMIT:g} s ({names(waiting)})."
         evidence = (Evidence(Source.PODS, f"bound, without a start time: {names(waiting)}"),)
         yield Found(sentence, evidence, pods=tuple(waiting))
-
-
-_TO_ADMIT = 120.0  # seconds in which a kubelet writes the status of a pod that was sent to it
 
 
 def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
@@ -118,9 +117,14 @@ _CUT_OFF = (
 
 def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
-    problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]
     node = look.node.value
-    is_older = node is not None and (version_in(node.kubelet_version) or _SINCE_FORM) < _SINCE_FORM
+    version = version_in(node.kubelet_version) if node is not None else None
+    problems = [
+        (Source.STATE_FILES, one.name, one.problem)
+        for one in look.state_files.value or ()
+        if one.problem and (version is None or one.name not in OF_PODS or _reads(version, one.name))
+    ]
+    is_older = (version or _SINCE_FORM) < _SINCE_FORM
     if look.claims.value is not None and look.claims.value.problem and not is_older:
         problems.append((Source.CLAIMS, CLAIMS_FILE, look.claims.value.problem))
     for source, file, problem in problems:
@@ -129,7 +133,12 @@ def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
             sentence = f"The kubelet cannot start, because {file} cannot be used: {why}."
         else:
             sentence = f"A kubelet cannot start with the {file} of this node: {why}."
-        yield Found(sentence, (Evidence(source, f"{file}: {why}"),))
+        yield Found(sentence, (Evidence(source, f"{file}: {why}"),), brief=f"a kubelet cannot start with its {file}")
+
+
+def _reads(version: tuple[int, int], file: str) -> bool:
+    """Return whether a kubelet of a version reads a file of pods' resources."""
+    return (file == OF_PODS[-1]) == (version < _SINCE_PODS)
 
 
 def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:

@@ -1,0 +1,252 @@
+"""What there is to be judged on a node, and what of it cannot be judged because a source is missing.
+
+Law: nothing is called sound that is not in the list, and no entry is left out because a source is missing: then the
+entry is the source itself, with the reason. What lies outside (images, networks, the runtime) is in no list.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+from attrs import frozen
+
+from devicecore_tools.doctor.account.dra import DriverPresence
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.account.plugins import is_driver, is_of_others
+from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
+from devicecore_tools.doctor.look.names import name, names
+from devicecore_tools.doctor.look.values import (
+    NO_FILES,
+    NOT_GIVEN,
+    NOT_RECORDED,
+    PodSeen,
+    Source,
+)
+
+TO_ADMIT = 10.0
+"""Seconds within which a kubelet admits a pod that was sent to it, unless it admits another one that hangs."""
+
+
+class Kind(Enum):
+    """What an entry is, by the name in JSON."""
+
+    SOURCE = "sources"
+    PLUGIN = "plugins"
+    DRIVER = "drivers"
+    RESOURCE = "resources"
+    POD = "pods"
+    DEVICE = "held devices"
+    CDI = "CDI devices"
+    FILE = "state files"
+    CONDITION = "conditions"
+
+
+@frozen
+class Entry:
+    """One thing to be judged.
+
+    Attributes:
+        kind: what it is.
+        name: which one.
+        hole: why it is not known whether it is sound, as the end of a sentence; empty if that is known.
+        resource: the resource or driver whose findings are findings of it, too.
+    """
+
+    kind: Kind
+    name: str
+    hole: str = ""
+    resource: str = ""
+
+
+def entries(facts: Facts) -> Iterator[Entry]:
+    """Yield everything that there is to be judged in a look."""
+    yield from _sources(facts)
+    yield from _plugins(facts)
+    yield from _drivers(facts)
+    yield from _resources(facts)
+    yield from _pods(facts)
+    yield from _devices(facts)
+    yield from _cdi(facts)
+    yield from _files(facts)
+    yield from _conditions(facts)
+    yield from _numa_nodes(facts)
+
+
+def _sources(facts: Facts) -> Iterator[Entry]:
+    """Yield the sources that list what there is, each with the reason if it was not read."""
+    look = facts.look
+    local = (
+        (Source.CHECKPOINT, "an entry of the checkpoint that is wrong"),
+        (Source.SOCKETS, "a plugin or driver that hangs or has ended"),
+        (Source.POD_RESOURCES, "what the kubelet gives and to whom"),
+        (Source.CLAIMS, "a ResourceClaim that is prepared wrongly"),
+    )
+    of_server = (
+        (Source.PODS, "a pod that waits, was refused or runs without its devices"),
+        (Source.NODE, "a condition, a taint or a count of the Node"),
+    )
+    of_drivers = (
+        (Source.SLICES, "a driver that publishes nothing here"),
+        (Source.ALLOCATIONS, "a ResourceClaim that has lost its devices"),
+    )
+    wanted = (*(() if look.is_of_server else local), *of_server)
+    if look.is_of_server or facts.dra.drivers:
+        wanted = (*wanted, *of_drivers)
+    for source, what in wanted:
+        reading = look.readings[source]
+        problem = reading.problem or ("" if reading.value is not None else NOT_GIVEN)
+        if source is Source.POD_RESOURCES and facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
+            problem = ""  # that is a finding
+        why = f": {problem}" if look.is_of_server else ""  # a report of one node lists its sources with the reasons
+        yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
+    if look.pods.value is not None and facts.pods.why_incomplete and not look.is_of_server:
+        yield Entry(Kind.SOURCE, "all pods", f"a pod that is not in the list of pods: {facts.pods.why_incomplete}")
+
+
+def _plugins(facts: Facts) -> Iterator[Entry]:
+    look, lists = facts.look, facts.lists
+    sockets = look.sockets.value
+    if sockets is None:
+        return
+    places = (
+        *((one, "device-plugins/") for one in sockets.plugins),
+        *((one, "plugins_registry/") for one in sockets.registry),
+    )
+    kubelet_made = sockets.made.get("device-plugins/kubelet.sock")
+    for socket, prefix in places:
+        if prefix == "plugins_registry/" and is_driver(socket):
+            continue
+        serving = next((of for plugin, of in lists.served_by if plugin.socket == socket), ())
+        resource = serving[0] if len(serving) == 1 else ""
+        hole = ""
+        made = sockets.made.get(prefix + socket)
+        if sockets.served.get(prefix + socket) is None:
+            hole = f"whether a process listens at {name(socket)}, because it was not tried"
+        elif len(serving) > 1:
+            hole = f"which resource the plugin at {name(socket)} serves: its ids are those of {names(serving)}"
+        elif None not in (made, kubelet_made, look.taken) and _is_young(made, kubelet_made, look.taken):
+            hole = f"whether the plugin at {name(socket)} stays: it has made its socket just now, and not the kubelet"
+        yield Entry(Kind.PLUGIN, socket, hole, resource)
+
+
+def _is_young(made: float | None, kubelet_made: float | None, taken: float | None) -> bool:
+    assert made is not None and kubelet_made is not None and taken is not None  # noqa: S101, PT018 - for mypy
+    return 0 <= taken - made < _YOUNG and taken - kubelet_made > 2 * _YOUNG
+
+
+_YOUNG = 15.0  # seconds: a plugin that ends again and again is started again after 10 s at first
+
+
+def _drivers(facts: Facts) -> Iterator[Entry]:
+    for driver, state in facts.dra.drivers.items():
+        is_unknown = state is DriverPresence.UNKNOWN and not facts.look.is_of_server
+        hole = f"whether DRA driver {name(driver)} runs: no socket is certainly its" if is_unknown else ""
+        yield Entry(Kind.DRIVER, driver, hole, driver)
+
+
+def _resources(facts: Facts) -> Iterator[Entry]:
+    """Yield each resource that the Node, the kubelet, its file, a plugin or a pod names."""
+    node, lists = facts.look.node.value, facts.lists
+    counted = {**node.capacity, **node.allocatable} if node else {}
+    for resource in dict.fromkeys((*counted, *lists.resources)):
+        hole = ""
+        if node is not None and resource in node.capacity:
+            capacity, allocatable = node.capacity[resource], node.allocatable.get(resource, 0)
+            if capacity > allocatable:
+                hole = f"which {capacity - allocatable:,} of {capacity:,} {name(resource)} are not allocatable, and why"
+        is_open = resource in facts.not_free and not is_of_others(facts.look, lists, resource)
+        if is_open and not hole and resource not in lists.left_out:
+            hole = f"which devices of {name(resource)} are free: {facts.not_free[resource]}"
+        yield Entry(Kind.RESOURCE, resource, hole, resource)
+
+
+def bound_here(facts: Facts) -> Iterator[PodSeen]:
+    """Yield the pods that are bound to this node, also those that wait, were refused or have ended."""
+    node = facts.look.node.value
+    here = {id(one) for one in (*facts.pods.here, *facts.pods.perhaps_here)}
+    for pod in facts.pods.by_name.values():
+        if id(pod) in here or (pod.node and node is not None and pod.node == node.name):
+            yield pod
+
+
+def age(pod: PodSeen, taken: float | None) -> float | None:
+    """Return for how many seconds a pod is bound to its node, or has been made. Return None if that is not known."""
+    since = pod.made_at if pod.bound_at is None else pod.bound_at
+    return None if since is None or taken is None else taken - since
+
+
+def _pods(facts: Facts) -> Iterator[Entry]:
+    for pod in bound_here(facts):
+        yield Entry(Kind.POD, pod.identity, _why_unknown(facts, pod))
+
+
+def _why_unknown(facts: Facts, pod: PodSeen) -> str:
+    """Return what is not known of a pod; empty if it runs, has ended, or says itself what it waits for."""
+    who = f"pod {name(pod.identity)}"
+    if not pod.phase:
+        return f"whether {who} runs: its phase is not known"
+    if pod.phase != "Pending" or pod.is_deleting:
+        return ""
+    if not pod.is_acknowledged:
+        return f"whether the kubelet admits {who}, which was sent to this node"
+    if not pod.asks_for_devices or any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
+        return ""  # it says what it waits for: an image, a ConfigMap, or what a check looks for
+    late = age(pod, facts.look.taken)
+    return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: its status does not say it"
+
+
+_BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def _numa_nodes(facts: Facts) -> Iterator[Entry]:
+    """Yield the NUMA nodes of devices, if the machine's are not known and no device is on a node before one."""
+    if facts.look.machine is None:
+        named = {node for devices in facts.numa_nodes.values() for nodes in devices.values() for node in nodes}
+        odd = sorted(node for node in named if node > len(named))
+        if odd:
+            shown = ", ".join(map(str, odd[:8]))
+            yield Entry(Kind.SOURCE, "machine", f"devices on NUMA node {shown}, which the machine may not have")
+
+
+def _devices(facts: Facts) -> Iterator[Entry]:
+    for resource, devices in facts.holders.by_device.items():
+        for device, owners in devices.items():
+            living = [one for one in owners if one.state is not OwnerState.STALE]
+            unsure = living and all(one.state is OwnerState.UNKNOWN for one in living)
+            if living:
+                holder = f"container {name(living[0].container)} of pod {name(living[0].identity)}"
+                hole = f"whether {holder} still holds devices of {name(resource)}" if unsure else ""
+                yield Entry(Kind.DEVICE, device, "" if facts.look.is_of_server else hole, resource)
+
+
+def _cdi(facts: Facts) -> Iterator[Entry]:
+    cdi, file = facts.look.cdi, believed_file(facts.look)
+    given = {(device, str(one.resource)): None for one in (file.receipts if file else ()) for device in one.cdi_devices}
+    prepared = facts.look.claims.value
+    if cdi.problem != NOT_RECORDED:  # records of nodes with drivers have no CDI files if they were made by hand
+        given |= {(id_, one.driver): None for one in (prepared.devices if prepared else ()) for id_ in one.cdi_devices}
+    why = cdi.problem if cdi.value is None else "" if cdi.value.is_complete else "not all CDI files could be read"
+    for device, resource in given:
+        hole = f"a CDI device that was given to a container and that no file defines: {why}" if why else ""
+        yield Entry(Kind.CDI, device, hole, resource)
+
+
+def _files(facts: Facts) -> Iterator[Entry]:
+    reading = facts.look.state_files
+    if facts.look.is_of_server:
+        return
+    for one in reading.value or ():
+        yield Entry(Kind.FILE, one.name)
+    unread = reading.notes if reading.value is not None else (reading.problem,)
+    for note in unread:
+        if note and note != NO_FILES:
+            yield Entry(Kind.FILE, "", f"a state file with which a kubelet cannot start: {note}")
+
+
+def _conditions(facts: Facts) -> Iterator[Entry]:
+    node = facts.look.node.value
+    if node is not None:
+        hole = (
+            "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
+        )
+        yield Entry(Kind.CONDITION, "Ready", hole)
+        yield from (Entry(Kind.CONDITION, one) for one in (*node.pressures, *map(str, node.taints)))

@@ -1,0 +1,50 @@
+"""Checks of pods that are bound to the node: those that were refused, and those whose containers cannot start.
+
+Law: only what the status of a pod says is reported. What it does not say is left to the account.
+"""
+
+import re
+from collections.abc import Iterator
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.account.precedence import Pods
+from devicecore_tools.doctor.findings.finding import Evidence, Found
+from devicecore_tools.doctor.look.names import name, names
+from devicecore_tools.doctor.look.values import Look, PodSeen, Source, grouped
+
+_MAX_MESSAGE = 1_000  # characters of a kubelet's message
+_VARIES = re.compile(r"\.\d{6,}|\d+")  # a temporary file, or a count: what differs from pod to pod
+_ERRORS = frozenset({"CreateContainerError", "CreateContainerConfigError", "RunContainerError", "PreCreateHookError"})
+_OF_DEVICES = re.compile(r"CDI|device|PreStartContainer|endpoint|claim|allocat", re.IGNORECASE)
+
+
+def pods_refused(look: Look, pods: Pods) -> Iterator[Found]:
+    """The kubelet has refused pods that were sent to it."""
+    node = look.node.value
+    refused = [
+        one for one in pods.by_name.values() if one.was_refused and (node is None or one.node in ("", node.name))
+    ]
+    for alike in grouped((_VARIES.sub("", ": ".join(one.said)), one) for one in refused).values():
+        first = alike[0]
+        said = foreign_text(": ".join(filter(None, first.said)), _MAX_MESSAGE)
+        who = names([one.identity for one in alike])
+        sentence = f"The kubelet has refused {counted(len(alike), 'pod')} here ({who}): {said.rstrip('.')}."
+        evidence = (Evidence(Source.PODS, f"{name(first.identity)} is Failed: {said}"),)
+        yield Found(sentence, evidence, _resource(first), pods=tuple(one.identity for one in alike), says=first.said[1])
+
+
+def container_cannot_start(pods: Pods) -> Iterator[Found]:
+    """A container waits, because the kubelet or the runtime cannot give it its devices."""
+    for pod in (*pods.here, *pods.perhaps_here):
+        for container, (reason, message) in pod.waiting.items():
+            if reason in _ERRORS and pod.asks_for_devices and _OF_DEVICES.search(message):
+                said = foreign_text(f"{reason}: {message}", _MAX_MESSAGE)
+                sentence = f"Container {name(container)} of pod {name(pod.identity)} cannot start: {said.rstrip('.')}."
+                evidence = (Evidence(Source.PODS, f"{name(pod.identity)}, {name(container)} waits: {said}"),)
+                yield Found(sentence, evidence, _resource(pod), pods=(pod.identity,), says=message)
+
+
+def _resource(pod: PodSeen) -> str:
+    """Return the one extended resource that a pod requests; empty if it requests none, or several."""
+    wanted = {resource for one in pod.pod.in_start_order for resource in one.limits}
+    return wanted.pop() if len(wanted) == 1 else ""

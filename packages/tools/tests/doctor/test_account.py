@@ -1,0 +1,277 @@
+"""What there is to be judged on a node: nothing is called sound that was not seen.
+
+The nodes in `data/unaccounted_nodes` are those of a real kubelet 1.37.2 with a fake runtime. Earlier releases found
+nothing wrong on most of them, although no pod started there.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+from urllib.parse import urlparse
+
+import pytest
+from attrs import evolve
+from devicecore_tools.command.main import main
+from devicecore_tools.doctor.account.entries import Kind, entries
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.report import report
+from devicecore_tools.doctor.look.values import Look, MachineSeen, NodeSeen, Reading, SocketsSeen, StateFileSeen
+from devicecore_tools.testing.api_server import LocalApiServer
+from tests.doctor import nodes
+from tests.doctor.nodes import CLEAN
+
+Capsys = pytest.CaptureFixture[str]
+DATA = Path(__file__).parent.parent / "data" / "unaccounted_nodes"
+NODES: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
+SAID = {
+    "cdi-device-that-the-runtime-does-not-know": (3, "CDI device that was given to a container and that no file"),
+    "devices-on-a-numa-node-that-is-not-there": (3, "devices on NUMA node 7, which the machine may not have"),
+    "memory-manager-reserved-memory-changed": (1, "kubelet-gone"),
+    "plugin-answers-allocate-after-40-seconds": (1, "the kubelet has not admitted it for more than 10 s"),
+    "plugin-answers-allocate-with-nothing": (1, "The plugin answered Allocate without an answer for the container"),
+    "plugin-in-crash-loop": (1, "plugin-gone"),
+    "plugin-of-another-api-version": (1, "another version of the API than v1beta1"),
+    "plugin-with-bad-resource-name": (1, "a name that no extended resource may have"),
+    "same-id-listed-twice": (1, "lists gpu-0 more than once"),
+    "slices-of-a-former-node-name": (1, "there is no ResourceSlice of it for this node"),
+}
+
+
+def written(root: Path, files: dict[str, Any]) -> Path:
+    root.mkdir()
+    for file, content in files.items():
+        (root / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    return root
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_on_which_a_pod_does_not_start_is_not_called_sound(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    status, words = SAID[name]
+    assert main(["doctor", "--root", str(written(tmp_path / "node", NODES[name])), "--json"]) == status
+    printed = capsys.readouterr().out
+    assert words in printed
+    assert json.loads(printed)["is_sound"] is False
+
+
+def test_damaged_files_of_resized_pods_keep_a_kubelet_from_starting(tmp_path: Path, capsys: Capsys) -> None:
+    files = {"allocated_pods_state": '{"data":"{","checksum":1}', "pod_status_manager_state": '{"allocations":{}}"x"'}
+    root = written(tmp_path / "node", files)
+    assert main(["doctor", "--root", str(root), "--json"]) == 1
+    briefs = [one["brief"] for one in json.loads(capsys.readouterr().out)["findings"]]
+    assert briefs == [f"a kubelet cannot start with its {file}" for file in files]
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        ("v1.37.2", ["allocated_pods_state", "actuated_pods_state"]),
+        ("v1.32.1", ["pod_status_manager_state"]),
+        ("", ["allocated_pods_state", "actuated_pods_state", "pod_status_manager_state"]),
+    ],
+)
+def test_a_kubelet_reads_the_files_of_its_version(version: str, files: list[str]) -> None:
+    names = ["allocated_pods_state", "actuated_pods_state", "pod_status_manager_state"]
+    look = nodes.with_node(CLEAN, evolve(nodes.node_of(CLEAN), kubelet_version=version))
+    damaged = tuple(StateFileSeen(one, "it is not JSON") for one in names)
+    found = nodes.report_of(evolve(look, state_files=Reading.of("root", damaged))).findings
+    assert [one.brief for one in found] == [f"a kubelet cannot start with its {file}" for file in files]
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+SOUND = evolve(
+    CLEAN,
+    allocations=Reading.of("claims.json", ()),
+    state_files=Reading.of("root", (StateFileSeen("cpu_manager_state"),)),
+    machine=MachineSeen("m", "b", (0, 1)),
+)
+"""A node of which everything was read and nothing is left."""
+
+
+def holes_in(look: Look) -> list[str]:
+    return [one.hole for one in entries(Facts(look)) if one.hole]
+
+
+def test_each_kind_of_thing_is_counted() -> None:
+    account = nodes.report_of(SOUND).account
+    assert {kind: (one.wrong, one.not_ruled_out) for kind, one in account.items()} == dict.fromkeys(account, (0, 0))
+    assert account["plugins"].sound == 2
+    assert account["resources"].sound == 2
+    assert account["pods"].sound == 3
+    assert account["held devices"].sound == 5
+    assert account["state files"].sound == 1
+
+
+def test_each_source_that_is_cut_off_leaves_something() -> None:
+    assert nodes.report_of(SOUND).is_sound
+    for source in ("checkpoint", "sockets", "pod_resources", "pods", "node", "claims", "slices", "allocations"):
+        left = nodes.report_of(nodes.without(SOUND, source))
+        assert not left.is_sound, source
+
+
+def test_nothing_is_ruled_out_that_a_finding_names() -> None:
+    look = nodes.listed_twice(SOUND)
+    node = nodes.node_of(look)
+    fewer = {**node.allocatable, nodes.NIC: 3}
+    look = nodes.with_node(look, evolve(node, allocatable=fewer))
+    assert any("are not allocatable" in one for one in holes_in(look))
+    assert not any("are not allocatable" in one for one in nodes.report_of(look).not_ruled_out)
+
+
+def test_a_plugin_that_has_just_come_is_not_called_steady() -> None:
+    sockets = SOUND.sockets.value or SocketsSeen()
+    made = {"device-plugins/kubelet.sock": 1_000.0, "device-plugins/gpu.sock": 9_995.0}
+    look = evolve(SOUND, sockets=Reading.of("plugins", evolve(sockets, made=made)), taken=10_000.0)
+    (hole,) = holes_in(look)
+    assert hole.startswith("whether the plugin at 'gpu.sock' stays")
+    assert holes_in(evolve(look, taken=10_100.0)) == []
+    with_kubelet = {**made, "device-plugins/kubelet.sock": 9_990.0}
+    assert holes_in(evolve(look, sockets=Reading.of("plugins", evolve(sockets, made=with_kubelet)))) == []
+
+
+def test_more_things_than_a_reader_wants_are_counted() -> None:
+    unknown = tuple(nodes.pod(f"odd-{number}", "main", phase="") for number in range(9))
+    shown = nodes.report_of(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), *unknown)).not_ruled_out
+    assert [one for one in shown if "its phase" in one or "more pods" in one][-1] == "the same of 4 more pods"
+
+
+def test_a_pod_that_waits_without_a_reason_is_named() -> None:
+    waits = nodes.container_cannot_start(SOUND)
+    (stuck,) = (one for one in nodes.pods_of(waits) if one.pod.name == "stuck")
+    silent = evolve(stuck, waiting={"main": ("ContainerCreating", "")}, made_at=0.0)
+    look = evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), silent), taken=100.0)
+    (hole,) = [one.hole for one in entries(Facts(look)) if one.kind is Kind.POD and one.hole]
+    assert hole == "why pod 'default/stuck' does not start: its status does not say it"
+    outside = evolve(silent, waiting={"main": ("ImagePullBackOff", "no such image")})
+    assert holes_in(evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), outside), taken=100.0)) == []
+
+
+def test_a_user_who_may_read_nothing_is_told_to_be_root() -> None:
+    denied: dict[str, Any] = {
+        source: Reading("/var/lib/kubelet", problem="Permission denied")
+        for source in ("checkpoint", "sockets", "pod_resources", "claims", "state_files")
+    }
+    said = report(Facts(Look(**denied)), ())
+    assert (said.is_forbidden, said.is_sound) == (True, False)
+
+
+def test_only_what_a_server_says_is_judged_of_a_node_that_is_elsewhere() -> None:
+    away: Any = Reading(problem="it lies on the node: run doctor there")
+    names = ("checkpoint", "sockets", "pod_resources", "plugins", "cdi", "claims", "health", "state_files")
+    node = NodeSeen("n1", ready="True", capacity={nodes.GPU: 8}, allocatable={nodes.GPU: 8})
+    local = dict.fromkeys(names, away)
+    none: Any = Reading.of("API server", ())
+    of_server = {"pods": evolve(none, is_whole=True), "slices": none, "allocations": none, "events": none}
+    look = Look(**local, **of_server, node=Reading.of("API server", node))
+    assert report(Facts(look), ()).is_sound
+    assert not report(Facts(nodes.with_node(look, evolve(node, allocatable={nodes.GPU: 7}))), ()).is_sound
+    for source in of_server.keys() - {"events"} | {"node"}:
+        assert not report(Facts(nodes.without(look, source)), ()).is_sound, source
+
+
+# --- an API server that refuses something -----------------------------------------------------------------------------
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers with three nodes, and refuses to list the objects whose path ends in `refused`."""
+
+    protocol_version = "HTTP/1.1"
+    refused: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        path = urlparse(self.path).path
+        ready = {"type": "Ready", "status": "True"}
+        counts = {"acme.io/gpu": "4"}
+        status = {"capacity": counts, "allocatable": counts, "conditions": [ready]}
+        items = [{"kind": "Node", "metadata": {"name": f"n{one}", "uid": f"u{one}"}, "status": status} for one in "123"]
+        body: Any = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}
+        if path.endswith("/nodes"):
+            body["items"] = items
+        elif "/nodes/" in path:
+            body = items[0]
+        code = 403 if self.refused and self.refused in path.split("/") else 200
+        if code != 200:
+            body = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def server(directory: Path, refused: str) -> Iterator[str]:
+    handler = type("_Refusing", (_Server,), {"refused": refused})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        (config := directory / "config").write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{http.server_port}"}}],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+        try:
+            yield str(config)
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+KINDS = ("nodes", "pods", "resourceslices", "resourceclaims")
+
+
+@pytest.mark.parametrize("refused", ["", *KINDS])
+@pytest.mark.parametrize("of", [["--all-nodes"], ["--node-name", "n1"]])
+def test_no_refused_source_leaves_the_output_and_status_of_a_sound_node(
+    refused: str, of: list[str], tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore_tools.doctor.reading.node.DEFAULT_ROOT", str(tmp_path / "no-kubelet"))
+    with server(tmp_path, refused) as config:
+        status = main(["doctor", "--kubeconfig", config, *of, "--patience", "0"])
+    printed = capsys.readouterr()
+    first = printed.out.partition("\n")[0]
+    if not refused:
+        assert (status, "nothing wrong" in first and "not all" not in first) == (0, True), printed.out
+        return
+    assert status in ({2, 3} if refused == "nodes" else {3})
+    assert "nothing wrong" not in first or "not all" in first
+    assert "forbidden" in printed.out + printed.err
+
+
+def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_path: Path, capsys: Capsys) -> None:
+    gpu = "example.com/gpu"
+    with LocalApiServer() as api:
+        for number in range(12):
+            is_ready = {"type": "Ready", "status": "False" if number == 7 else "True", "reason": "r", "message": "m"}
+            status = {
+                "capacity": {gpu: "2"},
+                "allocatable": {gpu: "0" if number < 5 else "2"},
+                "conditions": [is_ready],
+            }
+            api.create({"kind": "Node", "metadata": {"name": f"n{number}"}, "status": status})
+        config = str(api.kubeconfig(tmp_path / "config"))
+        assert main(["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0"]) == 1
+        text = capsys.readouterr().out
+        main(["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0", "--json"])
+    verdict, first, second, healthy, *_ = text.splitlines()
+    assert verdict.startswith("6 of 12 nodes have findings: the Node is not Ready, although its kubelet runs on n7, ")
+    assert f"there is no device of {gpu} on 5 (n0, n1, n2, n3, n4)" in verdict
+    assert (first[:9], second[:10]) == ("1. 1 node", "2. 5 nodes")
+    assert healthy == "6 nodes without findings, of which everything was seen"
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"] == {"nodes": 12, "with_findings": 6, "not_all_seen": 0, "sound": 6}
+    assert [one["nodes"] for one in document["findings"]] == [["n7"], ["n0", "n1", "n2", "n3", "n4"]]
