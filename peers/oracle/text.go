@@ -25,8 +25,11 @@ func readQuantity(_ context.Context, question []byte) (any, error) {
 		return map[string]any{"ok": false}, nil
 	}
 	_, isInt64 := quantity.AsInt64()
+	canonical := quantity.DeepCopy()
+	canonical.Neg() // which forgets the text as it was read
+	canonical.Neg()
 	return map[string]any{
-		"ok": true, "text": quantity.String(), "value": quantity.Value(), "exact": quantity.AsDec().String(), "int64": isInt64,
+		"ok": true, "text": quantity.String(), "canonical": canonical.String(), "value": quantity.Value(), "exact": quantity.AsDec().String(), "int64": isInt64,
 	}, nil
 }
 

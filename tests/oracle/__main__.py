@@ -2,19 +2,22 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
 from attrs import frozen
 
-from tests.oracle.asking import Oracle, first
-from tests.oracle.kinds import KINDS
+from tests.oracle.asking import Oracle, OracleError, Verdict, first
+from tests.oracle.kinds import KINDS, too_often
 from tools.make_peers import PeersError, build, default_version, program
 
 CHUNK = 25
@@ -29,19 +32,60 @@ class Result:
     lines: Sequence[str]
 
 
-def compare(path: Path, kind: str, seed: str, numbers: range, until: float) -> tuple[int, list[Result]]:
-    """Compare these cases of a kind until a time of the clock. Return how many, and what did not agree."""
-    found, count = [], 0
+@frozen
+class Part:
+    """What the comparison of some cases found: those that did not agree, and how many steps of all were compared."""
+
+    count: int
+    results: Sequence[Result]
+    compared: int
+    steps: int
+
+
+PATIENCE = 30  # seconds after which a case that does not end is named
+
+
+def compare(path: Path, kind: str, seed: str, numbers: range, until: float) -> Part:
+    """Compare these cases of a kind until a time of the clock."""
+    found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
             if time.time() > until:
                 break
-            case = KINDS[kind].case(Random(f"{seed}-{kind}-{number}"))
-            verdict = KINDS[kind].judge(case, oracle)
+            with _named(kind, seed, number):
+                verdict = _verdict(kind, seed, number, oracle)
             count += 1
+            compared, steps = compared + verdict.steps[0], steps + verdict.steps[1]
             if verdict.cause != "":
                 found.append(Result(number, verdict.cause, first(verdict.lines)))
-    return count, found
+    return Part(count, found, compared, steps)
+
+
+def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
+    """Compare one case. An error of our code is a difference, so that the case is named."""
+    try:
+        return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
+    except OracleError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any fault of ours
+        places = traceback.extract_tb(error.__traceback__)[-3:]
+        return Verdict(None, [f"{type(error).__name__}: {error}", *(f"{one.filename}:{one.lineno}" for one in places)])
+
+
+@contextmanager
+def _named(kind: str, seed: str, number: int) -> Iterator[None]:
+    """Name the case if it has not ended in time."""
+
+    def name(*_: object) -> None:
+        text = f"{kind} case {number} has not ended after {PATIENCE} s: see --seed {seed} --case {number}"
+        print(text, file=sys.stderr, flush=True)
+
+    signal.signal(signal.SIGALRM, name)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def chunks(cases: range) -> Iterator[range]:
@@ -58,24 +102,28 @@ def run(options: argparse.Namespace) -> int:
     for kind in options.kinds:
         start = time.time()
         until = start + options.seconds / len(options.kinds) if options.seconds else float("inf")
-        total, causes, unknown = 0, Counter[str](), list[Result]()
+        total, compared, steps, causes, unknown = 0, 0, 0, Counter[str](), list[Result]()
         with ProcessPoolExecutor(options.processes) as pool:
             parts = [pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)]
             for part in as_completed(parts):
-                count, results = part.result()
-                total += count
-                causes.update(one.cause for one in results if one.cause)
-                unknown += [one for one in results if one.cause is None]
+                done = part.result()
+                total, compared, steps = total + done.count, compared + done.compared, steps + done.steps
+                causes.update(one.cause for one in done.results if one.cause)
+                unknown += [one for one in done.results if one.cause is None]
         known = "".join(f", {number:,} {cause}" for cause, number in sorted(causes.items()))
         agreed = total - sum(causes.values()) - len(unknown)
+        share = f", {compared / steps:.1%} of the steps compared" if steps > total else ""
         print(
-            f"{kind}: {total:,} cases: {agreed:,} agree{known}, {len(unknown):,} unknown ({time.time() - start:.0f} s)"
+            f"{kind}: {total:,} cases: {agreed:,} agree{known}, {len(unknown):,} unknown{share} "
+            f"({time.time() - start:.0f} s)"
         )
+        often = list(too_often(causes, total))
+        print(*(f"  {one}" for one in often), sep="\n", end="\n" * bool(often))
         for one in sorted(unknown, key=lambda result: result.number)[:5]:
             print(f"  case {one.number}: make oracle KIND={kind} SEED={options.seed} CASE={one.number}")
             print(*(f"    {line}" for line in one.lines), sep="\n")
         rows.append(f"| {options.kubernetes} | {kind} | {total:,} | {agreed:,} | {known.removeprefix(', ') or '-'} |")
-        is_wrong |= bool(unknown) or not total
+        is_wrong |= bool(unknown or often) or not total
     if options.table:
         print("\n| Kubernetes | kind | cases | agree | other answers, by cause |\n|---|---|---|---|---|")
         print(*rows, sep="\n")

@@ -1,6 +1,6 @@
 """Which devices claims get from each of Kubernetes' three allocators."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from random import Random
 
 from devicecore_tools.testing.allocation_cases import evaluate, random_case
@@ -9,9 +9,9 @@ from devicecore_tools.testing.allocation_judge import Judge
 from devicecore.domain.allocation import NoAllocation, Release
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.search import Situation
-from tests.allocation.causes import causes
 from tests.oracle.asking import AGREED, Json, Oracle, OracleError, Verdict, differences
-from tests.recorded_allocations import allocation_of, devices_of, results_of, situation_of
+from tests.oracle.claims import fault_of
+from tests.recorded_allocations import allocation_of, results_of, situation_of
 
 ALLOCATORS = ("incubating", "experimental", "stable")
 GATES = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints")
@@ -64,16 +64,33 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if not lines:
         return AGREED
     situation, known = situation_of(case, release), faults_of(case["allocator"], release)
-    for attempt in range(TRIES if case["allocator"] == "stable" else 1):
-        if attempt:
-            theirs = oracle.ask("allocate", case)
-            if ours == _outcome(theirs):
-                return Verdict("D18", lines)
-        if found := causes(situation, devices_of(theirs["results"]), known):
-            names = "+".join(sorted(fault.value for fault in found[0]))
-            return Verdict(names or _unfaulty(ours, theirs, situation, known), lines)
-    is_other = case["allocator"] == "stable" and theirs["results"] and not _problem_with(case, theirs["results"])
-    return Verdict("D18" if is_other else None, lines)
+    is_stable = case["allocator"] == "stable"
+    others = [theirs, *(oracle.ask("allocate", case) for _ in range(TRIES - 1 if is_stable else 0))]
+    if ours in map(_outcome, others[1:]):
+        return Verdict("D18", lines)
+    if ours["results"] == theirs["results"]:
+        return Verdict(cause_of_error(situation, known, ours=ours["error"], theirs=theirs, is_stable=is_stable), lines)
+    cause = next(filter(None, (fault_of(situation, one["results"], known) for one in others)), None)
+    if cause is None and is_stable and counts_disagree(case["slices"]):
+        cause = "D27"
+    elif cause is None and is_stable and _are_all_right(case, ours, others):
+        cause = "D18"
+    return Verdict(cause, lines)
+
+
+def counts_disagree(slices: Sequence[Json]) -> bool:
+    """Whether slices of one generation of a pool say different numbers of slices."""
+    counts = dict[Json, set[int]]()
+    for one in (each["spec"] for each in slices):
+        pool = one["pool"]
+        counts.setdefault((one["driver"], pool["name"], pool["generation"]), set()).add(pool["resourceSliceCount"])
+    return any(len(named) > 1 for named in counts.values())
+
+
+def _are_all_right(case: Json, ours: Json, theirs: Sequence[Json]) -> bool:
+    """Whether Kubernetes has several answers, and neither these nor ours breaks a rule of the API."""
+    answers = [ours["results"], *(one["results"] for one in theirs)]
+    return None not in answers and not any(_problem_with(case, one) for one in answers)
 
 
 def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
@@ -87,13 +104,22 @@ def _problem_with(case: Json, results: Json) -> str:
     return Judge(case, evaluate, sees_node_only=True).problem_with(results)
 
 
-def _unfaulty(ours: Json, theirs: Json, situation: Situation, known: Collection[KubernetesFault]) -> str | None:
-    """The cause of a difference in which nobody gets devices: one of the two stops with an error."""
-    if ours["results"] is not None or theirs["results"] is not None:
-        return None
+def cause_of_error(
+    situation: Situation, known: Collection[KubernetesFault], *, ours: bool, theirs: Json, is_stable: bool
+) -> str | None:
+    """Return why one of two allocators that give the same ends with an error.
+
+    D24: the stable one finds nothing where ours ends with an error. With a fault, Kubernetes ends with an error because
+    of pools of other nodes.
+    """
     foreign = KubernetesFault.FOREIGN_COUNTERS
+    if ours:
+        return "D24" if is_stable and theirs["error"] is None else None
+    stops, told = KubernetesFault.ALL_ERROR, theirs["error"] or ""
+    if is_stable and stops in known and "a claim constraint would not be satisfied" in told:
+        return stops.value  # the order in which it tries the devices decides whether it stops there
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
-    return foreign.value if foreign in known and seen != situation.pools else "D24"
+    return foreign.value if foreign in known and seen != situation.pools else None
 
 
 def _outcome(answer: Json) -> Json:

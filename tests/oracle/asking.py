@@ -19,11 +19,12 @@ class Verdict(NamedTuple):
     """What a comparison found.
 
     `cause` is empty if the answers agree, the rows of docs/differences.md if they differ for known reasons, and None if
-    nobody knows why. `lines` say where they differ.
+    nobody knows why. `lines` say where they differ. `steps` are how many steps were compared, and how many there are.
     """
 
     cause: str | None
     lines: Sequence[str]
+    steps: tuple[int, int] = (1, 1)
 
 
 AGREED = Verdict("", ())

@@ -7,6 +7,9 @@ from random import Random
 from devicecore_tools.testing.allocation_cases import random_case
 
 from devicecore.domain import allocation
+from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes
+from devicecore.domain.allocation.search import Situation
 from tests.allocation.causes import causes
 from tests.oracle import expressions
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
@@ -33,18 +36,35 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
             return Verdict(f"Kubernetes panics: {theirs['panic']}", ())
         given = [_tidy(one) for one in theirs["results"]] if theirs["ok"] else None
         answer = _answer(question, release)
-        lines = list(differences(json.loads(json.dumps(results_of(answer))), given))
+        ours = json.loads(json.dumps(results_of(answer)))
+        lines = list(differences(ours, given))
         if lines:
-            cause = ", ".join(answer.faults) or _fault_of(question, release, given)
+            cause = fault_of(situation_of(question, release), given, release.faults)
             return Verdict(cause, [f"question {number}{line}" for line in lines])
         hold(allocated, given or (), number)
     return AGREED
 
 
-def _fault_of(question: Json, release: allocation.Release, given: Json) -> str | None:
-    """The fewest faults with which a search finds what Kubernetes has given, None if there are none."""
-    found = causes(situation_of(question, release), devices_of(given))
+def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFault]) -> str | None:
+    """Return the fewest of these faults with which a search finds what Kubernetes has given.
+
+    It is None unless the search with all of them finds the same in every field, so that a fault of ours, which this
+    search has too, is not excused by a fault of Kubernetes.
+    """
+    with_all = answer_of_kubernetes(situation, faults)
+    if with_all.is_known and json.loads(json.dumps(_results(situation, with_all))) != given:
+        return None
+    found = causes(situation, devices_of(given), faults)
     return ", ".join(sorted(fault.value for fault in found[0])) or None if found else None
+
+
+def _results(situation: Situation, answer: KubernetesAnswer) -> Json:
+    if answer.taken is None:
+        return None
+    node, classes, features = situation.node, situation.classes, situation.features
+    claims, taken = tuple(situation.claims), answer.taken
+    found = allocation.DeviceAllocation(claims, node, classes, features, taken, (), situation.release)
+    return [_tidy(one) for one in results_of(found)]
 
 
 def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAllocation | allocation.NoAllocation:
@@ -87,8 +107,14 @@ def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
         return Verdict("the name of dyn" if is_word else None, [asked["expression"], *differences(problem, refusal)])
     if ours == given:
         return AGREED
-    errors = " ".join(str(one["error"]) for one in theirs["devices"])
-    return Verdict(_cause(asked["expression"], errors), [asked["expression"], *differences(ours, given)])
+    errors = [str(one["error"]) for one in theirs["devices"]] or [refusal] * len(given)
+    causes_of = {
+        cause_of_value(asked["expression"], error, ours=mine, theirs=other)
+        for mine, other, error in zip(ours, given, errors, strict=True)
+        if mine != other
+    }
+    cause = causes_of.pop() if len(causes_of) == 1 else None
+    return Verdict(cause, [asked["expression"], *differences(ours, given)])
 
 
 _OF_TYPE = "must evaluate to bool"
@@ -115,8 +141,8 @@ def _values(asked: Json) -> Iterator[bool | None]:
             yield None
 
 
-def _cause(text: str, errors: str) -> str | None:
-    """The row of docs/claims.md that a difference belongs to."""
-    if "no such overload" in errors and "==" in text:
+def cause_of_value(text: str, error: str, *, ours: bool | None, theirs: bool | None) -> str | None:
+    """Return the row of docs/claims.md to which a difference for one device belongs, None if there is none."""
+    if "no such overload" in error and "==" in text and theirs is None and ours is not None:
         return "a version compared with something computed"
-    return "missing in []" if " in []" in text else None
+    return "missing in []" if " in []" in text and None in (ours, theirs) else None

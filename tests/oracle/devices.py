@@ -1,7 +1,7 @@
 """Histories of a device manager, with random plugins and pods."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -206,36 +206,128 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
 
     A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
     device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ,
-    the one that is ours may be too rare to be seen (D18). D20 is also why it refuses a pod for a resource that is gone.
+    the one that is ours may be too rare to be seen (D18): then ours differs from theirs only where theirs differ, and
+    as many devices are held. D20 is also why it refuses a pod for a resource that is gone. The steps before a panic of
+    the kubelet (D21) are compared.
     """
+    if lost := lost_by_a_refusal(history):
+        return Verdict(None, lost)
     answers = oracle.ask("devices", history)
     if "panic" in answers:
-        return Verdict("D21" if "cm/devicemanager.(*ManagerImpl)" in answers["stack"] else None, [answers["panic"]])
+        return _judge_before_panic(history, answers, oracle)
     lines = list(differences(_ours(history), _theirs(history, answers)))
     if not lines:
         return AGREED
-    others = []
+    others, cause = [_theirs(history, answers)], None
     for forgets in (False, True):
         repaired = _forgetting(history, answers) if forgets else history
-        mine = _ours(repaired)
-        for attempt in range(TRIES):
-            found = oracle.ask("devices", repaired)
-            if "panic" in found:
-                continue
-            other = _theirs(repaired, found)
-            rows = ["D2"] * forgets + ["D18"] * (attempt > 0)
-            if not forgets:
-                others.append(other)
-            if mine == other:
-                return Verdict("+".join(rows), lines)
-            if mine == _without_zeros(repaired, other):
-                return Verdict("+".join([*rows, "D20"]), lines)
-    place = next(
-        number for number, pair in enumerate(zip(_ours(history), others[0], strict=True)) if pair[0] != pair[1]
+        if cause := _cause_of_repaired(repaired, oracle, ["D2"] * forgets, [] if forgets else others):
+            return Verdict(cause, lines)
+    ours = _ours(history)
+    place = next(number for number, pair in enumerate(zip(ours, others[0], strict=True)) if pair[0] != pair[1])
+    if is_any_of(ours[place], [other[place] for other in others]):
+        cause = "D18"
+    elif wants_what_is_gone(ours[place], others[0][place]):
+        cause = "D20"
+    return Verdict(cause, lines)
+
+
+def _cause_of_repaired(history: Json, oracle: Oracle, rows: Sequence[str], others: list[Json]) -> str | None:
+    """Return the rows with which the kubelet answers as we do, None if it never does. `others` gets its answers."""
+    mine = _ours(history)
+    for attempt in range(TRIES):
+        found = oracle.ask("devices", history)
+        if "panic" in found:
+            continue
+        other = _theirs(history, found)
+        others.append(other)
+        named = [*rows, *["D18"] * (attempt > 0 or not rows)]
+        if mine == other:
+            return "+".join(named)
+        if mine == _without_zeros(history, other):
+            return "+".join([*rows, *["D18"] * (attempt > 0), "D20"])
+    return None
+
+
+def _judge_before_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
+    """Compare the steps before the one at which the kubelet panics: D21 if these agree."""
+    panic, stack = answers["panic"], answers["stack"]
+    for count in range(len(history["steps"])):
+        if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
+            before = judge({**history, "steps": history["steps"][:count]}, oracle) if count else AGREED
+            row = _row_of_panic(history, count) if "cm/devicemanager.(*ManagerImpl)" in stack else None
+            return before if before.cause is None else Verdict(row, [panic])
+    return Verdict(None, [panic])
+
+
+def _row_of_panic(history: Json, count: int) -> str | None:
+    """Return D21 if the pod of a step holds, before it, a device that its plugin does not list.
+
+    On a kubelet, the pod also holds what a refused second admission has left to it (D2).
+    """
+    replay, refused = Replay(topology_of(history)), set[str]()
+    for step in history["steps"][:count]:
+        if not replay.play(step).get("ok", True):
+            refused.add(step["pod"]["uid"])
+    uid, resources = history["steps"][count]["pod"]["uid"], replay.manager.state.inventory.resources
+    for entry in replay.checkpoint()["entries"]:
+        resource = resources.get(entry["resource"])
+        listed = set(resource.report.devices) if resource and resource.report else set[str]()
+        if entry["pod"] == uid and any(set(ids) - listed for ids in entry["devices"].values()):
+            return "D21"
+    return "D2+D21" if uid in refused else None
+
+
+def lost_by_a_refusal(history: Json) -> list[str]:
+    """Where a pod that is refused at its second admission holds other devices than before.
+
+    D2 repairs such a history, so it is not seen there whether our manager keeps what the pod held.
+    """
+    replay, lost = Replay(topology_of(history)), list[str]()
+    for number, step in enumerate(history["steps"]):
+        is_second = step["op"] == "allocate_again"
+        before = _held_by(replay, step) if is_second else None
+        answer = replay.play(step)
+        if is_second and not answer["ok"]:
+            lost += differences(_held_by(replay, step), before, f"step {number}, held after and before")
+    return lost
+
+
+def _held_by(replay: Replay, step: Json) -> Json:
+    return [entry for entry in replay.checkpoint()["entries"] if entry["pod"] == step["pod"]["uid"]]
+
+
+def is_any_of(ours: Json, theirs: Sequence[Json]) -> bool:
+    """Whether ours may be one more of several answers of a kubelet: other devices, or another error, as theirs have.
+
+    It has as many devices of each resource as one of theirs, and differs from it only where theirs differ.
+    """
+    varying = {place for one in theirs for place in _places(one, theirs[0])}
+    return bool(varying) and any(
+        _counted(ours) == _counted(one) and set(_places(ours, one)) <= varying for one in theirs
     )
-    if any(other[place] != others[0][place] for other in others):
-        return Verdict("D18", lines)
-    return Verdict("D20" if wants_what_is_gone(_ours(history)[place], others[0][place]) else None, lines)
+
+
+def _places(one: Json, other: Json) -> Iterator[str]:
+    """The fields in which two answers differ; the devices of a container or an entry are one field."""
+    for line in differences(one, other):
+        yield re.sub(r"\.devices\b.*|: .*", "", line, count=1, flags=re.DOTALL)
+
+
+def _counted(value: Json) -> Json:
+    """An answer with the number of devices in place of their ids."""
+    if isinstance(value, list):
+        return [_counted(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: {key: len(below) for key, below in one.items()}
+        if name == "devices" and all(isinstance(below, dict) for below in one.values())
+        else sum(map(len, one.values()))
+        if name == "devices"
+        else _counted(one)
+        for name, one in value.items()
+    }
 
 
 def wants_what_is_gone(ours: Json, theirs: Json) -> bool:

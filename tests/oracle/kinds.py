@@ -1,6 +1,8 @@
 """The kinds of behaviour that are compared: each makes cases, and judges the answers to one."""
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -32,3 +34,21 @@ KINDS = {
     "quantity": Kind(text.quantity, text.judge_quantity),
     "name": Kind(text.name, text.judge_name),
 }
+
+USUAL = {"D18": 0.07, "D2": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.01, "D26": 0.04}
+"""The share of the cases of a kind that a cause explains, at most. A cause that is not named here explains 1 %."""
+
+OFTEN = 3  # times its usual share
+_FEW = 5  # cases, which say nothing of a share
+
+
+def too_often(causes: Mapping[str, int], total: int) -> Iterator[str]:
+    """Name the causes that explain more than three times as many cases as they do usually: they excuse other things."""
+    counts = Counter[str]()
+    for cause, count in causes.items():
+        for row in re.split(r"\+|, ", cause):
+            counts[row] += count
+    for row, count in sorted(counts.items()):
+        usual = USUAL.get(row, 0.01)
+        if count > OFTEN * usual * total + _FEW:
+            yield f"{row}: {count:,} of {total:,} cases, more than {OFTEN} times the usual share of {usual:.0%}"

@@ -11,7 +11,7 @@ import pytest
 
 from devicecore import Topology
 from devicecore.domain.allocation.faults import KubernetesFault
-from tests.histories import Replay
+from tests.histories import RecordedPlugin, Replay
 from tests.oracle import applies, devices, dra
 from tests.oracle.asking import Json, differences
 from tests.oracle.kinds import KINDS
@@ -88,6 +88,20 @@ def test_a_pod_may_ask_for_what_no_longer_exists() -> None:
     )
     entry = {"resource": "a/b"}
     assert not devices.wants_what_is_gone({"ok": True, "checkpoint": {**checkpoint, "entries": [entry]}}, refused)
+
+
+def test_an_older_instance_that_lists_again_changes_nothing() -> None:
+    """A kubelet takes the list, because it keeps devices by the name of their resource alone (D28)."""
+    resource, topology = "example.com/gpu", Topology((0,))
+    replay = Replay(topology)
+    one, two = ({"id": f"gpu-{number}", "health": "Healthy"} for number in range(2))
+    replay.play({"op": "connect", "resource": resource, "devices": [one]})
+    older = replay.connections[resource]
+    replay.play({"op": "connect", "resource": resource, "devices": [one, two]})
+    assert isinstance(older.plugin, RecordedPlugin)
+    older.plugin.listed = ()
+    older.report()
+    assert replay.play({"op": "capacity"})["capacity"] == {resource: 2}
 
 
 def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:

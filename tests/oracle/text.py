@@ -1,6 +1,7 @@
 """Quantities and names: random texts, most of them nearly right."""
 
 import re
+from decimal import ROUND_UP, Decimal
 from random import Random
 
 from devicecore.domain import names
@@ -35,7 +36,11 @@ def _disturbed(random: Random, text: str, letters: str) -> str:
 
 
 def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
-    """Compare what a text is. D22: the forms of a text, and numbers that Go cannot hold."""
+    """Compare what a text is, and its canonical form, which Go writes once it has forgotten the text that it read.
+
+    D22: the length of a text, and the whole number of a negative decimal or of a number that Go cannot hold. Ours is
+    compared with what the number is in decimals.
+    """
     text = case["text"]
     theirs = oracle.ask("quantity", case)
     try:
@@ -45,18 +50,34 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     else:
         whole, part = divmod(abs(read.nanos), 10**9)
         exact = f"{'-' if read.nanos < 0 else ''}{whole}.{part:09}"
-        ours = {"ok": True, "text": str(read), "value": read.whole, "exact": exact, "int64": read.is_int64}
+        ours = {"ok": True, "canonical": str(read), "value": read.whole, "exact": exact, "int64": read.is_int64}
         if theirs["ok"]:
             theirs = {**theirs, "exact": _nanos(theirs["exact"])}
+    theirs.pop("text", None)
+    if "canonical" in theirs:
+        theirs = {**theirs, "canonical": _with_suffix(theirs["canonical"])}
     lines = list(differences(ours, theirs))
     if not lines:
         return AGREED
-    same = set[str]()
-    if ours["ok"] and theirs["ok"]:
-        same |= {"value"} if read.nanos < 0 or read.nanos > MAX_QUANTITY else set()
-        same |= {"text"} if Quantity.parse(theirs["text"]).nanos == read.nanos else set()
-    is_known = len(text) > MAX_QUANTITY_LENGTH or {**ours, **dict.fromkeys(same)} == {**theirs, **dict.fromkeys(same)}
-    return Verdict("D22" if is_known else None, lines)
+    if len(text) > MAX_QUANTITY_LENGTH:
+        return Verdict("D22" if not ours["ok"] else None, lines)
+    if not (ours["ok"] and theirs["ok"]) or Quantity.parse(theirs["canonical"]).nanos == 0:
+        return Verdict(None, lines)
+    amount = Decimal(theirs["exact"])
+    rounded = int(amount.to_integral_value(ROUND_UP))
+    if abs(rounded) > MAX_QUANTITY or (amount < 0 and not theirs["int64"]):
+        theirs |= {"value": min(max(rounded, -MAX_QUANTITY), MAX_QUANTITY)}
+    return Verdict("D22" if ours == theirs else None, lines)
+
+
+def _with_suffix(canonical: str) -> str:
+    """Return a canonical form with a suffix in place of the exponent, which Go keeps of a text that had one (D22)."""
+    number, _, exponent = canonical.partition("e")
+    tens = int(exponent or 0)
+    return number + "0" * max(0, tens - 18) + _SUFFIX_OF[min(tens, 18)] if exponent else canonical
+
+
+_SUFFIX_OF = dict(zip(range(-9, 19, 3), ("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), strict=True))
 
 
 def _nanos(exact: str) -> str:

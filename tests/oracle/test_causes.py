@@ -1,0 +1,159 @@
+"""Each cause excuses one field of one kind of answer: a fault planted beside it is a difference that nobody knows."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import cast
+
+import pytest
+
+from devicecore.domain.allocation import Release
+from tests.histories import Replay
+from tests.oracle import allocators, claims, devices, text
+from tests.oracle.asking import Json, Oracle
+from tests.oracle.kinds import too_often
+from tests.recorded_allocations import allocation_of, results_of, situation_of
+
+
+class Answers:
+    """An oracle with given answers."""
+
+    version = "1.37.2"
+
+    def __init__(self, *answers: Json) -> None:
+        self._answers: Iterator[Json] = iter(answers)
+        self._last: Json = None
+
+    def ask(self, kind: str, question: Json) -> Json:
+        del kind, question
+        self._last = next(self._answers, self._last)
+        return self._last
+
+
+def oracle(*answers: Json) -> Oracle:
+    return cast("Oracle", Answers(*answers))
+
+
+def quantity(text_: str, **answer: Json) -> str | None:
+    """The cause of a difference in a quantity."""
+    return text.judge_quantity({"text": text_}, oracle({"ok": True, "text": "any", **answer})).cause
+
+
+def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_decimals() -> None:
+    """D22: Go computes a wrong whole number. Ours has to be the one that its decimals say."""
+    large = {"canonical": "16E", "exact": "16000000000000000000", "int64": False, "value": 0}
+    assert quantity("16E", **large) == "D22"
+    assert quantity("16E", **(large | {"canonical": "16P"})) is None
+    assert quantity("16E", **(large | {"exact": "17"})) is None
+    part = {"canonical": "-1500m", "exact": "-1.5", "int64": False, "value": -1}
+    assert quantity("-1500m", **part) == "D22"
+    assert quantity("-1500m", **(part | {"exact": "-3.5"})) is None
+    assert quantity("-1500m", **(part | {"int64": True})) is None
+    assert quantity("1500m", canonical="1500m", exact="1.5", int64=False, value=1) is None
+    assert quantity("1" * 201, canonical="1", exact="1", int64=False, value=1) == "D22"
+
+
+def test_an_exponent_is_another_form_of_a_suffix() -> None:
+    read = {"exact": "1000", "int64": True, "value": 1000}
+    assert quantity("1e3", canonical="1e3", **read) == ""
+    assert quantity("1e3", canonical="1e6", **read) is None
+
+
+@pytest.fixture(scope="module")
+def stable() -> Json:
+    """A case of the stable allocator in which nobody gets devices, without an error."""
+    release = Release.V1_37
+    made = (allocators.case(Random(str(number))) for number in range(1000))
+    for case in made:
+        if case["allocator"] == "stable" and results_of(allocation_of(case, release)) is None:
+            return case
+    raise AssertionError("no case without devices")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_stable", "cause"),
+    [
+        (True, None, True, "D24"),
+        (True, None, False, None),
+        (True, "failed", True, None),
+        (False, "failed", True, None),
+        (False, "failed", False, None),
+    ],
+)
+def test_an_error_is_excused_only_of_the_stable_allocator(
+    stable: Json, ours: bool, theirs: str | None, is_stable: bool, cause: str | None
+) -> None:
+    situation = situation_of(stable, Release.V1_37)
+    answer = {"results": None, "error": theirs}
+    known = Release.V1_37.faults
+    assert allocators.cause_of_error(situation, known, ours=ours, theirs=answer, is_stable=is_stable) == cause
+
+
+def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
+    """D18 needs right answers on both sides, and a fault of Kubernetes the answer of a search with all its faults."""
+    given: Json = {"results": [{"devices": {"results": []}}], "error": None}
+    assert allocators.judge(stable, oracle(given)).cause is None
+    situation = situation_of(stable, Release.V1_37)
+    assert claims.fault_of(situation, given["results"], Release.V1_37.faults) is None
+
+
+def test_a_pool_is_excused_only_if_its_slices_disagree() -> None:
+    def of(count: int, generation: int = 1) -> Json:
+        pool = {"name": "p", "generation": generation, "resourceSliceCount": count}
+        return {"spec": {"driver": "d", "pool": pool}}
+
+    assert allocators.counts_disagree([of(1), of(2)])
+    assert not allocators.counts_disagree([of(1), of(1), of(2, generation=2)])
+
+
+def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
+    of = claims.cause_of_value
+    assert of("semver('1') == device.x", "no such overload", ours=True, theirs=None) is not None
+    assert of("semver('1') == device.x", "", ours=None, theirs=True) is None
+    assert of("semver('1') == device.x", "", ours=True, theirs=False) is None
+    assert of("1 in []", "", ours=None, theirs=False) is not None
+    assert of("1 in []", "", ours=True, theirs=False) is None
+    assert of("1 in [1]", "", ours=None, theirs=False) is None
+
+
+def test_a_choice_of_devices_is_any_only_where_the_kubelet_varies() -> None:
+    def answer(*ids: str, error: str = "") -> Json:
+        held = {"ok": True, "containers": [{"name": "main", "ok": True, "devices": {"gpu": dict.fromkeys(ids)}}]}
+        return {"ok": False, "error": error} if error else held
+
+    theirs = [answer("a"), answer("b")]
+    assert devices.is_any_of(answer("c"), theirs)
+    assert not devices.is_any_of(answer("c", "d"), theirs)
+    assert not devices.is_any_of(answer(error="failed"), theirs)
+    assert not devices.is_any_of(answer("c"), [answer("a"), answer("a")])
+
+
+def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2 repairs the history of a refused second admission, so this is looked at before."""
+    gpu, pod = "a.example.com/gpu", {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
+    one = {**pod, "containers": [{"name": "main", "limits": {gpu: 1}}]}
+    more = {**pod, "containers": [*one["containers"], {"name": "other", "limits": {gpu: 9}}]}
+    steps = [
+        {"op": "connect", "resource": gpu, "devices": [{"id": "gpu-0", "health": "Healthy"}]},
+        {"op": "allocate", "pod": one},
+        {"op": "allocate_again", "pod": more},
+    ]
+    history = {"numa_nodes": [0], "steps": steps}
+    assert devices.lost_by_a_refusal(history) == []
+    play = Replay.play
+
+    def forgetful(replay: Replay, step: Json) -> Json:
+        answer = play(replay, step)
+        if step["op"] == "allocate_again":
+            play(replay, {"op": "remove_pod", "uid": "p"})
+        return answer
+
+    monkeypatch.setattr(Replay, "play", forgetful)
+    assert devices.lost_by_a_refusal(history)
+
+
+def test_a_cause_that_explains_far_more_cases_than_usual_is_named() -> None:
+    assert list(too_often({"D2": 20, "D2+D18": 10, "D18": 50}, 1000)) == []
+    assert list(too_often({"D2": 60, "D2+D18": 10}, 1000)) == [
+        "D2: 70 of 1,000 cases, more than 3 times the usual share of 2%"
+    ]
+    assert list(too_often({"new": 36}, 1000)) == ["new: 36 of 1,000 cases, more than 3 times the usual share of 1%"]
