@@ -52,6 +52,8 @@ DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
+    # The ids of shares follow from their names (uuid5): nothing is random.
+    "devicecore.domain.allocation.result": Layer(PURE | names("attrs uuid .domain")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.domain.go_text": Layer(PURE | names("orjson")),

@@ -76,3 +76,19 @@ def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, 
         "  but           n2 has the devices, and is out of the question: node(s) had untolerated"
     )
     assert lines[2] == "  gets them if  node n2 is uncordoned"
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("advice-drops-a-whole-expression", 'writes "Max" in place of "max", and "48Gi" in place of "64Gi"'),
+        ("advice-lacks-cores-70", "asks for 70 of cores"),
+        ("advice-no-capacity-in-place-of-8Gi", "asks for 8Gi of size"),
+        ("holder-without-a-pod", "which no pod uses, is deleted: kubectl delete resourceclaim h0 --namespace default"),
+    ],
+)
+def test_the_first_advice_keeps_most_of_the_wish(name: str, advice: str, tmp_path: Path, capsys: Capsys) -> None:
+    pod, objects = files_of(name, tmp_path)
+    main(["why", pod, "--slices", objects, "--claims", objects])
+    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  gets them if"))
+    assert advice in first

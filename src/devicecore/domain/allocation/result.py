@@ -4,7 +4,7 @@ Law: the same arguments give the same result, but for the ids of shares, which t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from uuid import UUID, uuid5
 
 from attrs import frozen
 
@@ -15,6 +15,9 @@ from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
 
 ApiObject = dict[str, object]
+
+_SHARES = UUID("6f0a3c4e-5d0b-4b57-9a5e-3f0f6f1c2d11")
+"""The namespace of the ids of shares."""
 
 
 @frozen
@@ -48,11 +51,18 @@ class DeviceAllocation:
         """Return the `status.allocation` of each claim.
 
         Args:
-            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, the ids differ in
-                this allocation only.
+            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, each follows from
+                the name of its claim, its device and its place, so claims of different names have different ids.
         """
-        ids = share_ids or (f"00000000-0000-4000-8000-{number:012x}" for number in count())
-        return [self._result(number, claim, ids) for number, claim in enumerate(self.claims)]
+        return [
+            self._result(number, claim, share_ids or self._ids(number, claim))
+            for number, claim in enumerate(self.claims)
+        ]
+
+    def _ids(self, number: int, claim: UnallocatedClaim) -> Iterator[str]:
+        shares = (one for one in self.devices(number) if one.candidate.device.is_shared)
+        for place, taken in enumerate(shares):
+            yield str(uuid5(_SHARES, f"{claim.name} {taken.key} {place}"))
 
     def _result(self, number: int, claim: UnallocatedClaim, ids: Iterator[str]) -> ApiObject:
         taken = self.devices(number)

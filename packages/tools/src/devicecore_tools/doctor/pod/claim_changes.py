@@ -31,9 +31,11 @@ from devicecore.domain.allocation.reasons import (
 )
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.pod.expression_edits import optional, repaired, with_other_values
+from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, repaired, with_other_values
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+_MAX_AMOUNTS = 6  # that are tried of a capacity
+_MAX_PARTED = 2_000  # characters of an expression of which parts are dropped
 _MAX_ATTRIBUTES = 6  # that are tried for a constraint
 
 
@@ -115,7 +117,7 @@ class Refused:
         if any(isinstance(one, CapacityExceeded | CounterExhausted) for one in reasons):
             holders |= self.holders
         releases = (
-            Change(f"{name} is released", claims, Rank.RELEASE, holder=name, pods=held.pods)
+            Change(_released(name, held), claims, Rank.RELEASE, holder=name, pods=held.pods)
             for name, held in holders.items()
         )
         others = (
@@ -194,14 +196,13 @@ class Refused:
                 yield Change(sentence, [evolve(claim, constraints=others)], Rank.REPAIR, f"{claim.name} {rule}{about}")
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
             yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
-        free = self._free(claim)
         for request in claim.alternatives:
             about = f"request {request.result_name} of claim {claim.name}"
-            amounts = {name: free.get((request.result_name, name)) for name in request.capacity or {}}
+            amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
             devices = self._devices_of(claim, request)
             for sentence, changed, rank, kind in (
                 *self._classes_of(claim, request),
-                *_less_of(request, amounts, self._fitting(claim, request)),
+                *_less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices)),
                 *_selectors_of(
                     request,
                     devices or list(self.devices.values()),
@@ -270,23 +271,63 @@ class Refused:
         about = (one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name))
         return sum(one.reason is None for one in about)
 
-    def _free(self, claim: UnallocatedClaim) -> dict[tuple[str, str], Quantity | None]:
-        """Return the most that a device has left, by request and name of the capacity."""
-        return {
-            (one.request, one.reason.name): one.reason.free
-            for one in sorted(self.verdicts, key=_free_of)
-            if isinstance(one.reason, CapacityExceeded) and one.claim == claim.name
-        }
+    def _amounts(self, claim: UnallocatedClaim) -> dict[tuple[str, str], list[Quantity]]:
+        """Return what devices could give in place of what they lack, by request and name, the most first."""
+        found: dict[tuple[str, str], dict[int, Quantity]] = {}
+        for one in self.verdicts:
+            reason, device = one.reason, self.devices.get(one.device)
+            if isinstance(reason, CapacityExceeded) and one.claim == claim.name and device is not None:
+                of = found.setdefault((one.request, reason.name), {})
+                of |= {amount.nanos: amount for amount in _valid_amounts(reason, device)}
+        return {key: [of[nanos] for nanos in sorted(of, reverse=True)][:_MAX_AMOUNTS] for key, of in found.items()}
+
+
+def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Quantity]:
+    """Return the amounts below the one that a device cannot give which its policy allows, the largest of each kind."""
+    capacity = device.capacity.get(reason.name)
+    most = min(reason.needed.nanos, reason.free.nanos) if reason.free is not None else 0
+    if capacity is None or most <= 0:
+        return
+    policy = capacity.policy
+    if policy is not None and policy.values:
+        yield from (one for one in policy.values if 0 < one.nanos <= most)
+    elif policy is not None and policy.minimum is not None:
+        if policy.maximum is not None:
+            most = min(most, policy.maximum.nanos)
+        step = policy.step.nanos if policy.step is not None else 0
+        steps = (most - policy.minimum.nanos) // step if step else 0
+        nanos = policy.minimum.nanos + steps * step if step else most
+        if policy.minimum.nanos <= nanos <= most:
+            yield Quantity(nanos, capacity.value.binary)
+    else:
+        yield Quantity(most, capacity.value.binary)
+
+
+def _defaults(request: DeviceRequest, devices: Sequence[PoolDevice]) -> str:
+    """Return what a request gets of each capacity that it asks for, if it asks for none."""
+    parts = []
+    for name in request.capacity or {}:
+        found = [capacity for one in devices for own, capacity in one.capacity.items() if _is_same(own, name, one)]
+        given = [str(one.policy.default if one.policy and one.policy.default else one.value) for one in found]
+        is_default = any(one.policy and one.policy.default for one in found)
+        if given:
+            parts.append(f"{given[0]} of {name}, {'the default' if is_default else 'all of it'}")
+    return f" (then it gets {' and '.join(parts)})" if parts else ""
+
+
+def _is_same(own: str, name: str, device: PoolDevice) -> bool:
+    return name in (own, f"{device.key.driver}/{own}")
+
+
+def _released(name: str, held: Held) -> str:
+    if held.pods or not held.claim:
+        return f"{name} is released"
+    namespace, _, short = held.claim.rpartition("/")
+    return f"{name}, which no pod uses, is deleted: kubectl delete resourceclaim {short} --namespace {namespace}"
 
 
 _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
 """What changes in words, the request then, its rank, and its kind."""
-
-
-def _free_of(verdict: DeviceVerdict) -> int:
-    """Return what a device has left of the capacity that it lacks."""
-    free = verdict.reason.free if isinstance(verdict.reason, CapacityExceeded) else None
-    return free.nanos if free is not None else 0
 
 
 def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
@@ -306,25 +347,28 @@ def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: Devi
     return evolve(claim, requests=requests)
 
 
-def _less_of(request: DeviceRequest, free: Mapping[str, Quantity | None], fitting: int) -> Iterator[_ChangedRequest]:
+def _less_of(
+    request: DeviceRequest, amounts: Mapping[str, Sequence[Quantity]], fitting: int, defaults: str
+) -> Iterator[_ChangedRequest]:
     """Return a request for less.
 
     Args:
         request: the request.
-        free: the most that a device has left of each capacity.
+        amounts: what devices could give of each capacity that they lack, the most first.
         fitting: how many devices fit.
+        defaults: what it gets of capacities for which it does not ask.
     """
     most = min(fitting, MAX_RESULTS) if request.wants_all else request.count - 1
     for fewer in range(most, 0, -1):
         changed = evolve(request, mode="ExactCount", count=fewer)
         written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
         yield f"is for {counted(fewer, 'device')}{written}", changed, Rank.LESS, "count"
-    for name, amount in free.items():
-        if amount is not None and amount.nanos > 0:
+    for name, of in amounts.items():
+        for amount in of:
             capacity = {**(request.capacity or {}), name: amount}
             yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
     if request.capacity:
-        yield "asks for no capacity", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
+        yield f"asks for no capacity{defaults}", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
 
 
 def _selectors_of(
@@ -343,5 +387,10 @@ def _selectors_of(
             edits += [(one.after(mended, expression or ""), Rank.VALUE) for one in with_other_values(text, devices)]
         for edit, rank in edits:
             yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
+        parts = conjuncts(expression or "") if len(expression or "") <= _MAX_PARTED else []
+        for number, part in enumerate(parts if len(parts) > 1 else ()):
+            rest = " && ".join(one for place, one in enumerate(parts) if place != number)
+            shown = " ".join(part.split())
+            yield f"does not want {shown}", evolve(request, selectors=(*before, rest, *after)), Rank.DROP, kind
         shown = " ".join((expression or "").split())
         yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.DROP, kind

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
 from heapq import nsmallest
+from itertools import combinations, product
 
 from attrs import frozen
 
@@ -21,7 +22,10 @@ from devicecore.domain.text import foreign_text
 _MAX_EDITED = 10 * 1024  # characters of an expression, as in the API; a longer one is not looked at
 _MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
 _MAX_VALUES = 100  # of an attribute that are compared with a literal
+_LEAST_ALIKE = 0.7  # of names: `tpye` is `type`
 _MAX_EDITS = 12  # of an expression
+_MAX_PLACES = 4  # of which two values are replaced together
+_MAX_TOGETHER = 3  # values of each of two places
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
 _NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
@@ -38,6 +42,15 @@ _VALUED = re.compile(
     rf"{_MAP}(?P<name>{_NAME})(?:\.orValue\([^()]*\))?(?:\s*(?:==|<=|>=|<|>)\s*|\.\w+\(\s*)"
     rf"(?:(?:quantity|semver)\(\s*)?(?P<literal>{_LITERAL})"
 )
+_ANY_TEXT = re.compile(_TEXT)
+_MISSPELT = re.compile(r"(?<![=!<>&|])(?:=|&|\|)(?![=&|~])|\b(?i:and|or)\b")
+_OPERATORS = {"=": "==", "&": "&&", "|": "||", "and": "&&", "or": "||"}
+_UNQUOTED = re.compile(r"device\.(?P<kind>attributes|capacity)\[\s*(?P<domain>[a-z0-9]+(?:[.-][a-z0-9]+)+)\s*\]")
+_JOINED = re.compile(
+    rf"device\.(?P<kind>attributes|capacity)(?:\[\s*(?P<whole>{_TEXT})\s*\](?!\s*[.\[])|\.(?P<bare>[A-Za-z_]\w*)(?!\w*\())"
+)
+"""A name that is written without its domain, or with it in one text."""
+
 _WORDS = {"int": "a number", "bool": "true or false", "string": "a text", "version": "a version", "": "a value"}
 _DEFAULTS = {"int": "0", "bool": "false", "string": '""', "capacity": 'quantity("0")'}
 
@@ -64,6 +77,14 @@ def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     """Return an expression with the names and types that devices have. The result is None if it has these already."""
     if len(expression) > _MAX_EDITED:
         return None
+    spelt = _respelled(expression, devices)
+    if spelt is not None:
+        named = _with_known_names(spelt.expression, devices)
+        return named.after(spelt, expression) if named else spelt
+    return _with_known_names(expression, devices)
+
+
+def _with_known_names(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
     known = {of: sorted({one for device in devices for one in _names(device, of)}) for of in ("attributes", "capacity")}
     named = _replaced(expression, [one for match in _PATH.finditer(expression) for one in _renamed(match, known)])
     text = named.expression if named else expression
@@ -73,6 +94,51 @@ def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
             kinds.setdefault(name.rpartition("/")[2], set()).add(one.kind)
     typed = _replaced(text, [one for match in _COMPARED.finditer(text) for one in _retyped(match, kinds)])
     return typed.after(named, expression) if typed else named
+
+
+def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
+    """Return an expression that is spelt as CEL wants it: operators, quotes, and names with their domain."""
+    literals = [match.span() for match in _ANY_TEXT.finditer(expression)]
+    found = [
+        (match.start(), match[0], _OPERATORS[match[0].lower()])
+        for match in _MISSPELT.finditer(expression)
+        if not any(start <= match.start() < end for start, end in literals)
+    ]
+    for match in _UNQUOTED.finditer(expression):
+        of, domain = match["kind"], match["domain"]
+        names = {name for device in devices for where, name in _names(device, of) if where == domain}
+        if names:
+            found.append((match.start(), match[0], f'device.{of}["{domain}"]'))
+    for match in _JOINED.finditer(expression):
+        of, whole = match["kind"], _unquoted(match["whole"]) if match["whole"] else match["bare"]
+        domain, _, name = whole.rpartition("/")
+        places = {where for device in devices for where, one in _names(device, of) if one == name}
+        where = domain if domain in places else min(places) if not domain and len(places) == 1 else ""
+        is_domain = any(where == whole for device in devices for where, _ in _names(device, of))
+        if where and not is_domain:
+            found.append((match.start(), match[0], f'device.{of}["{where}"].{name}'))
+    return _replaced(expression, sorted(found))
+
+
+def conjuncts(expression: str) -> list[str]:
+    """Return the parts of an expression that all have to hold. An expression with `||` outside of brackets is one."""
+    parts, depth, start, place = [], 0, 0, 0
+    literals = {match.start(): match.end() for match in _ANY_TEXT.finditer(expression)}
+    while place < len(expression):
+        if place in literals:
+            place = literals[place]
+            continue
+        one = expression[place]
+        depth += (one in "([{") - (one in ")]}")
+        is_choice = one == "?" and expression[place - 1 : place] not in {".", "["}
+        if depth == 0 and (is_choice or expression.startswith("||", place)):
+            return [expression]
+        if depth == 0 and expression.startswith("&&", place):
+            parts.append(expression[start:place].strip())
+            start = place = place + 2
+            continue
+        place += 1
+    return [*parts, expression[start:].strip()]
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
@@ -103,12 +169,23 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
             if value != text and not set(value) & set("\"'\\\n")
         )
     most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each takes time and memory by its length
-    edits = []
-    for _, value, start, end in nsmallest(most, found):
-        before = expression[start:end]
-        after = f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
-        edits.append(Edit(f"{expression[:start]}{after}{expression[end:]}", ((before, after),)))
-    return edits
+    best = nsmallest(most, found)
+    singles = [(_written(expression, start, end, value), start) for _, value, start, end in best]
+    nearest: dict[int, list[tuple[str, str]]] = {}
+    for (before, after), start in singles:
+        nearest.setdefault(start, []).append((before, after))
+    edits = [_replaced(expression, [(start, *texts)]) for texts, start in singles]
+    places = sorted(nearest)
+    for one, other in combinations(places[:_MAX_PLACES], 2):
+        for first, second in product(nearest[one][:_MAX_TOGETHER], nearest[other][:_MAX_TOGETHER]):
+            edits.append(_replaced(expression, [(one, *first), (other, *second)]))
+    return [one for one in edits if one is not None]
+
+
+def _written(expression: str, start: int, end: int, value: str) -> tuple[str, str]:
+    """Return the literal at a place, and a value as it is written in its place."""
+    before = expression[start:end]
+    return before, f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
@@ -161,7 +238,7 @@ def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]
         return
     other = "capacity" if kind == "attributes" else "attributes"
     alike = {identifier.lower(): identifier for where, identifier in known[kind] if where == domain}
-    close = get_close_matches(name.lower(), alike, n=1, cutoff=0.8)
+    close = get_close_matches(name.lower(), alike, n=1, cutoff=_LEAST_ALIKE)
     choices = [
         *((kind, where, name) for where, identifier in known[kind] if identifier == name),
         *((other, where, name) for where, identifier in known[other] if identifier == name),

@@ -1,0 +1,71 @@
+"""Expressions are spelt as CEL and the devices want them, and come apart where each part has to hold."""
+
+import pytest
+from devicecore_tools.doctor.pod.expression_edits import conjuncts, repaired, with_other_values
+
+from devicecore.domain.allocation import DeviceKey, PoolDevice
+from devicecore.domain.allocation.model import Attribute, Capacity
+from devicecore.domain.quantity import Quantity
+
+NIC = PoolDevice(
+    DeviceKey("dra.net", "n1", "eth0"),
+    {
+        "rdma": Attribute("bool", (True,)),
+        "type": Attribute("string", ("nic",)),
+        "resource.kubernetes.io/pcieRoot": Attribute("string", ("pci0",)),
+        "version": Attribute("version", ("8.0.0",)),
+    },
+    {"memory": Capacity(Quantity.parse("40Gi"))},
+)
+RDMA, TYPE = 'device.attributes["dra.net"].rdma', 'device.attributes["dra.net"].type'
+ROOT = 'device.attributes["resource.kubernetes.io"].pcieRoot == "pci0"'
+MEMORY = 'device.capacity["dra.net"].memory'
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [
+        ('device.attributes["rdma"]', RDMA),
+        ('device.attributes["dra.net/rdma"]', RDMA),
+        ("device.attributes.rdma", RDMA),
+        ("device.attributes[dra.net].rdma", RDMA),
+        ('device.attributes["dra.net"].pcieRoot == "pci0"', ROOT),
+        ('device.attributes["resource.kubernetes.io/pcieRoot"] == "pci0"', ROOT),
+        ('device.attributes["dra.net"].tpye == "nic"', f'{TYPE} == "nic"'),
+        (f'{TYPE} = "nic" and {RDMA}', f'{TYPE} == "nic" && {RDMA}'),
+        (f'device.driver == "dra.net" & {RDMA}', f'device.driver == "dra.net" && {RDMA}'),
+        (f'{MEMORY} >= "40Gi"', f'{MEMORY}.compareTo(quantity("40Gi")) >= 0'),
+        (
+            'device.attributes["dra.net"].version >= "8.0.0"',
+            'device.attributes["dra.net"].version.compareTo(semver("8.0.0")) >= 0',
+        ),
+    ],
+)
+def test_a_slip_of_the_pen_is_mended(written: str, right: str) -> None:
+    mended = repaired(written, [NIC])
+    assert mended is not None
+    assert mended.expression == right
+
+
+@pytest.mark.parametrize("expression", [RDMA, f'{TYPE} == "a & b or c = d"', 'device.attributes["dra.net"].exists(x)'])
+def test_what_is_right_and_what_is_in_quotes_stays(expression: str) -> None:
+    assert repaired(expression, [NIC]) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "parts"),
+    [
+        ('a && b.c("x && y") && (d || e)', ["a", 'b.c("x && y")', "(d || e)"]),
+        ("a || b && c", ["a || b && c"]),
+        ('a.?b.orValue("") == "x" && c', ['a.?b.orValue("") == "x"', "c"]),
+        ("a ? b : c && d", ["a ? b : c && d"]),
+    ],
+)
+def test_an_expression_comes_apart_where_each_part_has_to_hold(expression: str, parts: list[str]) -> None:
+    assert conjuncts(expression) == parts
+
+
+def test_two_values_are_replaced_at_once() -> None:
+    expression = f'{TYPE} == "nci" && {MEMORY}.compareTo(quantity("64Gi")) >= 0'
+    edits = {one.expression for one in with_other_values(expression, [NIC])}
+    assert f'{TYPE} == "nic" && {MEMORY}.compareTo(quantity("40Gi")) >= 0' in edits
