@@ -60,7 +60,7 @@ LAYERS = {
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.runtime.in_time": Layer(PURE | names("_thread queue threading .runtime")),
-    "devicecore.manager": Layer(PURE | names("attrs logging threading time weakref .domain .ports .runtime")),
+    "devicecore.manager": Layer(PURE | names("attrs logging threading time warnings weakref .domain .ports .runtime")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports .runtime")),
     "devicecore.dra": Layer(names(".domain .dra_manager")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),

@@ -28,15 +28,17 @@ from devicecore.adapters.grpc_unix.dra import serve_driver
 from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.admission import Verdict
+from devicecore.domain.allocation import reading
 from devicecore.domain.device_list import DeviceList
+from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import DriverConfig
 from devicecore.domain.dra.slices import DevicePool
-from devicecore.domain.errors import PluginStoppedError
+from devicecore.domain.errors import PluginStoppedError, SetUpError
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult
 from devicecore.plugins import responses
-from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.wire import conversion, deviceplugin
 
 GPU = resource_name("example.com/gpu")
@@ -47,7 +49,11 @@ SIMULATED: Any = SimulatedPlugin
 DRA: Any = DraManager
 TRANSPORT: Any = MemoryDriverTransport
 SERVE: Any = serve_driver
+API_SET: Any = DeviceSet
+DEVICES: Any = simulated_devices
 POD: Any = Pod(PodUid("p"), containers=(Container("main", {GPU: 1}),))
+
+DRA_GROUP = "resource.k8s.io"
 
 Try = Callable[[], object]
 
@@ -393,3 +399,59 @@ def test_a_missing_extra_is_named_with_the_commands_that_install_it(module: str,
         f": in a clone of the repository, run pip install '.[{extra}]'; "
         f"elsewhere, install the extra `{extra}`: pip install 'devicecore[{extra}]'"
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: API_SET(["a"]), "DeviceSet (DeviceSet.of makes one of ids): expected a DeviceIndex, got ['a']"),
+        (lambda: API_SET.of("abc"), "device ids: expected several values, such as a tuple, got 'abc'"),
+        (lambda: DEVICES(4, "gpu"), "simulated_devices(prefix, count): prefix: expected str, got 4"),
+        (lambda: DEVICES("gpu", "4"), "simulated_devices(prefix, count): count: expected int, got '4'"),
+        (
+            lambda: DEVICES("gpu", -1),
+            "simulated_devices(prefix, count): count: expected a number of at least 0, got -1",
+        ),
+        (
+            lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 2)).set_health("gpu-2", Health.UNHEALTHY),
+            "example.com/gpu has no device gpu-2; its devices: gpu-0, gpu-1",
+        ),
+        (
+            lambda: SimulatedPlugin(GPU).set_health("mig", Health.UNHEALTHY),
+            f"example.com/gpu has no device mig; its devices: {', '.join(f'gpu-{n}' for n in range(8))} and 2 more",
+        ),
+        (lambda: reading.claim_of({"kind": "Pod"}), "ResourceClaim: kind: expected a ResourceClaim, got 'Pod'"),
+        (lambda: reading.class_of({"kind": "Pod"}), "DeviceClass: kind: expected a DeviceClass, got 'Pod'"),
+        (lambda: reading.slice_of({"kind": "Pod"}), "ResourceSlice: kind: expected a ResourceSlice, got 'Pod'"),
+        (
+            lambda: reading.claim_of({"apiVersion": "resource.k8s.io/v1alpha2"}),
+            (
+                f"ResourceClaim: apiVersion: expected {DRA_GROUP}/v1, {DRA_GROUP}/v1beta2, {DRA_GROUP}/v1beta1, "
+                f"got {DRA_GROUP}/v1alpha2: its fields differ, so write it as {DRA_GROUP}/v1"
+            ),
+        ),
+    ],
+)
+def test_a_slip_at_the_values_of_devices_and_claims_is_one_sentence(make: Try, message: str) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)) as raised:
+        make()
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("transport", [MemoryTransport, MemoryDriverTransport])
+def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]) -> None:
+    """A second manager would take the events of the first. After a stop, another may start."""
+    shared = transport()
+    shared.start(print)
+    shared.start(print)
+    name = type(shared).__name__
+    with pytest.raises(SetUpError, match=f"a running manager uses this {name}: stop that manager, or pass each"):
+        shared.start(repr)
+    shared.stop()
+    shared.start(repr)
+
+
+def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
+    """A kubelet starts it, and a caller that forgot `admit` would see only None."""
+    with running() as manager, pytest.warns(RuntimeWarning, match=r"pod p holds no example.com/gpu: call admit\(pod\)"):
+        assert manager.start_container(POD, "main") is None

@@ -14,7 +14,13 @@ from attrs import define, field
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_list import DeviceList
-from devicecore.domain.errors import PluginCallError, PluginError, PluginStoppedError, TransportNotStartedError
+from devicecore.domain.errors import (
+    PluginCallError,
+    PluginError,
+    PluginStoppedError,
+    TransportInUseError,
+    TransportNotStartedError,
+)
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
 from devicecore.domain.text import counted, foreign_text
@@ -46,7 +52,13 @@ class MemoryTransport:
         return f"MemoryTransport({state})"
 
     def start(self, listener: Listener) -> None:
-        """Begin to take registrations, by `connect`."""
+        """Begin to take registrations, by `connect`. A second start does nothing.
+
+        Raises:
+            TransportInUseError: another manager has started this transport and not stopped it.
+        """
+        if self._listener not in (None, listener):
+            raise TransportInUseError(type(self).__name__)
         self._listener = listener
 
     def stop(self) -> None:

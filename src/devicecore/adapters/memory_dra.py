@@ -26,6 +26,7 @@ from devicecore.domain.dra.drivers import (
 from devicecore.domain.dra.errors import ClaimSourceError, DraStoppedError, DriverCallError
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, ResourceClaim
+from devicecore.domain.errors import TransportInUseError
 from devicecore.ports.dra_driver import DraDriver, check_driver, prepared, unprepared
 from devicecore.ports.drivers import DriverListener
 
@@ -47,7 +48,13 @@ class MemoryDriverTransport:
         self._generations = count(1)
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to take registrations, by `register`."""
+        """Begin to take registrations, by `register`. A second start does nothing.
+
+        Raises:
+            TransportInUseError: another manager has started this transport and not stopped it.
+        """
+        if self._listener not in (None, listener):
+            raise TransportInUseError(type(self).__name__)
         self._listener = listener
 
     def stop(self) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import frozen
 
+from devicecore.domain.checks import expected, items
 from devicecore.domain.model import DeviceId
 from devicecore.domain.text import foreign_text
 
@@ -74,7 +75,7 @@ class DeviceIndex:
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
         """Return an index of exactly `ids`, in any order, with or without repetitions."""
-        ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they are nearly always in order already
+        ordered = tuple(in_natural_order(dict.fromkeys(items(ids, "device ids"))))  # nearly always in order already
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def knows(self, ids: Iterable[DeviceId]) -> bool:
@@ -109,18 +110,33 @@ class DeviceIndex:
 
 
 _NO_DEVICES = DeviceIndex.of(())
+_set_field = object.__setattr__  # as attrs writes fields of a frozen class
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, init=False)
 class DeviceSet(AbstractSet[DeviceId]):
-    """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`."""
+    """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`. `DeviceSet.of` makes one.
 
-    index: DeviceIndex = _NO_DEVICES
-    bits: int = field(default=0)
+    Raises:
+        TypeError: `index` is not a DeviceIndex, such as a list of ids.
+    """
+
+    index: DeviceIndex
+    bits: int
+
+    def __init__(self, index: DeviceIndex = _NO_DEVICES, bits: int = 0) -> None:
+        if index.__class__ is not DeviceIndex:  # a validator of attrs would be a call more per set
+            raise TypeError(expected("DeviceSet (DeviceSet.of makes one of ids)", "a DeviceIndex", index))
+        _set_field(self, "index", index)
+        _set_field(self, "bits", bits)
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """Return the set of `ids`, on an index of its own."""
+        """Return the set of `ids`, on an index of its own.
+
+        Raises:
+            TypeError: `ids` is one text, or cannot be iterated over.
+        """
         return DeviceIndex.of(ids).all
 
     @classmethod

@@ -15,6 +15,8 @@ from attrs import fields_dict, frozen, has
 
 from devicecore.domain.text import foreign_text
 
+_SHOWN_DEVICES = 8  # in one sentence
+
 
 class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
@@ -396,6 +398,20 @@ class DeviceRefusedError(PluginError):
 
 
 @frozen(repr=False)
+class DeviceNotFoundError(DeviceCoreError, KeyError):
+    """A program names a device that its plugin does not have. `devices` are those it has."""
+
+    resource: str
+    device: str
+    devices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        known = foreign_text(", ".join(self.devices[:_SHOWN_DEVICES]) or "none")
+        more = f" and {len(self.devices) - _SHOWN_DEVICES} more" if len(self.devices) > _SHOWN_DEVICES else ""
+        return f"{foreign_text(self.resource)} has no device {foreign_text(self.device)}; its devices: {known}{more}"
+
+
+@frozen(repr=False)
 class PluginAnswersTooLargeError(PluginError):
     """A plugin's answers to Allocate would take up too much of the checkpoint. `size` and `limit` are in bytes."""
 
@@ -533,6 +549,14 @@ class DirectoryInUseError(SetUpError):
 
     directory: str
     _text = "directory {directory!r} belongs to another running kubelet: stop it or choose another directory"
+
+
+@frozen(repr=False)
+class TransportInUseError(SetUpError):
+    """A running manager uses this transport."""
+
+    transport: str
+    _text = "a running manager uses this {transport}: stop that manager, or pass each manager a {transport} of its own"
 
 
 @frozen(repr=False)

@@ -5,6 +5,7 @@ Law: an event or a call that belongs to a run which is over changes nothing.
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -295,7 +296,8 @@ class DeviceManager(Runs):
 
         Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
         and the container has no allocation yet, it allocates now. See kubelet.md 7.1 (kubelet:
-        `GetDeviceRunContainerOptions`).
+        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, it gives a
+        RuntimeWarning.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -316,6 +318,9 @@ class DeviceManager(Runs):
             verdict = self.allocate(pod, container)
             if not isinstance(verdict, Admitted):
                 raise verdict.error
+        elif missed:  # a kubelet starts it without devices; a caller that forgot `admit` would see only None
+            without = f"pod {pod.uid} holds no {', '.join(missed)}"
+            warnings.warn(f"{without}: call admit(pod) first, unless it has ended", RuntimeWarning, stacklevel=2)
         options = self.options(pod, container)
         for conflict in options.conflicts if options else ():
             _log.error("container %s of pod %s: %s", container, pod.uid, conflict)

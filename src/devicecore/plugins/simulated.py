@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
-from devicecore.domain.checks import checked, tuple_of
+from devicecore.domain.checks import checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import DeviceNotFoundError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
@@ -90,11 +91,12 @@ class SimulatedPlugin(DevicePlugin):
         """Change one device's health.
 
         Raises:
-            DeviceRefusedError: the plugin has no such device.
+            DeviceNotFoundError: the plugin has no such device. It is a KeyError.
             TypeError: `health` is no Health, such as a text with a typing error.
         """
         id_ = DeviceId(device)
-        refuse_unknown(self.resource, [id_], self._devices)
+        if id_ not in self._devices:
+            raise DeviceNotFoundError(self.resource, device, tuple(self._devices))
         checked(health, Health, "SimulatedPlugin.set_health")
         self._change(lambda devices: {**devices, id_: evolve(devices[id_], health=health)})
 
@@ -129,7 +131,14 @@ def simulated_devices(
         count: how many.
         numa_nodes: the NUMA nodes that they are attached to in turn; without any they have no topology.
         unhealthy: numbers of the devices that are unhealthy.
+
+    Raises:
+        TypeError: `prefix` is not a text, or `count` not a number, such as when they are in the wrong order.
+        ValueError: `count` is below 0.
     """
+    checked(prefix, str, "simulated_devices(prefix, count): prefix")
+    if checked(count, int, "simulated_devices(prefix, count): count") < 0:
+        raise ValueError(expected("simulated_devices(prefix, count): count", "a number of at least 0", count))
     numbers = set(unhealthy)
     return tuple(
         Device(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devicecore_tools.testing.api_server import Answer, LocalApiServer
@@ -352,3 +353,18 @@ def test_an_api_server_of_the_test_is_used(directory: Path, api_server: LocalApi
         assert slice_["spec"]["nodeName"] == "worker-7"
     assert api_server.objects("ResourceSlice") == [slice_]
     assert not list(directory.glob("**/*.sock"))
+
+
+def test_a_claim_before_its_driver_has_published_says_what_to_wait_for() -> None:
+    kubelet: Any
+    with MemoryDraKubelet() as kubelet:
+        with pytest.raises(
+            DevicesTakenError, match=r"has published no device: wait for its ResourceSlices with wait_for"
+        ):
+            kubelet.claim("gpu.example.com")
+        with pytest.raises(
+            TypeError, match=r"claim\(\) returns them: expected ResourceClaim, got .x."
+        ):
+            kubelet.prepare("x")
+        with pytest.raises(TypeError, match="expected ResourceClaim, got 'x'"):
+            kubelet.delete_claim("x")

@@ -28,7 +28,7 @@ from devicecore.domain.allocation.model import (
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.node_selectors import node_selector
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 
@@ -61,7 +61,7 @@ def class_of(manifest: object) -> DeviceClass:
         DocumentError: a field has the wrong type, or there is too much in the class.
     """
     one = Value.of(manifest, "DeviceClass")
-    _check_version(one)
+    _check_kind(one, "DeviceClass")
     config = tuple(_object(entry) for entry in _bounded(one["spec"]["config"]))
     return DeviceClass(one["metadata"]["name"].text(), _selectors(one["spec"]["selectors"]), config)
 
@@ -73,7 +73,7 @@ def slice_of(manifest: object) -> PoolSlice:
         DocumentError: a field has the wrong type, or there is too much in the slice.
     """
     one = Value.of(manifest, "ResourceSlice")
-    _check_version(one)
+    _check_kind(one, "ResourceSlice")
     spec = one["spec"]
     driver, pool = spec["driver"].text(), spec["pool"]
     pool_name, per_device = pool["name"].text(), spec["perDeviceNodeSelection"].boolean()
@@ -100,7 +100,7 @@ def claim_of(manifest: object) -> UnallocatedClaim:
         DocumentError: a field has the wrong type, or there is too much in the claim.
     """
     claim = Value.of(manifest, "ResourceClaim")
-    version = _check_version(claim)
+    version = _check_kind(claim, "ResourceClaim")
     devices = claim["spec"]["devices"]
     return UnallocatedClaim(
         _claim_name(claim),
@@ -148,13 +148,19 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 """Fields of what nearly all claims have: a large cluster has a hundred thousand."""
 
 
-def _check_version(one: Value) -> str:
-    """Return the version of an object, empty if it says none. One whose fields are not known is refused: v1alpha3."""
+def _check_kind(one: Value, kind: str) -> str:
+    """Return the version of an object, empty if it says none.
+
+    Refuses another kind, and a version whose fields are not known: v1alpha3.
+    """
+    if one["kind"].data not in (None, kind):
+        one["kind"].refuse(f"expected a {kind}, got {described(one['kind'].data)}")
     version = one["apiVersion"]
     group, _, name = version.text("").rpartition("/")
     if group and name not in VERSIONS:
         known = ", ".join(f"{group}/{one}" for one in VERSIONS)
-        version.refuse(f"expected {known}, got {version.text()}")
+        advice = f"its fields differ, so write it as {group}/{VERSIONS[0]}"
+        version.refuse(f"expected {known}, got {version.text()}: {advice}")
     return name if group else ""
 
 

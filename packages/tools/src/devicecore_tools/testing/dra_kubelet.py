@@ -20,7 +20,7 @@ from attrs import frozen
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryPods
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
-from devicecore.domain.checks import expected
+from devicecore.domain.checks import checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerOptions, with_claims
 from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
@@ -308,7 +308,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     def delete_claim(self, claim: ResourceClaim) -> None:
         """Delete a ResourceClaim, as its owner does. What is prepared for it stays prepared."""
-        self.api_server.delete("ResourceClaim", claim.key.name, claim.key.namespace)
+        key = checked(claim, ResourceClaim, "delete_claim: a claim, as claim() returns it").key
+        self.api_server.delete("ResourceClaim", key.name, key.namespace)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
@@ -330,6 +331,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     def pod(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
         """A pod that uses these claims, which are reserved for it. Nothing is prepared or admitted yet."""
+        tuple_of(claims, ResourceClaim, "claims of a pod, as claim() returns them")
         name = f"pod-{next(self._numbers)}"
         entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
         container = Container("main", dict(limits), claims=[ContainerClaim(entry.name) for entry in entries])

@@ -30,8 +30,14 @@ class DevicesTakenError(DeviceCoreError):
     driver: str
     wanted: str
     free: tuple[str, ...]
+    is_published: bool = True
 
     def __str__(self) -> str:
+        if not self.is_published:
+            return (
+                f"expected {self.wanted} of {self.driver} for a claim, but {self.driver} has published no device: "
+                "wait for its ResourceSlices with wait_for_devices, or call publish"
+            )
         free = ", ".join(self.free) or "none"
         return f"expected {self.wanted} of {self.driver} for a claim, got these that it can get: {free}"
 
@@ -87,15 +93,12 @@ def choose(
         DevicesTakenError: there are fewer, or one of the names is not among them.
     """
     held = {(row.driver, row.pool, row.device) for row in _allocated(server)}
-    free = [
-        one.key
-        for one in published(server, node, driver)
-        if (driver, *one.key) not in held and (names is not None or not one.is_tainted)
-    ]
+    listed = published(server, node, driver)
+    free = [one.key for one in listed if (driver, *one.key) not in held and (names is not None or not one.is_tainted)]
     chosen = free[:count] if names is None else [device for device in free if device[1] in names]
     if len(chosen) < (count if names is None else len(names)):
         wanted = counted(count, "device") if names is None else "devices " + ", ".join(names)
-        raise DevicesTakenError(driver, foreign_text(wanted), tuple(name for _, name in free))
+        raise DevicesTakenError(driver, foreign_text(wanted), tuple(name for _, name in free), bool(listed))
     return chosen
 
 
