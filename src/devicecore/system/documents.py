@@ -63,10 +63,30 @@ def read_documents(text: str, file: str, *, error: type[DocumentError] = Documen
         line = refused.problem_mark.line + 1 if refused.problem_mark else None
         # From PyYAML 6.0.4 on, libyaml refuses 1,000 levels itself, maybe before it reports the first of them.
         problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
-        raise error(file, line, "", problem or "it is not YAML") from refused
+        before = text.split("\n", line)[line - 1] if line and line <= text.count("\n") + 1 else ""
+        raise error(file, line, "", _explained(problem or "it is not YAML", before)) from refused
     except yaml.YAMLError as refused:  # a character that YAML does not allow
         raise error(file, None, "", " ".join(str(refused).split())) from refused
     return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
+
+
+_HINTS = {
+    "mapping values are not allowed": "a second colon on this line needs quotes, or the indentation is wrong",
+    "did not find expected key": "the indentation of this line differs from that of the lines before it",
+    "did not find expected '-' indicator": "the items of a list need the same indentation",
+    "could not find expected ':'": "expected `key: value`, with a space after the colon",
+    "found unexpected end of stream": "a quote or a bracket is not closed",
+}
+"""What people did when libyaml says so."""
+
+
+def _explained(problem: str, line: str) -> str:
+    """Return what libyaml says, and what to do about it."""
+    if problem == "found character that cannot start any token":
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            return f"{problem}: a tab indents this line, and YAML allows spaces only"
+        return f"{problem}: put a text that begins with @, ` or % in quotes"
+    return next((f"{problem}: {hint}" for said, hint in _HINTS.items() if problem.startswith(said)), problem)
 
 
 def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentError) -> str:

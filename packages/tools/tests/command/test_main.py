@@ -82,7 +82,8 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("dmeo", "devicecore: No such command 'dmeo'."),
+        ("dmeo", "devicecore: No such command 'dmeo'. Did you mean 'demo'?"),
+        ("nothing-alike", "No such command 'nothing-alike'. To list the commands, run: devicecore --help"),
         ("demo --jsno", "devicecore demo: No such option '--jsno'."),
         ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
         ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
@@ -293,3 +294,48 @@ def test_a_full_disk_for_output_is_a_sentence(
 )
 def test_a_file_that_does_not_exist_has_the_same_status_in_each_command(command: str, tmp_path: Path) -> None:
     assert main(command.replace("{}", str(tmp_path / "missing")).split()) == 2
+
+
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - name: a
+    image: i
+    resources:
+      limits: {example.com/gpu: 1}
+"""
+NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (("resources:", "resource:"), "spec.containers[0].resource: there is no such field; expected 'resources'"),
+        (("limits:", "limit:"), "spec.containers[0].resources.limit: there is no such field; expected 'limits'"),
+        (("containers:", "container:"), "spec.container: there is no such field; expected 'containers'"),
+        (("kind: Pod", "kind: Deployment"), "Its pods are made from spec.template: write that as a Pod"),
+        (("kind: Pod", "kind: CronJob"), "Its pods are made from spec.jobTemplate.spec.template: write that as a Pod"),
+        (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
+        (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put a text that begins"),
+        (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),
+        (("image: i", "image: 'i"), "a quote or a bracket is not closed"),
+    ],
+)
+def test_a_slip_in_a_manifest_is_answered_with_what_to_do(
+    devicecore: Run, tmp_path: Path, changed: tuple[str, str], sentence: str
+) -> None:
+    """As kubectl refuses a field that it does not know: without that, the pod would ask for nothing and fit."""
+    (tmp_path / "p.yaml").write_text(POD.replace(*changed))
+    (tmp_path / "node.yaml").write_text(NODE)
+    ran = devicecore("fits", str(tmp_path / "p.yaml"), "--node", str(tmp_path / "node.yaml"))
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
+    assert sentence in ran.stderr
+
+
+@pytest.mark.parametrize("option", ["--pod", "--resource"])
+def test_show_names_what_a_filter_does_not_find(devicecore: Run, option: str) -> None:
+    file = "docs/nodes/two-owners/kubelet_internal_checkpoint"
+    ran = devicecore("checkpoint", "show", file, option, "nosuch")
+    assert f"{file} has no {option[2:]} nosuch. It has: " in ran.stderr

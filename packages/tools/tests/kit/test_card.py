@@ -58,7 +58,10 @@ def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
     same = conformance(cards[0], cards[0], kind="compare").stdout
     assert same == f"{old}\n{old.replace('old', 'new')}\nno check was judged differently\n"
     none = conformance(cards[0], written(tmp_path, "<testsuite/>", "junit.xml"), kind="compare")
-    assert (none.returncode, "junit.xml: it is no score card" in none.stderr) == (2, True)
+    assert (none.returncode, "junit.xml: expected a score card" in none.stderr) == (2, True)
+    other = "<title>Devices of node-1</title><h1>Devices of node-1</h1>"
+    none = conformance(cards[0], written(tmp_path, other, "doctor.html"), kind="compare")
+    assert (none.returncode, "doctor.html: expected a score card" in none.stderr) == (2, True)
 
 
 def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -113,14 +114,31 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
             yield from _objects_in(item, default=_POD if found[0] == "PodList" else None)
         return
     if found not in {_POD, _CLAIM}:
-        kind.refuse(f"expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got {found[0]!r} of {found[1]!r}")
+        kind.refuse(
+            f"expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got {found[0]!r} of {found[1]!r}"
+            f"{template_hint(found[0])}"
+        )
     yield found, document
+
+
+def template_hint(kind: str) -> str:
+    """Return where to find a pod of an object that makes pods. The result is empty for another kind."""
+    if kind not in _MAKES_PODS:
+        return ""
+    template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
+    return (
+        f". Its pods are made from {template}: write that as a Pod, or take a pod of it: kubectl get pod NAME -o yaml"
+    )
+
+
+_MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"}
 
 
 def _pod(document: Value) -> Pod:
     """Return the pod of a document."""
     _check_names(document)
     spec = document["spec"]
+    _refuse_misspelled(spec, ("containers", "initContainers", "resourceClaims"))
     init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
     count = len(init_containers) + len(containers)
     if count > MAX_CONTAINERS:
@@ -132,6 +150,21 @@ def _pod(document: Value) -> Pod:
         _check_container(container, claims)
     _different([container["name"] for container in (*init_containers, *containers)], "containers")
     return pod_of(document, uid=PodUid(_checked_uid(document, default=_uid(document))))
+
+
+def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
+    """Refuse an object with a field whose name is nearly one of `fields`.
+
+    kubectl refuses every field that a Pod does not have. Without this, a pod with `resource:` asks for no device, and
+    fits everywhere.
+    """
+    for name, one in value.mapping().items():
+        meant = get_close_matches(name, fields, 1, _SIMILAR) if name not in fields else []
+        if meant:
+            one.refuse(f"there is no such field; expected {meant[0]!r}")
+
+
+_SIMILAR = 0.8  # below it would be two fields that a Pod has: resources and resourceClaims
 
 
 def _different(names: list[Value], what: str) -> frozenset[str]:
@@ -147,7 +180,9 @@ def _different(names: list[Value], what: str) -> frozenset[str]:
 def _check_container(container: Value, claims: frozenset[str]) -> None:
     """Check what an API server would check: it requires whole numbers of devices, and rounds nothing."""
     _check_name(container["name"], is_dns_label, "main")
+    _refuse_misspelled(container, ("resources",))
     resources = container["resources"]
+    _refuse_misspelled(resources, ("limits", "requests", "claims"))
     for resource, limit in resources["limits"].mapping().items():
         if not is_container_resource(resource):
             limit.refuse(f"expected a container resource such as cpu or example.com/gpu, got {described(resource)}")

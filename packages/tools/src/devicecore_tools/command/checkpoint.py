@@ -3,8 +3,11 @@
 Law: no command changes the file that it is given.
 """
 
+from collections.abc import Collection
+
 import click
 
+from devicecore.domain.checkpoint import CheckpointData
 from devicecore.domain.errors import StoreError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.command.checkpoint_claims import ClaimsFile
@@ -13,13 +16,16 @@ from devicecore_tools.command.checkpoint_devices import DevicesFile, examined
 from devicecore_tools.command.checkpoint_diff import diff
 from devicecore_tools.command.checkpoint_files import UNUSABLE, path_of
 from devicecore_tools.command.checkpoint_repair import repair
+from devicecore_tools.command.groups import Group
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
+
+_SHOWN = 8  # names in one sentence
 
 _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
 
-@click.group(short_help="Examine, repair and compare a kubelet's checkpoints.")
+@click.group(cls=Group, short_help="Examine, repair and compare a kubelet's checkpoints.")
 def checkpoint() -> None:
     """Examine, repair and compare a kubelet's checkpoint.
 
@@ -79,6 +85,13 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     return max([status, *(one.status(strict=strict) for one in found)])
 
 
+def _not_in(file: str, what: str, name: str, known: Collection[str]) -> str:
+    """Return what to say if a file has nothing under the name that an option asks for."""
+    shown = sorted(known)[:_SHOWN]
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return foreign_text(f"{file} has no {what} {name}. It has: {', '.join(shown) or 'none'}{more}", MAX_SENTENCE)
+
+
 @checkpoint.command()
 @json_option
 @_strict_option
@@ -109,10 +122,23 @@ def show(
             message = f"--resource and --free are for devices of plugins, and {found.file} has ResourceClaims."
             raise click.UsageError(message)
         found.show(pods, as_json=as_json)
+        held = {"pod": (pods, {pod for one in found.entries or () for pod in one.pods or ()})}
     else:
         from devicecore_tools.command.checkpoint_show import Filter, show_checkpoint  # it loads protobuf
 
         show_checkpoint(found, Filter(resources, pods, free_only), as_json=as_json)
+        data = found.data or CheckpointData()
+        held = {
+            "pod": (pods, {one.pod_uid for one in data.entries or ()}),
+            "resource": (
+                resources,
+                {one.resource_name for one in data.entries or ()} | {*(data.registered_devices or ())},
+            ),
+        }
+    for what, (wanted, known) in held.items():
+        for name in wanted:
+            if found.is_readable and name not in known:
+                complain("devicecore checkpoint show", _not_in(str(found.file), what, name, known))
     for warning in () if as_json else found.warnings:
         complain("devicecore checkpoint show", f"warning: {warning}")
     if not found.is_ok:

@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from devicecore_tools.command.distributions import GROUP, command_of, fleet_entry_point, names_of
+from devicecore_tools.command.groups import Group
 
 COMMANDS = {
     "api-server": ("api_server:api_server", "Serve an API server for tests, without a cluster."),
@@ -31,7 +32,7 @@ FLEET = {"fleet": "Run many nodes in one process, without machines."}
 """The commands of devicecore-fleet, and what they say of themselves. They are listed also where it is not installed."""
 
 
-class _CommandTree(click.Group):
+class _CommandTree(Group):
     """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

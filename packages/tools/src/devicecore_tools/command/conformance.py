@@ -12,12 +12,13 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.conformance_driver import driver
 from devicecore_tools.command.conformance_faults import faults
 from devicecore_tools.command.conformance_plugin import plugin
+from devicecore_tools.command.groups import Group
 
 MAX_CARD = 16 * 1024 * 1024
 """Characters of a score card that are read."""
 
 
-class _Kinds(click.Group):
+class _Kinds(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name. Return None if there is none."""
         if cmd_name == "dra":  # is like `driver`, but not in its letters
@@ -57,7 +58,10 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     for what, file, page in zip(("old", "new"), (old, new), pages, strict=True):
         title = title_of(page)
         if not title:
-            raise click.UsageError(f"{foreign_text(file.name)}: it is no score card of `devicecore conformance --card`")
+            raise click.UsageError(
+                f"{foreign_text(file.name)}: expected a score card, the page that `devicecore conformance --card FILE` "
+                "writes, got another file."
+            )
         click.echo(foreign_text(f"{what}: {title}"))
     found = differences(*pages)
     for name, severity, before, after in found:

@@ -17,6 +17,7 @@ from devicecore.domain.dra.health import DraHealth, ReportedHealth
 from devicecore.domain.dra.slices import PublishedDevice
 from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.claims import ClaimSource
+from devicecore_tools.command.groups import Group
 from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
@@ -29,7 +30,7 @@ _MAX_COUNT = 10_000
 _log = logging.getLogger(__name__)
 
 
-@click.group("dra-driver")
+@click.group("dra-driver", cls=Group)
 def dra_driver() -> None:
     """Run a DRA driver that needs no hardware.
 

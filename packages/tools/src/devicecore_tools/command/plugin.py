@@ -16,6 +16,7 @@ from attrs import frozen
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore.ports.plugin import DevicePlugin
+from devicecore_tools.command.groups import Group
 from devicecore_tools.command.kubelet.screen import LineHandler
 from devicecore_tools.command.options import (
     MAX_DEVICES,
@@ -98,7 +99,7 @@ def log_to_stderr() -> None:
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
 
 
-@click.group()
+@click.group(cls=Group)
 def plugin() -> None:
     """Run a device plugin that needs no hardware.
 

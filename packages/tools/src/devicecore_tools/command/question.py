@@ -176,6 +176,7 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 
 def said_in(data: bytes, place: str) -> Said:
     """Return the messages in a text or a document. Raises ValueError if it cannot be used."""
+    from devicecore.adapters.manifests.pods import template_hint
     from devicecore_tools.doctor.pod.pasted import find_all
     from devicecore_tools.doctor.reading.large_documents import parse_document
     from devicecore_tools.doctor.reading.objects import pods_in
@@ -204,7 +205,8 @@ def said_in(data: bytes, place: str) -> Said:
     if len(refused) == 1:
         kind = refused[0]["kind"]
         if kind.text("Pod") != "Pod":
-            kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}")
+            hint = template_hint(str(kind.data))
+            kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}{hint}")
         (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     return Said(tuple(dict.fromkeys(_messages(document))), seen, _contents(document))
 

@@ -57,7 +57,7 @@ _PAGE = """<!doctype html>
 """
 _ROW = """<tr id="{name}"><td class="{verdict}">{word}</td><td>{severity}</td><th scope="row">\
 <p><a href="#{name}" class="name">{name}</a></p><p class="sentence">{done}</p></th><td>{happened}</td></tr>"""
-_TITLE, _RELEASE = re.compile("<h1>([^<]*)</h1>"), re.compile("<dt>Release</dt><dd>([^<]*)</dd>")
+_TITLE, _RELEASE = re.compile("<h1>(Conformance of [^<]*)</h1>"), re.compile("<dt>Release</dt><dd>([^<]*)</dd>")
 _ROWS = re.compile(r'<tr id="([^"]*)"><td class="([^"]*)">[^<]*</td><td>([^<]*)</td>')
 
 
