@@ -1,9 +1,11 @@
-# The conformance checks for device plugins and DRA drivers, in a container (docs/ci.md), and a fleet of nodes
-# (docs/run-a-cluster.md).
+# Images of devicecore: one target for each of its programs. Docker has to know BuildKit (the default since 23.0).
 #
-#   docker build --tag conformance .                                             for a binary
-#   docker build --tag conformance --target image --build-arg IMAGE=NAME .       for an image
-#   docker build --tag devicecore-fleet --target fleet .                         for a fleet
+#   docker build --target plugin --tag devicecore-plugin:local .       a simulated device plugin (docs/gpu-in-kind.md)
+#   docker build --target driver --tag devicecore-driver:local .       a simulated DRA driver (docs/gpu-in-kind.md)
+#   docker build --target fleet --tag devicecore-fleet .               nodes without machines (docs/run-a-cluster.md)
+#   docker build --target doctor --tag devicecore-doctor .             reads a node (docs/read-a-node.md)
+#   docker build --tag conformance .                                   the conformance checks for a binary (docs/ci.md)
+#   docker build --target image --build-arg IMAGE=NAME --tag conformance .      the same for an image
 
 ARG IMAGE=scratch
 FROM ${IMAGE} AS subject
@@ -13,6 +15,25 @@ COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
 COPY packages /source/packages
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/tools /source/packages/fleet
+
+# The tools in an environment of their own, which is all that the small images copy.
+FROM wheel AS tools
+RUN python -m venv --without-pip /opt/devicecore \
+    && python -m pip --python /opt/devicecore/bin/python install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes]"
+
+FROM python:3.12-slim AS small
+COPY --from=tools /opt/devicecore /opt/devicecore
+ENV PATH=/opt/devicecore/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+
+# The directories of a kubelet belong to root, so the plugin, the driver and the doctor run as root, without capabilities.
+FROM small AS plugin
+ENTRYPOINT ["devicecore", "plugin", "simulated"]
+
+FROM small AS driver
+ENTRYPOINT ["devicecore", "dra-driver", "simulated"]
+
+FROM small AS doctor
+ENTRYPOINT ["devicecore", "doctor"]
 
 FROM python:3.12-slim AS base
 COPY --from=wheel /wheels /wheels

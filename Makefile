@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist docs format protos mutants zoo peers oracle recordings clean FORCE
+.PHONY: help test quick lint mypy types imports unit coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -141,6 +141,16 @@ zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in 
 dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
 	@$(BIN)/python -m tools.make_dist
 
+wheelhouse: $(VENV)/.dev ## dist/: one archive with all distributions and their dependencies, to install where there is no network
+	@$(BIN)/python tools/make_wheelhouse.py
+
+KIND ?= kind
+
+kind: ## simulated GPUs in the kind cluster KIND (kind): builds the images and applies deploy/kind; needs Docker, kind and kubectl
+	@for part in plugin driver; do docker build --quiet --target $$part --tag devicecore-$$part:local . || exit 1; done
+	@kind load docker-image --name $(KIND) devicecore-plugin:local devicecore-driver:local
+	@kubectl apply -k deploy/kind
+
 docs: $(VENV)/.docs ## build/site/: the guides, the conformance checks, and the reference from the docstrings; a warning is an error; a minute
 	@$(BIN)/python tools/make_conformance.py
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/site
@@ -161,7 +171,7 @@ KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/
 peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.37.2), into a cache outside the tree; needs Go 1.26; 20 minutes the first time
 	@$(PYTHON) tools/make_peers.py --kubernetes $(KUBERNETES)
 
-# PART is one of doctor, fleet, nodes, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
+# PART is one of doctor, fleet, kind, nodes, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
 # OUTAGES=5 has the fleet outlive long outages, in an order that SEED chooses. SHARE=1 is what CI runs. PLANT=all plants a fault
 # after the other (tests/real_cluster/plants.py), each of which its check must find; PLANT=NAME plants one.
 .PHONY: cluster

@@ -5,7 +5,7 @@ Law: the devices of a claim are those of its allocation, and no others.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from devicecore.domain.dra.model import AllocatedDevice, ResourceClaim
 from devicecore.domain.dra.slices import NUMA_NODE, AttributeValue, PublishedDevice
@@ -65,19 +65,45 @@ class SimulatedDriver(CdiDriver):
         return {"env": [f"{name}={value}" for name, value in variables.items()]}
 
 
-def published(devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = ()) -> tuple[PublishedDevice, ...]:
-    """Return the devices as ResourceSlices have them.
+def parts_of(device: str, parts: int) -> tuple[str, ...]:
+    """Return the names of the parts into which a scheduler can divide a device."""
+    return tuple(f"{device}-part-{number}" for number in range(parts))
+
+
+def published(
+    devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = (), parts: int = 0
+) -> tuple[PublishedDevice, ...]:
+    """Return the devices as ResourceSlices have them, each with its parts after it.
 
     Args:
         devices: their names.
         numa_nodes: the NUMA nodes that they are attached to in turn; several for a device that is attached to them.
+        parts: into how many parts each device can be divided, as with NVIDIA's MIG. A device and its parts consume
+            the same counters, so a scheduler gives either the device or its parts.
     """
 
-    def attributes(number: int) -> dict[str, AttributeValue]:
+    def rows(number: int, name: str) -> Iterator[PublishedDevice]:
         numa_node = {NUMA_NODE: numa_nodes[number % len(numa_nodes)]} if numa_nodes else {}
-        return {"index": number, "model": "simulated", **numa_node}
+        common: dict[str, AttributeValue] = {"index": number, "model": "simulated", **numa_node}
+        if not parts:
+            yield PublishedDevice(name, common)
+            return
+        yield PublishedDevice(name, {**common, "type": "device"}, fields=_consumes(name, parts))
+        for part in parts_of(name, parts):
+            yield PublishedDevice(part, {**common, "type": "part"}, fields=_consumes(name, 1))
 
-    return tuple(PublishedDevice(name, attributes(number)) for number, name in enumerate(devices))
+    return tuple(row for number, name in enumerate(devices) for row in rows(number, name))
+
+
+def counters(devices: Sequence[str], parts: int) -> tuple[Mapping[str, object], ...]:
+    """Return the sets of counters that devices share with their parts, one for each device."""
+    return tuple(
+        {"name": f"{name}-counters", "counters": {"parts": {"value": str(parts)}}} for name in devices if parts
+    )
+
+
+def _consumes(device: str, parts: int) -> Mapping[str, object]:
+    return {"consumesCounters": [{"counterSet": f"{device}-counters", "counters": {"parts": {"value": str(parts)}}}]}
 
 
 def _variables_of(claim: ResourceClaim, parameters: object) -> dict[str, str]:

@@ -4,6 +4,7 @@ The steps of the Action run as bash, with the environment that the service gives
 images runs in a root directory of its own, on a copy-on-write view of this machine.
 """
 
+import json
 import os
 import re
 import shlex
@@ -13,8 +14,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
+from devicecore_tools.command.commands import devicecore as tree
 from devicecore_tools.conformance.faults import PLUGIN
 
 ROOT = Path(__file__).parents[4]
@@ -206,6 +209,27 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
             for extras in re.findall(r"devicecore-tools\[([\w,]+)\]", text):
                 assert set(extras.split(",")) <= set(project["optional-dependencies"])
     assert list(known)[-1] == "binary"  # what `docker build` makes if no target is named
+
+
+def test_the_manifests_for_kind_use_images_and_options_that_there_are() -> None:
+    """Each image is a stage of the Dockerfile, and its entry point has each option of the manifest."""
+    files = sorted((ROOT / "deploy" / "kind").glob("*.yaml"))
+    documents = [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+    specs = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]
+    containers = [container for spec in specs for container in spec["containers"]]
+    assert {one["image"] for one in containers} == {"devicecore-plugin", "devicecore-driver"}
+    for container in containers:
+        steps = dict(stages()[container["image"].removeprefix("devicecore-")])
+        program, *words = json.loads(steps["ENTRYPOINT"])
+        assert program == "devicecore"
+        command: click.Command = tree
+        for word in words:
+            assert isinstance(command, click.Group)
+            found = command.get_command(click.Context(command), word)
+            assert found is not None
+            command = found
+        known = {name for option in command.params for name in option.opts}
+        assert {word.partition("=")[0] for word in container["args"]} <= known
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount an overlay and change the root directory")

@@ -6,7 +6,7 @@ of the driver takes them over, and a kubelet deletes those of a driver that stay
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 
@@ -97,8 +97,12 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._attempted: DevicePool | None = None
         self._repairs: list[float] = []  # when slices were written again that others had changed, in monotonic seconds
 
-    def publish(self, devices: Iterable[PublishedDevice]) -> None:
+    def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
         """Let a thread publish these devices, and no others. This does not wait for the network.
+
+        Args:
+            devices: the devices.
+            counters: the sets of counters that they consume, as `DevicePool` has them.
 
         Raises:
             InvalidPoolError: two devices have the same name.
@@ -106,7 +110,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         """
         self._check_running()
         empty = self._wanted
-        wanted = DevicePool(empty.driver, empty.node, empty.name, devices)
+        wanted = DevicePool(empty.driver, empty.node, empty.name, devices, tuple(counters))
         with self._lock:
             self._want(wanted)
 

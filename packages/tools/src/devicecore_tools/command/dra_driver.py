@@ -21,11 +21,15 @@ from devicecore_tools.command.groups import Group
 from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
 from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.command.unhealthy_file import UnhealthyFile
 
 if TYPE_CHECKING:
     from devicecore.plugins.simulated_driver import SimulatedDriver
 
 _MAX_COUNT = 10_000
+
+MAX_PARTS = 32
+"""Parts of a device. NVIDIA's GPUs have at most seven."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +102,18 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     default="",
     help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
 )
+@click.option(
+    "--parts",
+    type=click.IntRange(0, MAX_PARTS),
+    default=0,
+    metavar="N",
+    help="Publish N parts of each device, too, as with MIG: a scheduler gives the device or its parts.",
+)
+@path_option(
+    "--unhealthy-file",
+    "FILE",
+    "Devices that are unhealthy, by name or number; read again when the file changes, such as a mounted ConfigMap.",
+)
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
 def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with devices that do not exist.
@@ -136,7 +152,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
 def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", signals: Signals) -> None:
     """Serve the driver until a signal or the end of standard input ends the process."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
-    from devicecore.plugins.simulated_driver import SimulatedDriver, published
+    from devicecore.plugins.simulated_driver import SimulatedDriver, counters, published
 
     name, pod_uid, directory = options["name"], options["pod_uid"], Path(options["plugin_dir"], options["name"])
     instance = f"-{pod_uid}" if pod_uid else ""
@@ -155,10 +171,14 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
 
         def offer(devices: Sequence[str]) -> None:
             # Before the kubelet knows the driver, it would refuse the pods that a scheduler sends to the devices.
-            served.when_registered(lambda: publish(published(devices, options["numa_nodes"])))
+            parts = options["parts"]
+            rows = published(devices, options["numa_nodes"], parts)
+            served.when_registered(lambda: publish(rows, counters(devices, parts)))
 
-        offered = _Offered(driver, served.report, offer)
+        offered = _Offered(driver, served.report, offer, options["parts"])
         offered.show(options["count"], frozenset(options["unhealthy"]))
+        if options["unhealthy_file"] is not None:
+            UnhealthyFile(options["unhealthy_file"], offered.make_unhealthy).follow()
         if options["commands"]:
             obey_input(offered.obey, signals)
         _log.info("serving %s on %s", name, served.registration)
@@ -166,7 +186,7 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
         _log.info("%s", signals.ended_by)
 
 
-Publish = Callable[[Iterable["PublishedDevice"]], None]
+Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]], None]
 
 
 @define
@@ -176,20 +196,38 @@ class _Offered:
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]
     publish: Callable[[Sequence[str]], object]
+    parts: int = 0
     unhealthy: frozenset[int] = frozenset()
+    count: int = 0
 
     def show(self, count: int, unhealthy: frozenset[int]) -> None:
         """Offer so many devices, of which these are unhealthy."""
-        health = [DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY for number in range(count)]
+        from devicecore.plugins.simulated_driver import parts_of
+
         devices = tuple(f"dev-{number}" for number in range(count))
-        self.unhealthy = unhealthy
-        self.driver.devices = devices
-        self.report([ReportedHealth(self.driver.pool, *pair) for pair in zip(devices, health, strict=True)])
+        health = {
+            name: DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY
+            for number, device in enumerate(devices)
+            for name in (device, *parts_of(device, self.parts))
+        }
+        self.count, self.unhealthy = count, unhealthy
+        self.driver.devices = tuple(health)
+        self.report([ReportedHealth(self.driver.pool, *pair) for pair in health.items()])
         self.publish(devices)
+
+    def make_unhealthy(self, words: frozenset[str]) -> str:
+        """Make these devices unhealthy and all others healthy. Return the sentence that says what was done."""
+        numbers = {word: word.removeprefix("dev-") for word in words}
+        known = {word: int(text) for word, text in numbers.items() if text.isdecimal() and int(text) < self.count}
+        self.show(self.count, frozenset(known.values()))
+        unknown = sorted(words - known.keys())
+        there = f"there are {counted(self.count, 'device')}, numbered from 0"
+        rest = f"; there is no device {foreign_text(', '.join(unknown))}: {there}" if unknown else ""
+        return f"unhealthy: {', '.join(f'dev-{number}' for number in sorted(known.values())) or 'none'}{rest}"
 
     def obey(self, words: list[str]) -> str:
         """Do what a line says. Return the sentence that says what was done."""
-        count = len(self.driver.devices)
+        count = self.count
         match words:
             case ["count", text] if text.isdecimal() and int(text) <= _MAX_COUNT:
                 self.show(int(text), self.unhealthy)
@@ -209,7 +247,7 @@ def _from_manifests(directory: str) -> tuple[ClaimSource, Publish]:
     """Read claims from manifests, and publish nothing."""
     from devicecore.adapters.manifests.claim_source import ManifestClaims
 
-    return ManifestClaims(directory), lambda _devices: None
+    return ManifestClaims(directory), lambda _devices, _counters: None
 
 
 def _from_api_server(options: Mapping[str, Any], last_to_first: ExitStack) -> tuple[ClaimSource, Publish]:

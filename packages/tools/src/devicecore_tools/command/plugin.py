@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.model import Health
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.plugin import DevicePlugin
 from devicecore_tools.command.groups import Group
 from devicecore_tools.command.kubelet.screen import LineHandler
@@ -27,6 +27,7 @@ from devicecore_tools.command.options import (
     refuse_missing_devices,
 )
 from devicecore_tools.command.signals import Signals
+from devicecore_tools.command.unhealthy_file import UnhealthyFile
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import ServedPlugin
@@ -132,6 +133,11 @@ def plugin() -> None:
     metavar="NAME",
     help="Variable that lists a container's devices; by default EXAMPLE_COM_GPU_DEVICES for example.com/gpu.",
 )
+@path_option(
+    "--unhealthy-file",
+    "FILE",
+    "Devices that are unhealthy, by id or number; read again when the file changes, such as a mounted ConfigMap.",
+)
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
 @click.pass_context
 def simulated(
@@ -146,6 +152,7 @@ def simulated(
     numa_nodes: tuple[int, ...],
     unhealthy: tuple[int, ...],
     variable: str | None,
+    unhealthy_file: str | None,
     commands: bool,
 ) -> int:
     """Offer devices that do not exist to a kubelet.
@@ -167,10 +174,13 @@ def simulated(
     devices = simulated_devices(names, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
     log_to_stderr()
     offered = SimulatedPlugin(resource, devices, variable)
+    obeyed = _Commands(offered, names)
+    if unhealthy_file is not None:
+        UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()  # before the kubelet sees the devices
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
         _log.info("serving %s of %s on %s", counted(count, "device"), resource, served.socket)
         if commands:
-            obey_input(_Commands(offered, names).obey, signals)
+            obey_input(obeyed.obey, signals)
         signals.wait_for_end()
         _log.info("%s", signals.ended_by)
     return 0
@@ -212,6 +222,18 @@ class _Commands:
                 return f"{id_} is {wanted}"
             case _:
                 return f"expected `healthy ID` or `unhealthy ID`, got {' '.join(words)!r}"
+
+    def make_unhealthy(self, words: frozenset[str]) -> str:
+        """Make these devices unhealthy and all others healthy. Return the sentence that says what was done."""
+        devices = self.plugin.devices()
+        ids = [known.id for known in devices]
+        wanted = {id_ for word in words for id_ in self._meant(word) if id_ in ids}
+        self.plugin.set_devices(
+            evolve(one, health=Health.UNHEALTHY if one.id in wanted else Health.HEALTHY) for one in devices
+        )
+        unknown = sorted(word for word in words if not wanted.intersection(self._meant(word)))
+        rest = f"; there is no device {foreign_text(', '.join(unknown))}: {_known(ids)}" if unknown else ""
+        return f"unhealthy: {', '.join(sorted(wanted)) or 'none'}{rest}"
 
     def _meant(self, device: str) -> list[str]:
         """Return the ids that a word may mean: itself, without the resource's domain, or by number."""

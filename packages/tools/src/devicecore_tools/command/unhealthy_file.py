@@ -1,0 +1,59 @@
+"""The file that names the unhealthy devices of a simulated plugin or driver, such as a key of a mounted ConfigMap.
+
+Law: what the file says last is what the kubelet sees. A file that does not exist names no device.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from devicecore.domain.text import foreign_text
+from devicecore.system.files import read_file
+
+_EVERY = 1.0  # seconds; a kubelet updates the files of a ConfigMap within about a minute
+_MAX_BYTES = 1024 * 1024  # of a ConfigMap
+
+_log = logging.getLogger(__name__)
+
+
+class UnhealthyFile:
+    """A file with the names or numbers of devices, separated by white space. The rest of a line after # is a comment.
+
+    Args:
+        path: the file.
+        apply: makes exactly these devices unhealthy, and returns a sentence that says what was done.
+    """
+
+    def __init__(self, path: str, apply: Callable[[frozenset[str]], str]) -> None:
+        self._path = Path(path)
+        self._apply = apply
+        self._seen: frozenset[str] | None = None
+
+    def follow(self) -> None:
+        """Apply the file now, and let a thread look every second whether it has changed."""
+        self._look()
+        threading.Thread(target=self._run, name="devicecore-unhealthy-file", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(_EVERY):
+            self._look()
+
+    def _look(self) -> None:
+        words = self._words()
+        if words is not None and words != self._seen:
+            self._seen = words
+            _log.info("%s: %s", foreign_text(str(self._path)), self._apply(words))
+
+    def _words(self) -> frozenset[str] | None:
+        """Return what the file names. Return None if it cannot be read now: then devices stay as they are."""
+        try:
+            # A ConfigMap's key is a link, which the kubelet replaces when the ConfigMap changes.
+            text = read_file(str(self._path), _MAX_BYTES, follow_links=True).decode(errors="replace")
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", foreign_text(str(self._path)), error.strerror)
+            return None
+        return frozenset(word for line in text.splitlines() for word in line.partition("#")[0].split())
