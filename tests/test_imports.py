@@ -86,6 +86,8 @@ LAYERS = {
     ),
     "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters")),
+    # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
+    "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),

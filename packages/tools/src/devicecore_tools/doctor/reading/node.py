@@ -129,6 +129,7 @@ class NodeSources:
 
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)
+    _recorded: tuple[Look | None, dict[Source, Reading[Any]]] | None = field(default=None, init=False)
     _read_at: int | None = field(default=None, init=False)
     _piped: Any = field(default=None, init=False)
     _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
@@ -181,7 +182,7 @@ class NodeSources:
         pod_resources = self._read_pod_resources()
         objects = self._read_objects(pod_resources.value)
         plugins = self._read_plugins(sockets)
-        return Look(
+        read = Look(
             checkpoint,
             sockets,
             pod_resources,
@@ -194,6 +195,29 @@ class NodeSources:
             taken=None if (now := self._time()) == MAX_LIMIT else now / SECOND,
             **objects,
         )
+        return read if self._reasons is None else self._as_recorded(read)
+
+    def _as_recorded(self, read: Look) -> Look:
+        """Return what a record says as a whole, in the place of what its files say that are as they were written."""
+        if self._recorded is None and self.root is not None:
+            self._recorded = record.read_look(self.root)
+        whole, readings = self._recorded or (None, {})
+        if whole is None:
+            return read
+        named = {
+            Source.CHECKPOINT: self.checkpoint,
+            Source.POD_RESOURCES: self.pod_resources,
+            Source.PODS: self.pods or self.uses_api,
+            Source.NODE: self.node or self.uses_api,
+            Source.EVENTS: self.events or self.uses_api,
+            Source.SLICES: self.slices or self.uses_api,
+            Source.ALLOCATIONS: self.resourceclaims or self.uses_api,
+            Source.CLAIMS: self.claims,
+            Source.CDI: self.cdi_directories,
+        }
+        kept: dict[str, Any] = {source.name.lower(): one for source, one in readings.items() if not named.get(source)}
+        elsewhere = whole.elsewhere if "slices" in kept else read.elsewhere
+        return evolve(read, **kept, machine=whole.machine, elsewhere=elsewhere)
 
     def _machine(self) -> MachineSeen | None:
         if self._directory is None:

@@ -30,6 +30,7 @@ from devicecore_tools.doctor.look.values import (
     PluginSeen,
     Reading,
     SocketsSeen,
+    Source,
 )
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.objects import STATIC_UIDS
@@ -55,11 +56,31 @@ RUNNING = "pods_state"
 PLUGINS, CDI = "plugins.json", "cdi.json"
 """The names of what plugins answered and of the names in CDI files, in a form of this program."""
 
+LOOK_NAME = "look.json"
+"""The name of the whole look, in a form of this program."""
+
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
 FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME, *OF_PODS)
 """The kubelet's files, byte for byte."""
+
+OF_SOURCES: Mapping[Source, tuple[str, ...]] = {
+    Source.CHECKPOINT: (CHECKPOINT_NAME,),
+    Source.SOCKETS: (LISTING_NAME,),
+    Source.POD_RESOURCES: (LIST_NAME, ALLOCATABLE_NAME),
+    Source.PODS: (PODS,),
+    Source.NODE: (NODE,),
+    Source.PLUGINS: (PLUGINS,),
+    Source.CDI: (CDI,),
+    Source.CLAIMS: (CLAIMS_NAME,),
+    Source.SLICES: (SLICES, RULES),
+    Source.ALLOCATIONS: (CLAIMS,),
+    Source.HEALTH: (HEALTH_NAME,),
+    Source.EVENTS: (EVENTS,),
+    Source.STATE_FILES: (CPU_NAME, MEMORY_NAME, *OF_PODS),
+}
+"""The files that a record has of each source, besides what `look.json` says of it."""
 
 TAKEN = "taken"
 """Where a record says when it was taken."""
@@ -137,6 +158,23 @@ class SavedPlugins:
         """The answers with their lists."""
         lists = (None if devices is None else DeviceList.of(devices) for devices in self.devices)
         return tuple(evolve(one, devices=of) for one, of in zip(self.plugins, lists, strict=False))
+
+
+def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
+    """Return the look that a record has, and its readings of the sources whose other files are as they were written.
+
+    The look is None if the record has none, or one of a later release.
+    """
+    root = Path(path)
+    if not os.path.lexists(root / LOOK_NAME):
+        return None, {}
+    from devicecore_tools.doctor.reading import look_file  # cattrs takes long to import
+
+    try:
+        look, files = look_file.look_in(read_file(root / LOOK_NAME, look_file.MAX_BYTES, follow_links=True))
+    except (OSError, ValueError):
+        return None, {}
+    return look, look_file.unchanged(look, files, root)
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
@@ -246,6 +284,12 @@ def save(
     for name, document in _own_form(look):
         write_json(target / name, document)
     write_json(target / REASONS_NAME, reasons_)
+    from devicecore_tools.doctor.reading import look_file  # as above
+
+    digests = {
+        source: {name: look_file.digest(target / name) for name in names} for source, names in OF_SOURCES.items()
+    }
+    _write(target / LOOK_NAME, look_file.text_of(look, digests))
 
 
 def _when(taken: int | None) -> Mapping[str, str]:
