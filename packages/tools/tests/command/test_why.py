@@ -301,3 +301,24 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
     }.items():
         assert why(*command.replace("{}", str(tmp_path)).split()) == 1
         assert said.replace("{}", str(tmp_path)) in capsys.readouterr().err
+
+
+def test_a_word_says_what_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`why message pod` is about the text "pod", and `why claim FILE` about the claims of a file with pods."""
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
+    both = tmp_path / "both.json"
+    pod = {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}
+    pod["spec"] |= {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}  # type: ignore[operator]  # a dict
+    rule = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+    node = {"kind": "Node", "metadata": {"name": "n1"}}
+    both.write_text(json.dumps({"kind": "List", "items": [pod, claim, rule, node]}), encoding="utf-8")
+    assert main(["why", "claim", str(both)]) == 0
+    assert capsys.readouterr().out.startswith("claim c ")
+    assert main(["why", "pod", str(both)]) == 0
+    assert capsys.readouterr().out.startswith("pod default/p ")
+    assert main(["why", "message", "pod"]) == 1
+    assert "got: pod" in capsys.readouterr().err
+    assert main(["why", "pod", "there is no pod"]) == 2
+    assert main(["why", "pod", "gone", "--pods", str(both)]) == 2
+    assert "no source has a pod gone" in capsys.readouterr().err
+    assert main(["why", "one", "two"]) == 2

@@ -33,7 +33,9 @@ _NO_CLASSES = (
     "no DeviceClass is known; add --kubeconfig FILE, or give --slices a file with it: "
     "kubectl get resourceslices,deviceclasses,nodes -o json"
 )
-_CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+"""The kinds of objects that say which devices are wanted."""
+
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
 
 
@@ -65,7 +67,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
         return None
     try:
         documents = parse_documents(data, place)
-        items = [item for one in documents for item in _items(one)]
+        items = [item for one in documents for item in items_in(one)]
         kinds = {item["kind"].text("") for item in items}
         pods: list[Value] = []
         if "DeviceClass" in kinds or may_decide:
@@ -74,7 +76,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
         claims = [
             one
             for one in items
-            if one["kind"].data in _CLAIM_KINDS
+            if one["kind"].data in CLAIM_KINDS
             # A name that is no text may have no hash; `claim_of` refuses it.
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
@@ -104,12 +106,13 @@ def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value
     return called("Pod"), called("ResourceClaim")
 
 
-def _items(document: Value) -> Iterator[Value]:
+def items_in(document: Value) -> Iterator[Value]:
+    """Return the objects of a document, those of lists in it too."""
     if document["items"].data is None:
         yield document
     else:
         for item in document["items"].sequence():
-            yield from _items(item)
+            yield from items_in(item)
 
 
 def waiting_pods(items: Sequence[Value], kubeconfig: str | None) -> list[Value]:

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.claims import Wanted, named_at_server, waiting_pods, wanted_in
+from devicecore_tools.command.claims import CLAIM_KINDS, Wanted, items_in, named_at_server, waiting_pods, wanted_in
 from devicecore_tools.command.inputs import read_input
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.account.facts import Facts
     from devicecore_tools.doctor.look.values import PodSeen
 
+_MAX_SHOWN = 300  # characters of what was given
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
 _LOG_LINE = re.compile(
@@ -54,18 +55,24 @@ class Said:
 
 @frozen
 class Named:
-    """The name of a pod or of a claim, as `name` or `namespace/name`."""
+    """The name of a pod or of a claim, as `name` or `namespace/name`. `kind` says of which; empty for either."""
 
     name: str
+    kind: str = ""
 
 
 Question = Said | Named | Wanted
 
 
-def question_of(given: str, sources: Mapping[str, object]) -> Question:
+KINDS = ("message", "pod", "claim")
+"""What somebody may say that he asks about. Otherwise it follows from what he gives."""
+
+
+def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Question:
     """Return what somebody asks who gives a text, the name of a file, `-` for standard input, or a name.
 
-    A name is looked for on the API server of all nodes, if one is given without a node.
+    A name is looked for on the API server of all nodes, if one is given without a node. `kind` is one of `KINDS`, or
+    empty: then a name is that of a pod or else of a claim, and any other text is a message.
 
     Raises:
         click.UsageError: it is empty or a directory.
@@ -85,16 +92,40 @@ def question_of(given: str, sources: Mapping[str, object]) -> Question:
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif exists(given):
         data, place = read_input(given, MAX_INPUT), given  # once, because it may change meanwhile
-    elif _FILE.fullmatch(given):
+    elif kind != "message" and _FILE.fullmatch(given):
         raise FileNotFoundError(ENOENT, "there is no such file", given)
-    elif _NAME.fullmatch(given):
+    elif kind != "message" and _NAME.fullmatch(given):
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
-        return (look_up_at_server(given, server) if isinstance(server, str) else None) or Named(given)
+        return (look_up_at_server(given, server, kind) if isinstance(server, str) else None) or Named(given, kind)
+    elif kind in {"pod", "claim"}:
+        shown = foreign_text(given, _MAX_SHOWN)
+        raise ValueError(f"why {kind}: expected the name of a {kind}, a file or -, got {shown}")
     else:
         data, place = given.encode(errors="replace"), "MESSAGE"
-    data = as_utf8(data)
-    wanted = wanted_in(data, place, sources)
-    return said_in(data, place) if wanted is None else wanted
+    return _question_in(as_utf8(data), place, sources, kind)
+
+
+def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
+    """Return what somebody asks who gives a text or documents. Raises ValueError if they are not of the kind."""
+    wanted = wanted_in(data, place, sources) if kind != "message" else None
+    if kind == "pod" and wanted is not None:
+        wanted = evolve(wanted, claims=()) if wanted.pods else None
+    if kind == "claim":
+        return _claims_in(wanted, place)
+    found = said_in(data, place) if wanted is None else wanted
+    if kind == "pod" and isinstance(found, Said) and found.seen is None:
+        got = found.what or "a text"
+        raise ValueError(f"{place}: expected a pod, got {got}; for a text, run: devicecore why message")
+    return found
+
+
+def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
+    """Return the claims of a file alone, also those that a pod of it names. Raises ValueError if there are none."""
+    items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
+    claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
+    if wanted is None or not claims:
+        raise ValueError(f"{place}: expected a ResourceClaim or a ResourceClaimTemplate, and it has none")
+    return evolve(wanted, pods=(), claims=claims)
 
 
 def exists(text: str) -> bool:
@@ -110,29 +141,33 @@ def exists(text: str) -> bool:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def look_up_at_server(name: str, kubeconfig: str) -> Said | Wanted | None:
+def look_up_at_server(name: str, kubeconfig: str, kind: str = "") -> Said | Wanted | None:
     """Return the waiting pod and the claim of a name at an API server, or what the pod of the name says.
+
+    `kind` is `pod` or `claim` if only one of them is meant.
 
     The result is None if there is neither, or several. Raises ValueError if the server cannot be asked.
     """
     pods, claims = named_at_server(name, kubeconfig)
+    pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
     if (waiting := waiting_pods(pods, kubeconfig)) or claims:
         return Wanted(waiting, claims)
     return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 
 
-def look_up(name: str, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
+def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
     """Return what the pod of a name says, or the claim of the name. Return None if there is not exactly one.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
     from devicecore_tools.doctor.reading import record
 
+    name = named.name
     item = _pod_in_sources(name, facts, documents) or _pod_in_state_file(name, root)
-    if item is not None:
+    if item is not None and named.kind != "claim":
         return said_in(json.dumps({"kind": "Pod", **item}).encode(), name)
     found = _called(name, documents.get(record.CLAIMS))
-    if found is None:
+    if found is None or named.kind == "pod":
         return None
     of_claims = (record.CLAIMS, record.SLICES, record.CLASSES, record.RULES, record.NODE)
     others = [Value(documents[file], file) for file in of_claims if file in documents]

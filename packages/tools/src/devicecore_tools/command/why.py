@@ -19,7 +19,16 @@ from devicecore_tools.command.claims import Wanted, explain_claims
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.question import Named, Question, Said, exists, look_up, look_up_at_server, question_of
+from devicecore_tools.command.question import (
+    KINDS,
+    Named,
+    Question,
+    Said,
+    exists,
+    look_up,
+    look_up_at_server,
+    question_of,
+)
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 
 if TYPE_CHECKING:
@@ -58,14 +67,14 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 @click.option(
     "--scheduler", metavar="VERSION", help="Of claims: the scheduler's version, such as 1.36.3, if no source tells it."
 )
-@click.argument("message")
+@click.argument("words", metavar="[message|pod|claim] MESSAGE", nargs=-1, required=True)
 def why(
     *,
     as_json: bool,
     all_devices: bool,
     scheduler: str | None,
     pod_file: str | None,
-    message: str,
+    words: tuple[str, ...],
     topology: "TopologySettings",
     **sources: object,
 ) -> int:
@@ -75,7 +84,8 @@ def why(
     line breaks and columns around it, as `kubectl describe` and logs print them. A file, or - for standard input, has
     messages, or what `kubectl get -o json` prints: events, or a pod, which then is known, too. Its events are read with
     --events or --kubeconfig, because no status says why a pod waits for a claim. A name, also with its namespace and a
-    slash, is that of a pod that the API server or the other sources have, or else of a ResourceClaim.
+    slash, is that of a pod that the API server or the other sources have, or else of a ResourceClaim. A word before it
+    says which of them is meant: `why pod NAME`, `why claim NAME`, `why message TEXT`.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
@@ -105,19 +115,26 @@ def why(
     0 if they get their devices, 1 if not, 3 if nobody can say, 4 if the rules allow it, but a scheduler of that release
     does not find the devices.
     """
+    kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
+    if len(words) > 1 and not kind:
+        several = "expected one MESSAGE, perhaps after message, pod or claim. Put a text with spaces in quotes."
+        raise click.UsageError(several)
     try:
-        question = question_of(message, sources)
+        question = question_of(message, sources, kind)
         kubeconfig = sources["kubeconfig"]
         if isinstance(question, Named) and sources["node_name"] and isinstance(kubeconfig, str):
             check_places(sources)
-            question = look_up_at_server(question.name, kubeconfig) or question
+            question = look_up_at_server(question.name, kubeconfig, kind) or question
         pod, tolerations = given_pod(pod_file)[:2] if pod_file else _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)
         read = None if isinstance(question, Wanted) else _Sources.read(sources, pod, topology)
         if isinstance(question, Named):
             assert read is not None  # noqa: S101 - for mypy: only claims need no sources
-            question = look_up(question.name, read.facts, read.documents, sources["root"]) or Said((message,))
+            found = look_up(question, read.facts, read.documents, sources["root"])
+            if found is None and kind:
+                raise ValueError(f"no source has a {kind} {message}: add --kubeconfig FILE, or name a file")  # noqa: TRY301 - one way out
+            question = found or Said((message,))
             pod, tolerations = (pod, tolerations) if pod_file else _pod_of(question)
         if isinstance(question, Wanted):
             options = {**sources, "scheduler": scheduler}
