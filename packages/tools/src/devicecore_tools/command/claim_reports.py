@@ -15,7 +15,7 @@ from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_
 from devicecore_tools.command.output import print_json, print_pairs
 from devicecore_tools.doctor.pod.claim_report import type_of
 from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
-from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
+from devicecore_tools.doctor.pod.scheduling import BoundPod, PodAsks, decides_itself
 
 _MAX_NAMES = 3
 _MAX_SAID = 2_000  # characters of what a scheduler said
@@ -119,7 +119,7 @@ class ClaimReport:
     @property
     def _is_allocated(self) -> bool:
         """Whether all claims are allocated, and the pod may use them on a node."""
-        return not self.claims and (not self.answers or self.answers[0].fits)
+        return not self.claims and not self._victims and (not self.answers or self.answers[0].fits)
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
@@ -144,8 +144,14 @@ class ClaimReport:
                 "scheduler": self.asks.said or None,
                 "waits_for": list(self._waits_for),
                 "deallocated": list(self.taken_away),
+                "preempted": [one.name for one in self._victims],
             }
         return {**document, "nodes": nodes}
+
+    @property
+    def _victims(self) -> Sequence[BoundPod]:
+        """The pods that a scheduler preempts before the pod runs."""
+        return self.answers[0].victims if self.answers and self.answers[0].fits else ()
 
     @property
     def _placed_on(self) -> ClaimAnswer | None:
@@ -202,6 +208,10 @@ class ClaimReport:
             Outcome.UNKNOWN: "nobody can say whether it gets devices",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
+        if self._victims:
+            names = foreign_text(listed([one.name for one in self._victims], _MAX_NAMES))
+            ended = f"pod {names} is" if len(self._victims) == 1 else f"pods {names} are"
+            return f"{self.title} on {best.node.name}: fits after {ended} preempted"
         if best.fits and self._stopping is not None:
             says = f"gets no devices from kube-scheduler, although {best.node.name} has them"
             return f"{self.title}: {says}"
@@ -228,6 +238,9 @@ class ClaimReport:
             for name, obstacle in [(name, obstacle) for name, obstacle in out if obstacle is not None][:_MAX_NAMES]:
                 yield "but", f"{name} has the devices, and is out of the question: {obstacle}"
                 yield "gets them if", obstacle.cure
+        for victim in self._victims[:_MAX_NAMES]:
+            lower = f"whose priority {victim.priority:,} is lower"
+            yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
         for name in self.taken_away:
             yield "first", f"the scheduler takes the devices of claim {name} away: it is allocated, and no pod uses it"
         for one in self.allocated if not best.fits else ():

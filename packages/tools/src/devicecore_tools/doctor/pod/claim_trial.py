@@ -53,7 +53,7 @@ from devicecore.domain.text import listed
 from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
-from devicecore_tools.doctor.pod.scheduling import ClusterNode, Obstacle, PodAsks
+from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, Obstacle, PodAsks, cost_of
 from devicecore_tools.doctor.reading.taint_rules import added_taints
 from devicecore_tools.expressions import Expressions
 
@@ -156,6 +156,7 @@ class ClaimAnswer(NamedTuple):
         causes: why a scheduler answers otherwise, by the release in question.
         obstacle: why the node is out of the question, whatever its devices are; None if it is not.
         has_devices: whether a node that is out of the question has the devices.
+        victims: the pods that a scheduler preempts first, so that the node has room.
     """
 
     node: TargetNode
@@ -164,6 +165,7 @@ class ClaimAnswer(NamedTuple):
     causes: Mapping[str, tuple[Cause, ...]] = {}
     obstacle: Obstacle | None = None
     has_devices: bool = False
+    victims: tuple[BoundPod, ...] = ()
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -515,12 +517,35 @@ class ClaimTrial:
             )
         )
         if found and found[0].outcome is not Outcome.FITS:
-            found = self._with_devices(found, wanted, problems)
+            found = self._by_preemption(found, wanted, problems) or self._with_devices(found, wanted, problems)
         if found and found[0].node.name not in problems and found[0].obstacle is None:
             of_best = wanted[found[0].node.name]
             best = found[0]._replace(causes=self._causes(of_best, found[0]))
             found[0] = best if best.fits else best._replace(changes=self._changes(of_best, best, found))
         return found
+
+    def _by_preemption(
+        self,
+        found: Sequence[ClaimAnswer],
+        wanted: Mapping[str, Sequence[UnallocatedClaim]],
+        problems: Container[str],
+    ) -> list[ClaimAnswer]:
+        """Return the answers with the node first on which a scheduler preempts pods. There are none if it does not.
+
+        What claims hold is not released by that, so the devices have to be free already.
+        """
+        if any(one.refusal is not None and one.refusal.stops_pod for one in found):
+            return []
+        possible = []
+        for one in found:
+            if one.victims and one.node.name not in problems:
+                answer = self._allocate(wanted[one.node.name], one.node)
+                if isinstance(answer, DeviceAllocation):
+                    possible.append(one._replace(answer=answer, obstacle=None))
+        if not possible:
+            return []
+        best = min(possible, key=lambda one: cost_of(one.victims))
+        return [best, *(one for one in found if one.node.name != best.node.name)]
 
     def _with_devices(
         self,
@@ -562,9 +587,11 @@ class ClaimTrial:
         if asks is not None:
             served = [name for name in resources if name not in plugins]
             of_node = None if bound is None else bound.get(node.name, ())
-            obstacle = asks.obstacle(machine) or asks.shortage(machine, of_node, served)
-            if obstacle is not None:
-                return ClaimAnswer(node, NoAllocation(str(obstacle)), obstacle=obstacle)
+            if (out := asks.obstacle(machine)) is not None:
+                return ClaimAnswer(node, NoAllocation(str(out)), obstacle=out)
+            if (lacks := asks.shortage(machine, of_node, served)) is not None:
+                victims = asks.victims(machine, of_node or (), served)
+                return ClaimAnswer(node, NoAllocation(str(lacks)), obstacle=lacks, victims=victims)
         if problem:
             return ClaimAnswer(node, NoAllocation(problem, is_error=True))
         answer = self._allocate(claims, node)

@@ -91,6 +91,8 @@ class PodAsks:
         tolerations: of taints of nodes.
         sizes: what it requests of each resource at its peak.
         gates: the scheduling gates that it still has.
+        priority: decides which pods it may preempt.
+        preempts: whether it preempts any.
         said: what the scheduler said last in the condition PodScheduled; empty if the pod has none that is False.
     """
 
@@ -105,6 +107,7 @@ class PodAsks:
     gates: tuple[str, ...] = ()
     said: str = ""
     priority: int = 0
+    preempts: bool = True
 
     @classmethod
     def of(cls, pod: Value) -> "PodAsks":
@@ -132,7 +135,8 @@ class PodAsks:
             sizes_of(spec),
             tuple(one["name"].text("") for one in spec["schedulingGates"].sequence()),
             next(said, ""),
-            spec["priority"].integer(0),
+            priority_of(spec),
+            spec["preemptionPolicy"].text("") != "Never",
         )
 
     def obstacle(self, node: ClusterNode) -> Obstacle | None:
@@ -195,6 +199,24 @@ class PodAsks:
                 return Obstacle(f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure)
         return None
 
+    def victims(self, node: ClusterNode, bound: Sequence[BoundPod], served: Sequence[str]) -> tuple[BoundPod, ...]:
+        """Return the pods that a scheduler preempts so that a node has enough. There are none if that does not help.
+
+        It takes all pods of lower priority away, and gives those back for which there is room, the most important ones
+        first (scheduler: `SelectVictimsOnNode`).
+        """
+        lower = sorted((one for one in bound if one.priority < self.priority), key=lambda one: -one.priority)
+        kept = [one for one in bound if one.priority >= self.priority]
+        if not self.preempts or not lower or self.shortage(node, kept, served) is not None:
+            return ()
+        chosen = []
+        for one in lower:
+            if self.shortage(node, [*kept, one], served) is None:
+                kept.append(one)
+            else:
+                chosen.append(one)
+        return tuple(chosen)
+
     def _tolerates(self, taint: Taint) -> bool:
         return any(one.tolerates(taint) for one in self.tolerations)
 
@@ -229,8 +251,16 @@ def bound_pod(pod: Value) -> BoundPod | None:
         return None
     metadata = pod["metadata"]
     name = f"{metadata['namespace'].text('default')}/{metadata['name'].text('')}"
-    priority = pod["spec"]["priority"].integer(0)
-    return BoundPod(PodUid(metadata["uid"].text("")), node, sizes_of(pod["spec"]), priority, name)
+    return BoundPod(PodUid(metadata["uid"].text("")), node, sizes_of(pod["spec"]), priority_of(pod["spec"]), name)
+
+
+_CRITICAL = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def priority_of(spec: Value) -> int:
+    """Return the priority of a pod, which an API server writes. A manifest may have the name of its class alone."""
+    given = spec["priority"]
+    return given.integer(0) if given.data is not None else _CRITICAL.get(spec["priorityClassName"].text(""), 0)
 
 
 def sizes_of(spec: Value) -> dict[str, Quantity]:
@@ -270,6 +300,11 @@ def _requests(resources: Value) -> Iterator[tuple[str, Value]]:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def cost_of(victims: Sequence[BoundPod]) -> tuple[int, int, int]:
+    """Return by what a scheduler compares the victims of nodes, the least first (`pickOneNodeForPreemption`)."""
+    return max(one.priority for one in victims), sum(one.priority + 2**31 for one in victims), len(victims)
 
 
 _REFUSES = "an API server refuses the pod"
