@@ -1,0 +1,31 @@
+"""Each sentence of Kubernetes' sources about devices and claims is known, or not worth it for a reason.
+
+`tools/collect_sentences.py` collects them, and names those that the table lacks if it is given the table.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.doctor.pod.explanation import explain
+
+FILE = Path(__file__).parent.parent / "data" / "sentences_of_kubernetes.jsonl"
+TABLE: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+PLACES = ("devicemanager", "dra", "dynamicresources", "noderesources", "structured")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_sentence_that_is_known_is_explained(place: str) -> None:
+    """`said` is the sentence as it reaches a user, with what Kubernetes writes around it."""
+    known = [one for one in TABLE if one["verdict"] == "known" and one["place"] == place]
+    wrong = [one["said"] for one in known if [found.id for found in explain(one["said"])][:1] != [one["id"]]]
+    assert known
+    assert not wrong
+
+
+def test_what_is_not_known_has_a_reason() -> None:
+    reasons = Counter(one["verdict"] for one in TABLE)
+    assert all(verdict == "known" or verdict.startswith("not worth it: ") for verdict in reasons), reasons
+    assert not [one["text"] for one in TABLE if one["kind"] in ("event", "status") and one["verdict"] != "known"]
