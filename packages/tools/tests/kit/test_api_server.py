@@ -877,6 +877,27 @@ def test_a_list_with_a_large_body_waits_for_no_other(monkeypatch: pytest.MonkeyP
         assert ask(server, "GET", SLICES, {"a": "x" * 100_000}).code == 200
 
 
+@pytest.mark.parametrize("header", ["Content-Length: 70000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5"])
+def test_bodies_that_do_not_come_stop_no_list(monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
+    monkeypatch.setattr(api_server_http, "BODY_SECONDS", 60.0)
+    with LocalApiServer() as server, ExitStack() as stack:
+        for _ in range(3):
+            connection = stack.enter_context(socket.create_connection(server.address, timeout=60))
+            connection.sendall(f"POST /api/v1/nodes HTTP/1.1\r\nHost: x\r\n{header}".encode())
+        assert ask(server, "GET", "/api/v1/nodes").code == 200
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 70000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5"])
+def test_a_body_that_does_not_come_ends_its_connection(
+    server: LocalApiServer, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    monkeypatch.setattr(api_server_http, "BODY_SECONDS", 0.1)
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(f"POST /api/v1/nodes HTTP/1.1\r\nHost: x\r\n{header}".encode())
+        assert connection.recv(1) == b""
+
+
 def test_the_objects_survive_a_restart_on_the_same_port() -> None:
     server = LocalApiServer()
     server.start()

@@ -4,12 +4,14 @@ Law: every request is answered with an object, a list, a stream of events or a S
 have is refused in the words of kube-apiserver.
 """
 
+import io
 import json
 import re
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from http import HTTPStatus
@@ -40,7 +42,13 @@ IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
 MAX_LARGE = 16
-"""Lists and requests with a large body that are served at once. Each may take some hundred megabytes."""
+"""Lists and requests with a large body that are served at once. Each may take some hundred megabytes.
+
+As many more large bodies are received meanwhile, so that clients that send them slowly keep no list waiting.
+"""
+
+BODY_SECONDS = 5.0
+"""How long a body may take to come."""
 
 SENDING_SECONDS = 30.0
 """How long a client may read nothing of a list before its connection ends."""
@@ -68,6 +76,7 @@ class HttpServer(ThreadingHTTPServer):
         self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
         self._lock = threading.Condition()  # held while the two change
         self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
+        self.bodies: threading.BoundedSemaphore = threading.BoundedSemaphore(2 * MAX_LARGE)
         self._context = context
         super().__init__(("127.0.0.1", port), Handler, bind_and_activate=False)
 
@@ -143,6 +152,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
     server: HttpServer
     close_connection: bool
+    rfile: io.BufferedReader
 
     def do_GET(self) -> None:
         """Read objects, or watch them."""
@@ -167,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         try:
-            with self.server.large if self._is_large() else nullcontext():
+            with self.server.bodies if self._is_large() else nullcontext():
                 self._answer()
         finally:
             self.server.set_idle(self.connection, is_idle=True)
@@ -179,31 +189,37 @@ class Handler(BaseHTTPRequestHandler):
             return False
 
     def _answer(self) -> None:
-        api = self.server.api
         try:
-            request, target = self._read()
-            self.server.set_idle(self.connection, is_idle=False)
-            generation = api.watch_generation
-            fault = api.next_fault(request)
-            if self._replaced_by(fault):
-                return
-            match fault:
-                case Delay(seconds):
-                    api.wait(seconds)
-                case RunFirst(action):
-                    action()
-                case _:
-                    pass
-            if isinstance(fault, Drop):
-                if fault.after and target is not None:
-                    carry_out(api.store, request, target)
-                self.close_connection = True
-                return
-            api.authorize(request, target)
-            self._serve_as_usual(request, target, generation)
+            body = self._body()
+            # A place is taken for what has come: sixteen clients that sent nothing more stopped all lists otherwise.
+            with self.server.large if self._is_large() else nullcontext():
+                self._answer_to(body)
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
             self._send(error.code, f"{error.message}\n" if error.is_text else error.status, extra)
+
+    def _answer_to(self, body: bytes) -> None:
+        api = self.server.api
+        request, target = self._read(body)
+        self.server.set_idle(self.connection, is_idle=False)
+        generation = api.watch_generation
+        fault = api.next_fault(request)
+        if self._replaced_by(fault):
+            return
+        match fault:
+            case Delay(seconds):
+                api.wait(seconds)
+            case RunFirst(action):
+                action()
+            case _:
+                pass
+        if isinstance(fault, Drop):
+            if fault.after and target is not None:
+                carry_out(api.store, request, target)
+            self.close_connection = True
+            return
+        api.authorize(request, target)
+        self._serve_as_usual(request, target, generation)
 
     def _serve_as_usual(self, request: Request, target: Target | None, generation: int) -> None:
         api = self.server.api
@@ -240,8 +256,29 @@ class Handler(BaseHTTPRequestHandler):
                 return False
         return True
 
-    def _read(self) -> tuple[Request, Target | None]:
-        body = self._chunks() if self._is_chunked() else self._exactly(self._length())
+    def _body(self) -> bytes:
+        self._until = time.monotonic() + BODY_SECONDS
+        try:
+            return self._chunks() if self._is_chunked() else self._exactly(self._length())
+        finally:
+            self.connection.settimeout(IDLE_SECONDS)
+
+    def _part(self, most: int) -> bytes:
+        """Return the next bytes of a body, empty if there are no more. Raises TimeoutError if none come in time."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.connection.settimeout(left)
+        return self.rfile.read1(most)
+
+    def _line(self) -> bytes:
+        """Return a line within a body, byte by byte, because each may come late."""
+        line = b""
+        while len(line) < _MAX_CHUNK_LINE and not line.endswith(b"\n") and (part := self._part(1)):
+            line += part
+        return line
+
+    def _read(self, body: bytes) -> tuple[Request, Target | None]:
         try:
             url = urlsplit(self.path)
         except ValueError as error:
@@ -267,11 +304,13 @@ class Handler(BaseHTTPRequestHandler):
         return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
 
     def _exactly(self, length: int) -> bytes:
-        body = self.rfile.read(length)
+        body = bytearray()
+        while len(body) < length and (part := self._part(length - len(body))):
+            body += part
         if len(body) < length:  # half of a YAML document is often YAML, too
             self.close_connection = True
             raise status.bad_request(f"unexpected EOF: expected a body of {length} bytes, got {len(body)}")
-        return body
+        return bytes(body)
 
     def _is_chunked(self) -> bool:
         return self.headers.get("Transfer-Encoding", "").lower() == "chunked" and "Content-Length" not in self.headers
@@ -281,14 +320,14 @@ class Handler(BaseHTTPRequestHandler):
         is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is not known
         body, size = bytearray(), -1
         while size:  # the last chunk is empty
-            line = self.rfile.readline(_MAX_CHUNK_LINE).partition(b";")[0].strip()
+            line = self._line().partition(b";")[0].strip()
             if not _CHUNK_SIZE.fullmatch(line):
                 raise status.bad_request("expected the size of a chunk as a hexadecimal number")
             size = int(line, 16)
             if len(body) + size > MAX_BODY:
                 raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
             body += self._exactly(size)
-            if self.rfile.readline(_MAX_CHUNK_LINE) not in {b"\r\n", b"\n"}:
+            if self._line() not in {b"\r\n", b"\n"}:
                 raise status.bad_request("expected the end of a chunk")
         self.close_connection = is_last
         return bytes(body)
