@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from devicecore.domain.errors import DirectoryError
-from devicecore.system.directories import check_directory, make_directory
+from devicecore.system.directories import check_directory, make_directories, make_directory
 
 NOBODY = 65534
 
@@ -67,3 +67,14 @@ def test_a_file_or_a_missing_parent_is_an_error_in_the_systems_words(tmp_path: P
         make_directory(tmp_path / "file")
     with pytest.raises(DirectoryError, match="No such file or directory"):
         make_directory(tmp_path / "missing" / "directory")
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_each_missing_part_of_a_path_is_made_with_the_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        make_directories(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert [one.stat().st_mode & 0o777 for one in (tmp_path / "a", tmp_path / "a" / "b")] == [0o750, 0o750]
+    make_directories(tmp_path / "a" / "b")

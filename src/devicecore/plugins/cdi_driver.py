@@ -25,7 +25,7 @@ from devicecore.domain.errors import DeviceCoreError, LockedError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
-from devicecore.system.directories import make_directory
+from devicecore.system.directories import make_directories, make_directory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
 from devicecore.system.locks import NamedLocks
@@ -276,9 +276,9 @@ class CdiDriver(DraDriver, ABC):
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _make_directories(self) -> None:
-        self._state_directory.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(self._state_directory)
         make_directory(self._state_directory)
-        self._cdi_directory.mkdir(parents=True, exist_ok=True)
+        make_directories(self._cdi_directory, 0o755)
 
     def _state_file(self, uid: ClaimUid) -> DurableFile:
         return DurableFile(self._state_directory / f"{uid}.json", 0o600, max_bytes=MAX_RECORD)

@@ -37,6 +37,17 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
     check_directory(path, allow_shared=allow_shared)
 
 
+def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
+    """Make each part of `path` that is missing, as `make_directory` does.
+
+    `Path.mkdir(parents=True)` lets all users write into each part if the umask is 0.
+    """
+    parts = Path(path).absolute()
+    missing = [one for one in (parts, *parts.parents) if not one.is_dir()]
+    for one in reversed(missing):
+        make_directory(one, mode)
+
+
 class KeptDirectory:
     """A directory that is made again if it is deleted while we use it. Thread-safe.
 

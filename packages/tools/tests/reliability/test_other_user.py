@@ -44,7 +44,7 @@ def attempts(root: Path) -> dict[str, Callable[[], object]]:
         found[f"another name for {name}"] = partial(directory.rename, directory.with_name("away"))
     for path in (root / "device-plugins" / "kubelet.sock", root / "pod-resources" / "kubelet.sock"):
         found[f"a connection to {path}"] = partial(connect, path)
-    for path in (root / "pods_state", root / "device-plugins" / "kubelet_internal_checkpoint"):
+    for path in (root / "pods_state", root / "state.json", root / "device-plugins" / "kubelet_internal_checkpoint"):
         found[f"the content of {path.name}"] = path.read_bytes
     for path in (root / "state.json", root / "node.json", root / "device-plugins" / ".devicecore.lock"):
         found[f"writing to {path.name}"] = partial(path.open, "ab")

@@ -19,6 +19,7 @@ from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.transport import PluginTransport
+from devicecore.system.directories import make_directories
 
 Disconnect = Callable[[], object]
 Report = Callable[[Sequence[ReportedHealth]], object]
@@ -75,7 +76,7 @@ class SocketMachine(Machine):
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
         """Serve a driver, which is found within a moment."""
-        (self._own / driver.name).mkdir(parents=True, exist_ok=True)
+        make_directories(self._own / driver.name)
         served = serve_driver(
             driver, self._registry, endpoint=self._own / driver.name / "dra.sock", wait_for_registry=True
         )

@@ -35,7 +35,7 @@ from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.runtime.saver_thread import SaverThread
-from devicecore.system.directories import make_directory
+from devicecore.system.directories import make_directories, make_directory
 from devicecore_fleet.fleet.commands import places_of
 from devicecore_fleet.fleet.description import GroupDescription
 from devicecore_fleet.fleet.driver import RememberedClaims, VirtualDriver
@@ -159,7 +159,7 @@ class VirtualNode(HasLifecycle):
         if self._directory is None:
             self._machine = MemoryMachine()
         else:
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(self._directory)
             make_directory(self._directory)
             self._machine = SocketMachine(self._directory, claims)
         self._manager = manager = DeviceManager(
@@ -317,5 +317,5 @@ def _stores(directory: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
     if directory is None:
         return MemoryStore(), MemoryStore()
     plugins = directory / "device-plugins"
-    plugins.mkdir(parents=True, exist_ok=True)
+    make_directories(plugins)
     return FileStore.in_directory(plugins), FileStore(directory / CLAIMS_NAME)

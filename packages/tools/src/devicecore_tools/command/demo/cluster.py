@@ -29,6 +29,7 @@ from devicecore.domain.model import Container, Pod, ResourceName, is_extended_re
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated_driver import published
+from devicecore.system.directories import make_directories
 from devicecore_tools.testing.temporary import new_short_directory
 
 T = TypeVar("T")
@@ -169,7 +170,7 @@ class ClusterNode:
 
     def start(self) -> None:
         """Start both managers."""
-        self.manifests.mkdir(parents=True, exist_ok=True)
+        make_directories(self.manifests)
         self.manager.start()
         self.claims.start()
 

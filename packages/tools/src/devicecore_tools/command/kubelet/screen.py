@@ -140,7 +140,7 @@ class StateFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = DurableFile(path, 0o644)
+        self._file = DurableFile(path, 0o600)
         self._changed = threading.Condition()
         self._next: str | None = None
         self._is_writing = False
