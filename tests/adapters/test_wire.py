@@ -20,8 +20,10 @@ from devicecore.domain.checks import received
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
+from devicecore.testing.strategies import device_lists as lists_of_devices
 from devicecore.wire import conversion, device_lists, deviceplugin, podresources
-from devicecore.wire.device_lists import ListReader, read_devices, read_plain
+from devicecore.wire.conversion import from_devices
+from devicecore.wire.device_lists import ListReader, count_devices, read_devices, read_plain
 from tests.adapters.peers import ROOT, environment
 
 PACKAGES = {"devicecore": wire, "devicecore_tools": tools_wire}
@@ -271,3 +273,13 @@ class TestReceipts:
         with pytest.raises(UnreadableReceiptError) as unreadable:
             conversion.read_receipt(Receipt(data))
         assert unreadable.value.cause
+
+
+@given(lists_of_devices())
+def test_devices_are_counted_as_they_are_read(devices: tuple[Device, ...]) -> None:
+    assert count_devices(from_devices(devices).SerializeToString()) == len(devices)
+
+
+def test_what_is_no_list_of_devices_ends_the_count() -> None:
+    for data in (b"", b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff", b"\x12\x00", b"\x0a\x00\x12"):
+        assert count_devices(data) <= 1

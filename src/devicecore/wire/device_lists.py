@@ -66,6 +66,26 @@ class ListReader:
         return self._last
 
 
+def count_devices(data: bytes) -> int:
+    """Return how many devices a ListAndWatchResponse has, without a value for each of them.
+
+    What protobuf would refuse, or is no device, ends the count.
+    """
+    found = at = 0
+    while at < len(data) and data[at] == _FIRST:
+        at += 1
+        length = shift = 0
+        while at < len(data) and data[at] > _MAX_SHORT and shift < 28:
+            length |= (data[at] & _MAX_SHORT) << shift
+            shift += 7
+            at += 1
+        if at == len(data):
+            break
+        at += 1 + (length | data[at] << shift)
+        found += 1
+    return found
+
+
 def read_devices(data: bytes) -> DeviceList:
     """Read a ListAndWatchResponse, in its order.
 

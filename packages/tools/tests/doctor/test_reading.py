@@ -1176,3 +1176,11 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
     assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]
     assert [row["device"] for row in shared] == ["gpu-1", "gpu-any"]
     assert [row["owner"] for row in nodes[1]["devices"] if row["pool"]] == ["claim default/c"]
+
+
+def test_a_list_of_very_many_devices_is_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two million empty devices are 4 MB in a message, and took 1.5 GB as values."""
+    monkeypatch.setattr(plugin_sockets, "MAX_DEVICES", 3)
+    assert len(plugin_sockets._devices_in(b"\x0a\x00" * 3)) == 3  # noqa: SLF001 - what is read of one answer
+    with pytest.raises(Exception, match="its list has 4 devices, expected at most 3"):
+        plugin_sockets._devices_in(b"\x0a\x00" * 4)  # noqa: SLF001 - as above

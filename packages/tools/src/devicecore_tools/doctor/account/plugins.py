@@ -13,6 +13,7 @@ from attrs import frozen
 from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, is_requested
 from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import (
+    LIST_HAS,
     NOBODY_LISTENS,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -257,7 +258,7 @@ def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
     return {
         candidates[0]: plugin
         for plugin, _, candidates in silent_plugins(look, lists)
-        if plugin.problem != NOBODY_LISTENS and len(candidates) == 1
+        if plugin.problem != NOBODY_LISTENS and not plugin.problem.startswith(LIST_HAS) and len(candidates) == 1
     }
 
 

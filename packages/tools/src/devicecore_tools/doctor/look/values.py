@@ -43,6 +43,9 @@ NO_DIRECTORY = "none of these directories exists"
 NOBODY_LISTENS = "no process listens at the socket"
 """What is said of a socket whose process has gone."""
 
+LIST_HAS = "its list has"
+"""How the reason begins for which a plugin's list was not read, although the plugin answers."""
+
 NO_FILES = "there are no such files"
 """Why there is nothing to see of a kubelet that has none."""
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -16,21 +17,32 @@ from attrs import define, evolve, field, frozen
 from google.protobuf.message import DecodeError
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
-from devicecore.wire.device_lists import read_devices
+from devicecore.wire.device_lists import count_devices, read_devices
 from devicecore_tools.doctor.look.names import names
-from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PLUGINS_PREFIX, REGISTRY_PREFIX, PluginSeen, Reading
+from devicecore_tools.doctor.look.values import (
+    LIST_HAS,
+    NOBODY_LISTENS,
+    PLUGINS_PREFIX,
+    REGISTRY_PREFIX,
+    PluginSeen,
+    Reading,
+)
 
 MAX_PLUGINS = 256
 """How many plugins are asked at most."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
+
+MAX_DEVICES = 250_000
+"""Devices of a list that is read. A list of 4 MB with ids of six characters has fewer."""
 
 _AT_ONCE = 64
 _AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
@@ -197,8 +209,19 @@ def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
             return None
         path, resource = found
     options, data = _options_and_list(path, allowed)
-    devices = _parsed(read_devices, data)
+    with _reading:  # one at a time, because a list takes some twenty times its bytes while it is read
+        devices = _parsed(_devices_in, data)
     return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
+
+
+_reading = Lock()
+
+
+def _devices_in(data: bytes) -> DeviceList:
+    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are values."""
+    if len(data) > 2 * MAX_DEVICES and (count := count_devices(data)) > MAX_DEVICES:
+        raise _NoAnswerError(f"{LIST_HAS} {count:,} devices, expected at most {MAX_DEVICES:,}")
+    return read_devices(data)
 
 
 @frozen

@@ -20,7 +20,7 @@ from devicecore_tools.doctor.account.plugins import (
 from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, Pods, believed_file
 from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.names import by_number, name, names
-from devicecore_tools.doctor.look.values import NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
+from devicecore_tools.doctor.look.values import LIST_HAS, NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """What a kubelet accepts as one message (kubelet.md 2.2)."""
@@ -141,6 +141,8 @@ def plugin_does_not_answer(
         if gone and told.issuperset(candidates) and candidates:
             continue  # it is the plugin that is gone
         what = "has ended: no process listens there" if gone else "does not answer"
+        if plugin.problem.startswith(LIST_HAS):
+            what = f"lists too many devices: {plugin.problem}"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
         yield Found(sentence, (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
