@@ -12,7 +12,18 @@ import pytest
 from devicecore.adapters.cel import CelSelectors
 from devicecore.adapters.cel.limited import MAX_MEMORY, LimitedProcess, is_harmless
 from devicecore.adapters.cel.rewriting import tokens_of
-from devicecore.domain.allocation import DeviceKey, Features, PoolDevice, SelectorError
+from devicecore.domain.allocation import (
+    DeviceClass,
+    DeviceKey,
+    Features,
+    NoAllocation,
+    PoolDevice,
+    SelectorError,
+    TargetNode,
+    allocate,
+    claim_of,
+    slice_of,
+)
 
 DEVICE = PoolDevice(DeviceKey("gpu.example.com", "n1", "gpu-0"))
 LOOP = "[1, 2].exists(x, x == 2)"
@@ -173,3 +184,28 @@ def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() 
     assert ready.poll(2_000)  # before the limit of processor time would end it
     for descriptor in (told, tell, watched):
         os.close(descriptor)
+
+
+def test_all_evaluations_of_one_question_take_bounded_time() -> None:
+    """Each of many expressions may be just fast enough, and all together took an hour."""
+    cel = CelSelectors(max_seconds=60.0)
+    assert cel("true", DEVICE)
+    cel._left = 0.0  # noqa: SLF001 - as after a minute of evaluations
+    assert "expressions of one question took more than 60 s" in problem_of(cel, "false")
+    assert "expressions of one question" in problem_of(cel, "false"), "the error is not kept as a value"
+    assert cel("true", DEVICE), "what is known stays known"
+
+
+def test_a_search_whose_expressions_take_too_long_is_unknown() -> None:
+    """A scheduler gives up after ten seconds, which says nothing about the devices."""
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": [{"name": "a"}]}
+    request = {"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "true"}}]}}
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    cel = CelSelectors(max_seconds=60.0)
+    cel._left = 0.0  # noqa: SLF001 - as above
+    slices = [slice_of({"metadata": {"name": "s"}, "spec": spec})]
+    found = allocate([claim], TargetNode("n"), slices, [], [DeviceClass("any")], matches=cel)
+    assert isinstance(found, NoAllocation)
+    assert found.is_unknown
+    assert "expressions of one question took more than" in str(found)

@@ -12,11 +12,19 @@ _OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1
 """The expression of nearly every DeviceClass, for which no library is needed."""
 
 
-class Expressions:
-    """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`."""
+MAX_SECONDS = 10.0
+"""What all expressions of one question may take. A scheduler gives a node up after as many seconds."""
 
-    def __init__(self, features: Features = Features()) -> None:
+
+class Expressions:
+    """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`.
+
+    `max_seconds` is what all evaluations may take together, if the object is for one question.
+    """
+
+    def __init__(self, features: Features = Features(), *, max_seconds: float | None = None) -> None:
         self._features = features
+        self._max_seconds = max_seconds
         self.lacks_library: bool = False
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
@@ -34,4 +42,4 @@ class Expressions:
         except ModuleNotFoundError as error:
             self.lacks_library = True
             raise SelectorError(str(error), at_run_time=False) from None
-        return CelSelectors(self._features)
+        return CelSelectors(self._features, max_seconds=self._max_seconds)

@@ -8,7 +8,9 @@ The library visits at most 10,000 elements for one expression; Kubernetes allows
 """
 
 import re
-from collections.abc import Hashable
+import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from attrs import field, frozen
@@ -20,7 +22,7 @@ with needs_extra("cel"):
 
 from devicecore.adapters.cel import functions, rewriting
 from devicecore.adapters.cel.limited import LimitedProcess, NoProcessError, is_harmless
-from devicecore.domain.allocation import Features, PoolDevice, SelectorError
+from devicecore.domain.allocation import EvaluationsGivenUpError, Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.text import foreign_text
 
@@ -131,9 +133,16 @@ class CelSelectors:
     Args:
         features: the feature gates of the scheduler.
         is_limited: whether expressions that might take much are evaluated in a process with limits.
+        max_seconds: what all evaluations may take together, such as the seconds after which a scheduler gives a node
+            up. An object with such a limit is for one question. Each value that is not known then is an
+            `EvaluationsGivenUpError`.
     """
 
-    def __init__(self, features: Features = Features(), *, is_limited: bool = True) -> None:
+    def __init__(
+        self, features: Features = Features(), *, is_limited: bool = True, max_seconds: float | None = None
+    ) -> None:
+        self._max_seconds = max_seconds
+        self._left = max_seconds or 0.0
         self._features = features
         self._ask = LimitedProcess(features).ask if is_limited else None
         checked, evaluated = functions.extensions()
@@ -160,7 +169,7 @@ class CelSelectors:
         if known is None:
             try:
                 known = self._evaluate(expression, compiled, device)
-            except NoProcessError:
+            except (NoProcessError, EvaluationsGivenUpError):
                 raise
             except SelectorError as error:
                 known = _again(error)
@@ -173,14 +182,29 @@ class CelSelectors:
 
     def _evaluate(self, text: str, compiled: _Compiled, device: PoolDevice) -> bool:
         """Return the value of an expression for a device. Raises SelectorError if it has none."""
-        if self._ask is not None and compiled.expression is None:
-            return self._ask(text, device)
+        with self._charged():
+            if self._ask is not None and compiled.expression is None:
+                return self._ask(text, device)
+            try:
+                return self._evaluate_whole(compiled, device)
+            except SelectorError as error:
+                if compiled.pieces is None or _TOO_LONG not in error.problem:
+                    raise
+            return self._evaluate_pieces(compiled.pieces, device)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Charge what takes time here to the seconds of all. Raises EvaluationsGivenUpError if none are left."""
+        if self._max_seconds is None:
+            yield
+            return
+        if self._left <= 0:
+            raise EvaluationsGivenUpError(self._max_seconds)
+        began = time.monotonic()
         try:
-            return self._evaluate_whole(compiled, device)
-        except SelectorError as error:
-            if compiled.pieces is None or _TOO_LONG not in error.problem:
-                raise
-        return self._evaluate_pieces(compiled.pieces, device)
+            yield
+        finally:
+            self._left -= time.monotonic() - began
 
     def _evaluate_whole(self, compiled: _Compiled, device: PoolDevice) -> bool:
         try:
@@ -232,6 +256,10 @@ class CelSelectors:
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
         """Return an expression ready for use, or what is wrong with it. Both are remembered."""
+        with self._charged():
+            return self._compile_now(expression)
+
+    def _compile_now(self, expression: str) -> "_Compiled | SelectorError":
         if len(expression) > MAX_EXPRESSION:
             problem = f"expected at most {MAX_EXPRESSION} characters, got {len(expression)}"
             return SelectorError(problem, at_run_time=False)

@@ -18,7 +18,13 @@ claim two, request gpus: 0 of 2 devices fit; there are none on the node
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from devicecore.domain.allocation.errors import ExpressionError, SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.errors import (
+    EvaluationsGivenUpError,
+    ExpressionError,
+    SearchGivenUpError,
+    SelectorError,
+    UndecidedError,
+)
 from devicecore.domain.allocation.faults import Cause, Release
 from devicecore.domain.allocation.kubernetes import KubernetesAnswer, answer_of_kubernetes, causes_between, may_differ
 from devicecore.domain.allocation.model import (
@@ -34,6 +40,7 @@ from devicecore.domain.allocation.model import (
 )
 from devicecore.domain.allocation.pools import Slices
 from devicecore.domain.allocation.reading import claim_of, class_of, held_by, node_of, slice_of
+from devicecore.domain.allocation.reasons import Undecided
 from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
 from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation, Taken
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
@@ -43,6 +50,7 @@ __all__ = [
     "DeviceAllocation",
     "DeviceClass",
     "DeviceKey",
+    "EvaluationsGivenUpError",
     "ExpressionError",
     "Features",
     "Held",
@@ -107,7 +115,9 @@ def allocate(
             return _allocation(situation, tuple(search.taken))
     except SearchGivenUpError as error:
         reasons = verdicts(search, alone=True)
-        problem = problem_of(search, reasons)
+        # A device whose expressions took too long may be the one that fits.
+        is_open = any(isinstance(one.reason, Undecided) for one in reasons)
+        problem = "" if is_open else problem_of(search, reasons)
         return NoAllocation(
             problem or str(error),
             reasons,

@@ -20,6 +20,13 @@ class SelectorError(DeviceCoreError):
         return f"CEL {'runtime' if self.at_run_time else 'compile'} error: {self.problem}"
 
 
+class EvaluationsGivenUpError(SelectorError):
+    """All evaluations of one question together have taken too long, so that nothing is known of this one."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the expressions of one question took more than {seconds:g} s, and were given up")
+
+
 @frozen
 class UndecidedError(DeviceCoreError):
     """The claims cannot be allocated on any node, or it cannot be decided."""
@@ -35,11 +42,14 @@ class ExpressionError(UndecidedError):
     device: DeviceKey | None = None
 
 
+@frozen
 class SearchGivenUpError(UndecidedError):
-    """The search took too many steps."""
+    """The search took too many steps, or its expressions too long."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the search was given up after {limit:,} steps, because there are too many combinations")
+    @classmethod
+    def after(cls, steps: int) -> "SearchGivenUpError":
+        """Return the error of a search that took more than `steps` steps."""
+        return cls(f"the search was given up after {steps:,} steps, because there are too many combinations")
 
 
 class ExcludedError(UndecidedError):

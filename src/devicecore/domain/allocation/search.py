@@ -14,7 +14,13 @@ from attrs import field, frozen
 
 from devicecore.domain.allocation.alignment import Shortage, shortages
 from devicecore.domain.allocation.capacity import by_own_names, capacity_missing, consumption
-from devicecore.domain.allocation.errors import ExpressionError, SearchGivenUpError, SelectorError, UndecidedError
+from devicecore.domain.allocation.errors import (
+    EvaluationsGivenUpError,
+    ExpressionError,
+    SearchGivenUpError,
+    SelectorError,
+    UndecidedError,
+)
 from devicecore.domain.allocation.faults import Release
 from devicecore.domain.allocation.model import (
     MAX_RESULTS,
@@ -420,7 +426,7 @@ class Search:
     def _step(self) -> None:
         self._steps += 1
         if self._steps > self.limit:
-            raise SearchGivenUpError(self.limit)
+            raise SearchGivenUpError.after(self.limit)
 
     # --- the rules ------------------------------------------------------------------------------------------------
 
@@ -472,6 +478,9 @@ class Search:
                 try:
                     if expression is not None and self._matches(expression, device):
                         continue
+                except EvaluationsGivenUpError as error:
+                    message = f"{name}: selector #{index} on device {device.key}: {error.problem}"
+                    raise SearchGivenUpError(message) from None
                 except SelectorError as error:
                     where = f" on device {device.key}" if error.at_run_time else ""
                     message = f"{name}: selector #{index}{where}: {error}"

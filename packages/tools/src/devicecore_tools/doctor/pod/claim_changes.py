@@ -358,7 +358,8 @@ def _less_of(
         fitting: how many devices fit.
         defaults: what it gets of capacities for which it does not ask.
     """
-    most = min(fitting, MAX_RESULTS) if request.wants_all else request.count - 1
+    # A count is any number of 64 bits; no claim gets more than `MAX_RESULTS` devices.
+    most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)
     for fewer in range(most, 0, -1):
         changed = evolve(request, mode="ExactCount", count=fewer)
         written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all

@@ -55,7 +55,7 @@ from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, Obstacle, PodAsks, cost_of
 from devicecore_tools.doctor.reading.taint_rules import added_taints
-from devicecore_tools.expressions import Expressions
+from devicecore_tools.expressions import MAX_SECONDS, Expressions
 
 MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
@@ -246,7 +246,7 @@ class ClaimTrial:
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
         self._classes = {one.name: one for one in objects.classes}
-        self._matches = Expressions(objects.features)
+        self._matches = Expressions(objects.features, max_seconds=MAX_SECONDS)
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
