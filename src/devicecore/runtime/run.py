@@ -20,6 +20,11 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+def process_id() -> int:
+    """Return the number of this process, which differs in a fork."""
+    return _process[0]
+
+
 class Latch:
     """Something that happens once, and for which threads wait."""
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from weakref import WeakMethod, finalize
 
+from devicecore.domain.errors import ForkedError
+from devicecore.runtime.run import process_id
 from devicecore.runtime.wake_up import WakeUp
 
 _log = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ class SaverThread:
 
     def __init__(self) -> None:
         self._requests = _Requests()
+        self._process = process_id()
         # `is_alive` is never called: an interrupt inside it makes it return False for ever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
         finalize(self, self._requests.put, None).atexit = False  # before the start, in which an interrupt may come
@@ -37,7 +40,12 @@ class SaverThread:
         """Have `save` called, and wait until it has returned. Return False if that took longer than `patience` seconds.
 
         Without a patience, and in the thread itself, this does not wait.
+
+        Raises:
+            ForkedError: this process is a fork, which does not have the thread.
         """
+        if self._process != process_id():
+            raise ForkedError(self._process, process_id())
         done = WakeUp()
         self._requests.put((save, done))
         if patience is None or threading.current_thread() is self._thread:

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import stat
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -82,6 +83,17 @@ def _content(path: str | os.PathLike[str], max_bytes: int, descriptor: int) -> b
     return blob
 
 
+_files: "weakref.WeakSet[DurableFile]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for one in list(_files):
+        one._name_new()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class DurableFile:
     """One file that is replaced by renaming a new one. One thread at a time may use it. It raises OSError.
 
@@ -100,10 +112,16 @@ class DurableFile:
         self._max_bytes = max_bytes
         # Each instance writes under a name of its own, so a second writer can spoil an attempt but never the file.
         # Text and not a path, because converting a path takes as long as the call on the disk.
-        self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
+        self._number, self._new = next(_instances), ""
+        self._name_new()
+        _files.add(self)
         self._target = str(path)
         self._swept = False
         self._seen: tuple[_Identity | None, bytes] | None = None  # the content when it was last read or written here
+
+    def _name_new(self) -> None:
+        """Name the new file. A fork names it again, or it would spoil the attempts of its parent."""
+        self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 
     def read(self) -> bytes | None:
         """Return the file's content. Return None if there is no file."""

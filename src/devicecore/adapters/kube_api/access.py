@@ -24,9 +24,10 @@ from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConne
 from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport, WholeAnswer, read
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.errors import DeviceCoreError, ForkedError, SetUpError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.run import process_id
 
 T = TypeVar("T")
 
@@ -184,6 +185,7 @@ class ApiServer:
     is_watch: bool = False
     stopped: bool = field(default=False, init=False)
     _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
+    _process: int = field(factory=process_id, init=False)
 
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
@@ -244,8 +246,10 @@ class ApiServer:
             query["allowWatchBookmarks"] = "true"
         request = ApiRequest(f"watch {resource.plural}", "GET", resource.path(), query)
         with closing(self.ask(request, lambda: self._stream(request))) as answer:
-            lines = _lines(answer.iter_stream())
+            lines, started_in = _lines(answer.iter_stream()), process_id()
             while True:
+                if started_in != process_id():
+                    raise ForkedError(started_in, process_id())
                 try:
                     line = next(lines, None)
                     found = None if line is None else _event(line)
@@ -268,8 +272,19 @@ class ApiServer:
             raise _RefusedError(refused)
         return answer
 
+    def _leave_parent(self) -> None:
+        """In a fork, let go of the parent's connection: each would read the answers to the other's requests.
+
+        It is not shut down, which would end it for the parent, and nothing is called that may wait for a lock.
+        """
+        if self._process != process_id():
+            if self._connection is not None:
+                self._connection[0].leave()
+            self._connection, self._process = None, process_id()
+
     def stop(self) -> None:
         """End the request in progress, and begin no other."""
+        self._leave_parent()
         self.stopped = True
         connection = self._connection
         if connection is not None:
@@ -277,6 +292,7 @@ class ApiServer:
 
     def disconnect(self) -> None:
         """Close the connection. The next request makes a new one, with the credentials of that time."""
+        self._leave_parent()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection[0].close()
@@ -286,6 +302,7 @@ class ApiServer:
 
         Raises RequestError if `call` raises.
         """
+        self._leave_parent()
         is_new = self._connection is None
         try:
             return self._try(request, call)

@@ -142,6 +142,11 @@ class _Backend(httpcore2.SyncBackend):
             raise httpcore2.ConnectError
         return connection
 
+    def leave(self) -> None:
+        """Close the copies of all connections, which other processes still have."""
+        for copy in self._copies:
+            copy.close()
+
     def cut(self) -> None:
         """End all connections, also those that are being made."""
         self._is_cut = True
@@ -293,6 +298,11 @@ class Transport:
     def cut(self) -> None:
         """End the request that is under way. Any thread may call this."""
         self._backend.cut()
+
+    def leave(self) -> None:
+        """Close this process's ends of connections that its parent uses. It takes no lock, which may be taken."""
+        self._disconnect()
+        self._backend.leave()
 
     def close(self) -> None:
         """Close the connections."""

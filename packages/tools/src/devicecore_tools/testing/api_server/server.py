@@ -204,6 +204,7 @@ class LocalApiServer(Runs):
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
+        self._check_process()
         return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 
     def change(
@@ -248,7 +249,12 @@ class LocalApiServer(Runs):
         """
         return self.store.delete(self._place(kind, name, namespace), grace=grace)
 
+    def _check_process(self) -> None:
+        """Raise ForkedError in a fork: its copy of the objects is not what the server serves."""
+        self._lifecycle.check_process()
+
     def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> ObjectPlace:
+        self._check_process()
         found = self.kinds.named(kind, api_version)
         return ObjectPlace(found, namespace if found.namespaced else "", name)
 
