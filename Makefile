@@ -109,8 +109,9 @@ STEPS ?= 1000
 MUTANTS ?= 300
 SEED ?= 41
 
-mutants: $(VENV)/.dev ## MUTANTS (300) random changes of the core, by SEED (41), and those that no test notices; half an hour
-	@$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED)
+mutants: $(VENV)/.dev ## MUTANTS (300) random changes of the core, by SEED (41), and those that no test notices; half an hour. KIND=oracle plants the faults that `make oracle` must find
+	@$(if $(filter oracle,$(KIND)),$(BIN)/python -m tests.oracle.planted --kubernetes $(KUBERNETES) --seed $(SEED), \
+	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED))
 
 simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): two or three minutes
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)

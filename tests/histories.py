@@ -30,14 +30,14 @@ Json = Any  # recorded data, whose shape the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
 
-    `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for.
+    `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for. It is
+    `short` for half of what is asked for, and `none` if the plugin offers no preference.
     """
-
-    options = PluginOptions(get_preferred_allocation_available=True)
 
     def __init__(self, resource: str, devices: Sequence[Device], prefers: str = "") -> None:
         self.resource = resource_name(resource)
         self.prefers = prefers
+        self.options = PluginOptions(get_preferred_allocation_available=prefers != "none")
         self.listed = tuple(devices)
 
     def devices(self) -> Sequence[Device]:
@@ -49,8 +49,11 @@ class RecordedPlugin(DevicePlugin):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        others = [device for device in sorted(available, reverse=bool(self.prefers)) if device not in must_include]
+        in_order = sorted(available, reverse=self.prefers.startswith("largest"))
+        others = [device for device in in_order if device not in must_include]
         chosen = (*must_include, *others)[:size]
+        if self.prefers == "short":
+            return chosen[: len(chosen) // 2]
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -24,15 +25,16 @@ import (
 	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// A plugin prefers the smallest ids, or the largest, those that must be in it first. It is called without a socket.
+// A plugin prefers the smallest ids, or the largest, those that must be in it first; or it offers no preference ("none"),
+// or names half of what it is asked for ("short"). It is called without a socket.
 type plugin struct{ resource, socket, prefers string }
 
 func (p plugin) API() pluginapi.DevicePluginClient { return p }
 func (p plugin) Resource() string                  { return p.resource }
 func (p plugin) SocketPath() string                { return p.socket }
 
-func (plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty, ...grpc.CallOption) (*pluginapi.DevicePluginOptions, error) {
-	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+func (p plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty, ...grpc.CallOption) (*pluginapi.DevicePluginOptions, error) {
+	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: p.prefers != "none"}, nil
 }
 
 func (plugin) ListAndWatch(context.Context, *pluginapi.Empty, ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
@@ -44,7 +46,7 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 	for _, request := range in.ContainerRequests {
 		ids := slices.Sorted(slices.Values(request.MustIncludeDeviceIDs))
 		others := slices.Sorted(slices.Values(request.AvailableDeviceIDs))
-		if p.prefers != "" {
+		if strings.HasPrefix(p.prefers, "largest") {
 			slices.Reverse(others)
 		}
 		for _, id := range others {
@@ -53,6 +55,9 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 			}
 		}
 		ids = ids[:min(len(ids), int(request.AllocationSize))]
+		if p.prefers == "short" {
+			ids = ids[:len(ids)/2]
+		}
 		if p.prefers == "largest and more" { // what is not asked for, and everything twice
 			ids = append(append([]string{"other"}, ids...), ids...)
 		}

@@ -110,6 +110,9 @@ def run(options: argparse.Namespace) -> int:
                 total, compared, steps = total + done.count, compared + done.compared, steps + done.steps
                 causes.update(one.cause for one in done.results if one.cause)
                 unknown += [one for one in done.results if one.cause is None]
+                if unknown and options.until_found:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    break
         known = "".join(f", {number:,} {cause}" for cause, number in sorted(causes.items()))
         agreed = total - sum(causes.values()) - len(unknown)
         share = f", {compared / steps:.1%} of the steps compared" if steps > total else ""
@@ -139,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", default="", help="of an earlier run, which printed it; by default a new one")
     parser.add_argument("--case", type=int, help="only the case of this number")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long, whatever was compared")
+    parser.add_argument("--until-found", action="store_true", help="stop at the first difference without a cause")
     parser.add_argument("--table", action="store_true", help="print the rows of docs/support.md at the end")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)

@@ -1,6 +1,7 @@
 """Histories of a device manager, with random plugins and pods."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -62,7 +63,7 @@ class _Author:
         devices = self._devices(resource, self.random.randint(0, 8))
         self.connected[resource] = devices
         step = {"op": "connect", "resource": resource, "devices": devices}
-        prefers = self.random.choice(("", "", "", "largest", "largest and more"))
+        prefers = self.random.choice(("", "", "", "", "", "largest", "largest and more", "short", "none"))
         return {**step, "prefers": prefers} if prefers else step
 
     def list_and_watch(self) -> Json:
@@ -315,18 +316,18 @@ def _places(one: Json, other: Json) -> Iterator[str]:
 
 
 def _counted(value: Json) -> Json:
-    """An answer with the number of devices in place of their ids."""
+    """An answer with the number of devices on each NUMA node in place of their ids."""
     if isinstance(value, list):
         return [_counted(one) for one in value]
     if not isinstance(value, dict):
         return value
+    return {name: _sizes(one) if name == "devices" else _counted(one) for name, one in value.items()}
+
+
+def _sizes(held: Json) -> Json:
+    """How many devices there are, of a container by resource and NUMA nodes, of an entry by NUMA node."""
     return {
-        name: {key: len(below) for key, below in one.items()}
-        if name == "devices" and all(isinstance(below, dict) for below in one.values())
-        else sum(map(len, one.values()))
-        if name == "devices"
-        else _counted(one)
-        for name, one in value.items()
+        key: Counter(map(str, below.values())) if isinstance(below, dict) else len(below) for key, below in held.items()
     }
 
 

@@ -1,0 +1,176 @@
+"""Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` plants one after the other.
+
+Each is planted in a copy of the library. A fault that is not found within `CASES` cases of its kind is printed, and the
+exit status is 1.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from tools.make_peers import PeersError, build, default_version
+
+ROOT = Path(__file__).parents[2]
+CASES = 2_000
+
+
+@frozen
+class Fault:
+    """A text of a file of the library in place of another one, and the kind of cases in which that shows."""
+
+    name: str
+    kind: str
+    file: str
+    before: str
+    after: str
+
+
+FAULTS = (
+    Fault(
+        "an error is never one",
+        "allocators",
+        "domain/allocation/__init__.py",
+        "is_error=bool(problem)",
+        "is_error=False",
+    ),
+    Fault(
+        "each refusal is an error",
+        "allocators",
+        "domain/allocation/__init__.py",
+        "is_error=bool(problem)",
+        "is_error=True",
+    ),
+    Fault(
+        "a suffix counts as 1",
+        "quantity",
+        "domain/quantity.py",
+        "2 ** _TWOS.get(suffix, 0)",
+        "2**0",
+    ),
+    Fault(
+        "G and M are exchanged",
+        "quantity",
+        "domain/quantity.py",
+        '"M": 6, "G": 9',
+        '"M": 9, "G": 6',
+    ),
+    Fault(
+        "a negative quantity is positive",
+        "quantity",
+        "domain/quantity.py",
+        "return -whole if self.nanos < 0 else whole",
+        "return whole",
+    ),
+    Fault(
+        "a quantity above 2^63 is not limited",
+        "quantity",
+        "domain/quantity.py",
+        "min(-(-abs(self.nanos) // _NANO), MAX_QUANTITY)",
+        "-(-abs(self.nanos) // _NANO)",
+    ),
+    Fault(
+        "a refused second admission frees all",
+        "devices",
+        "manager/turns.py",
+        "ledger = ledger.release(reservation.key, reservation.resource)",
+        "ledger = ledger.evict([reservation.key.pod])",
+    ),
+    Fault(
+        "unaligned devices come first",
+        "devices",
+        "domain/selection.py",
+        "_fill(taken, request.size, aligned, unaligned, no_affinity)",
+        "_fill(taken, request.size, unaligned, aligned, no_affinity)",
+    ),
+    Fault(
+        "fallbacks are reversed",
+        "devices",
+        "domain/selection.py",
+        "fallbacks=(unaligned, no_affinity)",
+        "fallbacks=(no_affinity, unaligned)",
+    ),
+    Fault(
+        "the closest NUMA nodes are ignored",
+        "topology",
+        "domain/topology.py",
+        "return len(mask), distance_within(mask.bits), mask.bits",
+        "return len(mask), 0, mask.bits",
+    ),
+    Fault(
+        "a claim is forgotten while a driver is left",
+        "dra",
+        "domain/dra/releasing.py",
+        " and not _left(claim, released)]",
+        "]",
+    ),
+    Fault(
+        "no driver is asked to release",
+        "dra",
+        "domain/dra/releasing.py",
+        "missing = {driver for claim in claims for driver in _left(claim, released)}",
+        "missing = set[DriverName]()",
+    ),
+    Fault(
+        "devices are tried from the last one",
+        "claims",
+        "domain/allocation/search.py",
+        "for index, candidate in enumerate(devices):",
+        "for index, candidate in enumerate(devices[::-1]):",
+    ),
+)
+
+
+def is_found(fault: Fault, version: str, seed: str) -> bool:
+    """Whether a run with a copy of the library that has the fault finds a difference."""
+    with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
+        library = Path(directory) / "devicecore"
+        shutil.copytree(ROOT / "src" / "devicecore", library, ignore=shutil.ignore_patterns("__pycache__"))
+        file = library / fault.file
+        text = file.read_text("utf-8")
+        assert text.count(fault.before), f"{fault.file} has no {fault.before!r}"
+        file.write_text(text.replace(fault.before, fault.after), "utf-8")
+        path = os.pathsep.join((directory, str(ROOT)))
+        command = [sys.executable, "-m", "tests.oracle", "--kubernetes", version, "--kind", fault.kind]
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        run = subprocess.run(
+            [*command, "--cases", str(CASES), "--seed", seed, "--until-found"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        print(f"{'found' if run.returncode == 1 else 'NOT FOUND'}: {fault.name} ({fault.kind})", flush=True)
+        print(*(f"    {line}" for line in run.stdout.splitlines()[1:4]), sep="\n", flush=True)
+        if run.returncode not in (0, 1):
+            print(run.stderr, file=sys.stderr)
+        return run.returncode == 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plant the faults. Return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle.planted", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
+    parser.add_argument("--seed", default="41", help="(%(default)s)")
+    parser.add_argument("--fault", help="a part of the name of a fault, to plant only that")
+    options = parser.parse_args(arguments)
+    try:
+        build(options.kubernetes, ["oracle"])
+    except PeersError as error:
+        print(f"make mutants: {error}", file=sys.stderr)
+        return error.status
+    chosen = [one for one in FAULTS if (options.fault or "") in one.name]
+    found = [is_found(one, options.kubernetes, options.seed) for one in chosen]
+    print(f"{sum(found)} of {len(found)} planted faults are found")
+    return 0 if found and all(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
