@@ -14,8 +14,15 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help test quick lint mypy types imports unit coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
 
+# What a newcomer needs; `make help` lists the others after these.
+FOR_EVERYBODY := demo zipapp wheelhouse kind quick test
+
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@echo "For everybody:"
+	@for target in $(FOR_EVERYBODY); do sed -n "s/^\($$target\):.*## /  make \1	/p" Makefile; done
+	@echo
+	@echo "For maintainers:"
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | grep -vE "make ($$(echo $(FOR_EVERYBODY) | tr ' ' '|'))	"
 	@echo
 	@echo "  make test PYTHON=python3.13	the same with another interpreter"
 
@@ -164,7 +171,7 @@ format: $(VENV)/.dev ## let ruff write what it can
 protos: $(VENV)/.dev ## compile the .proto files again
 	@$(BIN)/python tools/make_protos.py
 
-zoo: $(VENV)/.dev ## write docs/cards.md: the conformance checks over plugins and drivers of others; needs Go, up to 20 minutes
+zoo: $(VENV)/.dev ## write docs/cards.md: the conformance checks over third-party plugins and drivers; needs Go, up to 20 minutes
 	@$(BIN)/python -m tools.make_zoo
 
 KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/go.mod)
@@ -185,7 +192,7 @@ oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new ca
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
 	  $(KIND:%=--kind %) $(if $(filter file,$(origin SEED)),,--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
-recordings: $(VENV)/.dev ## make the recordings that the tests read anew, from Kubernetes' own code; needs Go 1.26
+recordings: $(VENV)/.dev ## make the recordings that the tests read again, from Kubernetes' own code; needs Go 1.26
 	@$(BIN)/python -m tests.oracle.recordings --kubernetes $(KUBERNETES)
 
 clean: ## remove the environment that make has made, and everything else that can be made again

@@ -37,7 +37,7 @@ pytest_collect_file = Sybil(
     setup=forbid_private_modules,
 ).pytest()
 
-# No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
+# No deadlines: under coverage, and with another worker next to it, the time of one example says nothing.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
 settings.register_profile("quick", settings.get_profile("test"), max_examples=5)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)

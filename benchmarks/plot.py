@@ -26,7 +26,7 @@ TITLES = {
 WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
 ACROSS, DOWN = 190, 130  # of the field in a panel
 DECADES = (-2, 4)  # of milliseconds
-COLOURS = {"devicecore": "#0b6", "kubelet": "#777"}
+COLORS = {"devicecore": "#0b6", "kubelet": "#777"}
 
 
 def place(size: int, milliseconds: float) -> tuple[float, float]:
@@ -36,13 +36,13 @@ def place(size: int, milliseconds: float) -> tuple[float, float]:
     return LEFT + right, TOP + DOWN - (log10(milliseconds) - low) / (high - low) * DOWN
 
 
-def line(points: list[tuple[float, float]], colour: str) -> list[str]:
+def line(points: list[tuple[float, float]], color: str) -> list[str]:
     """A line through points."""
     drawn = [
-        f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{colour}" stroke-width="2"/>'
+        f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{color}" stroke-width="2"/>'
         for (a, b), (c, d) in pairwise(points)
     ]
-    return drawn + [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
+    return drawn + [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in points]
 
 
 def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
@@ -56,7 +56,7 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
         x, _ = place(size, 1)
         drawn.append(f'<text x="{x:.1f}" y="{TOP + DOWN + 16}" text-anchor="middle">{size:,}</text>')
     for name, curve in curves.items():
-        drawn += line([place(size, time) for size, time in curve.items()], COLOURS[name])
+        drawn += line([place(size, time) for size, time in curve.items()], COLORS[name])
     return drawn
 
 
@@ -116,8 +116,8 @@ def main() -> None:
     legend = "milliseconds against pods (ten devices each), both logarithmic; in units of hashing 10 MiB in 12 ms"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {4 * WIDTH} {2 * HEIGHT + 30}" font-size="11" '
     key = "".join(
-        f'<text x="{700 + 90 * n}" y="20" fill="{colour}" font-weight="bold">{name}</text>'
-        for n, (name, colour) in enumerate(COLOURS.items())
+        f'<text x="{700 + 90 * n}" y="20" fill="{color}" font-weight="bold">{name}</text>'
+        for n, (name, color) in enumerate(COLORS.items())
     )
     background = '<rect width="100%" height="100%" fill="white"/>'
     parts = [head + 'font-family="sans-serif">', background, f'<text x="{LEFT}" y="20">{legend}</text>', key]

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site (`make docs`): its pages are the files beside this one, its reference is the docstrings.
+"""How Sphinx makes the site (`make docs`): its pages are the files next to this one, its reference is the docstrings.
 
 Law: a type in a signature leads to where the reference describes it.
 """

@@ -1,4 +1,4 @@
-"""Reads the recorded behaviour under `tests/data`. See `tests/data/README.md` for where it comes from."""
+"""Reads the recorded behavior under `tests/data`. See `tests/data/README.md` for where it comes from."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

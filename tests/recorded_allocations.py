@@ -1,4 +1,4 @@
-"""Reads the recorded allocations of Kubernetes from the directory `shared` beside the repository, where they lie."""
+"""Reads the recorded allocations of Kubernetes from the directory `shared` next to the repository, where they lie."""
 
 import gzip
 import json

@@ -3,7 +3,7 @@
 Law: Each test runs once. The tests of a file run in one process, one after the other. A test with the mark
 `apart` runs in any process, as if it were the only one of its file.
 
-pytest-xdist starts its workers anew, and each of them imports and collects all tests: six seconds of computing for each
+pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of computing for each
 worker, and 24 where Python has not compiled the tests yet.
 """
 

@@ -39,7 +39,7 @@ INTRODUCTION = """\
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
 `devicecore conformance faults` under `devicecore conformance`, with the limits of time that users have. Those with a
 check that is not made by default are run with `--full --only` and that check, too. A fault is found if each check that
-it names fails. Checks that cannot pass beside it, which it names, too, do not count as others. While a machine has much
+it names fails. Checks that cannot pass with it, which it also names, do not count as others. While a machine has much
 else to do, a check that has failed for a lack of time is not decided, so run this on one that has not.
 """
 

@@ -131,7 +131,7 @@ def readme_program() -> str:
 
 
 def run(*command: str) -> None:
-    """Run a command outside the clone, because beside `src/` a program could find the sources."""
+    """Run a command outside the clone, because next to `src/` a program could find the sources."""
     subprocess.run(command, cwd=tempfile.gettempdir(), check=True)
 
 

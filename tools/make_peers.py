@@ -154,7 +154,7 @@ def derived(version: str, sources: Path) -> str:
 
 
 def module_file(version: str, sources: Path) -> Path:
-    """The module file for Kubernetes' own programs, with its `go.sum` beside it."""
+    """The module file for Kubernetes' own programs, with its `go.sum` next to it."""
     path = cache_of(version) / "go.mod"
     path.parent.mkdir(parents=True, exist_ok=True)
     if version == default_version():

@@ -1,4 +1,4 @@
-"""Write `descriptors.binpb` and the stubs beside the message modules anew from `proto/*.proto`, in both packages.
+"""Rewrite `descriptors.binpb` and the stubs next to the message modules from `proto/*.proto`, in both packages.
 
 Run it with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
 """

@@ -65,7 +65,7 @@ def contents() -> Iterator[tuple[str, bytes]]:
 
 
 def _installed(package: str) -> Iterator[tuple[str, bytes]]:
-    """The Python files and the licences of an installed package."""
+    """The Python files and the licenses of an installed package."""
     for file in metadata.files(package) or ():
         if file.suffix == ".py" and ".." not in file.parts:
             yield from _module(file.as_posix(), file.read_binary())

@@ -1,8 +1,8 @@
-"""Write docs/cards.md: what the conformance checks find in plugins and drivers of others: `make zoo`.
+"""Write docs/cards.md: what the conformance checks find in third-party plugins and drivers: `make zoo`.
 
 Programs in Go are built from the modules of `tools.make_peers`, packages of Python are installed into environments of
 their own, and each is run under `devicecore conformance`. A program that knows only the kubelet's own directories runs
-in a mount namespace, which needs root. No test compares the page, because it depends on programs of others.
+in a mount namespace, which needs root. No test compares the page, because it depends on third-party programs.
 """
 
 import os
@@ -112,7 +112,7 @@ SUBJECTS = (
 # What the source says of a failure, by the beginning of the subject's name and the check. Everything here was read.
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' sample", "returns-after-its-stream-is-cut"): "ListAndWatch of stub.go waits for updates and its own "
-    "stop, never for the end of the stream; it registers anew only when kubelet.sock is made",
+    "stop, never for the end of the stream; it registers again only when kubelet.sock is made",
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",
     ("Kubernetes' test", "unprepares-after-a-restart"): "nodeUnprepareResource looks the claim up in a map in memory, "
@@ -173,7 +173,7 @@ INTRODUCTION = """\
 
 For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
 builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
-with the severity `must` fails, Kubernetes cannot work with the program, or containers get devices of others;
+with the severity `must` fails, Kubernetes cannot work with the program, or containers get each other's devices;
 [conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped.
 Several of the programs were made for tests, and need not do what a check asks for. The results are those of one version
 at one time, on a machine without such devices, and no verdict on a project.

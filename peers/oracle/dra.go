@@ -276,7 +276,7 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 	defer os.RemoveAll(directory)
 	node := &claimNode{
 		directory:   directory,
-		client:      fake.NewSimpleClientset(), // NewClientset makes all mappings of the API anew at each write
+		client:      fake.NewSimpleClientset(), // NewClientset makes all mappings of the API again at each write
 		pods:        map[string]*v1.Pod{},
 		allocations: map[string][]resourceapi.DeviceRequestAllocationResult{},
 		drivers:     map[string]*driver{},

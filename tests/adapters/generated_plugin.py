@@ -1,4 +1,4 @@
-"""A program with protoc's own modules of the API, which are imported first, and devicecore beside them.
+"""A program with protoc's own modules of the API, which are imported first, and devicecore next to them.
 
 `test_wire.py` runs it. A plugin made of the generated modules registers with our transport and is called; then a
 generated kubelet's stub calls a plugin that we serve.

@@ -150,8 +150,8 @@ class RawPlugin:
             "PreStartContainer": (self.pre_start_container, deviceplugin.PreStartContainerRequest),
         }
         handlers: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, _serialize)
-            for name, (behaviour, request) in answers.items()
+            name: grpc.unary_unary_rpc_method_handler(behavior, request.FromString, _serialize)
+            for name, (behavior, request) in answers.items()
         }
         handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self.list_and_watch, deviceplugin.Empty.FromString, _serialize

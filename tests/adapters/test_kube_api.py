@@ -601,7 +601,7 @@ class TestCredentials:
             ({"auth-provider": {"name": "gcp"}}, "auth-provider: it is not supp"),
             ({"as": "root", "as-groups": ["x"]}, "as-groups: it is not supported"),
             ({"as-user-extra": {"a": ["x"]}}, "as-user-extra: it is not supported"),
-            ({"as-uid": "1"}, "as-uid: expected `as` beside it"),
+            ({"as-uid": "1"}, "as-uid: expected `as` next to it"),
             ({"token": "a\nb"}, "token: expected printable ASCII characters"),
         ],
     )

@@ -1,4 +1,4 @@
-"""ResourceClaims beside the manifests, and the pods that name them."""
+"""ResourceClaims next to the manifests, and the pods that name them."""
 
 import json
 import subprocess

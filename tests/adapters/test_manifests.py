@@ -141,8 +141,8 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len(uid(manifest("train"))) == 32
     assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
     others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
-    labelled = uid(manifest("train", namespace="default"))  # says more, so it is another pod, as for a kubelet
-    assert len({uid(manifest("train")), *others, labelled}) == 5
+    labeled = uid(manifest("train", namespace="default"))  # says more, so it is another pod, as for a kubelet
+    assert len({uid(manifest("train")), *others, labeled}) == 5
 
 
 QUANTITY = "a quantity such as 2, 500m or 1.5Gi"

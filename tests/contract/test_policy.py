@@ -90,7 +90,7 @@ def test_where_the_second_pod_goes(policy: AllocationPolicy, second: DeviceSet) 
 
 
 def test_packed_keeps_a_numa_node_free() -> None:
-    """The third pod fits beside the first one, so the NUMA node that is untouched stays so."""
+    """The third pod fits next to the first one, so the NUMA node that is untouched stays so."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 12, numa_nodes=[0, 1, 2]))
     assert admitted(packed, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-6", "gpu-9")}
     assert admitted(kubelet_order, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-5", "gpu-6")}

@@ -50,7 +50,7 @@ class FilePlace:
         return FileStore(path)
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """A file with a name so long that none can be made beside it: not even root can."""
+        """A file with a name so long that none can be made next to it: not even root can."""
         path = self._directory / ("x" * 250)
         path.write_bytes(blob)
         return FileStore(path)

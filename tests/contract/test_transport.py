@@ -349,7 +349,7 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
 
 
 class WaitsForever:
-    """A MemoryTransport in the place of one for plugins in other processes: its calls have no timeout."""
+    """A MemoryTransport in place of one for plugins in other processes: its calls have no timeout."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()

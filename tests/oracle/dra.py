@@ -1,4 +1,4 @@
-"""Histories of a DRA manager: parts of recorded ones, put together anew."""
+"""Histories of a DRA manager: parts of recorded ones, recombined."""
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet

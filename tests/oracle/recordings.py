@@ -1,4 +1,4 @@
-"""Makes the data of the tests anew from the oracle: `make recordings`.
+"""Recreates the data of the tests from the oracle: `make recordings`.
 
 The cases are the same in each run. A history that the kubelet does not answer as we do is left out.
 """

@@ -1,4 +1,4 @@
-"""Each cause excuses one field of one kind of answer: a fault planted beside it is a difference that nobody knows."""
+"""Each cause excuses one field of one kind of answer: a fault planted next to it is a difference that nobody knows."""
 
 from collections.abc import Iterator
 from random import Random

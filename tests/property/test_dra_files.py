@@ -69,7 +69,7 @@ ranges = st.builds(range, st.integers(0, 900), st.integers(0, 900), st.integers(
 @example([(True, range(900)), (False, range(0, 900, 2)), (False, range(1, 900, 2))])
 @example([(True, range(900)), (False, range(256, 512)), (True, range(10, 300, 7)), (True, range(880, 900))])
 def test_claims_in_blocks_are_those_of_a_dict_and_are_written_like_one(steps: Sequence[tuple[bool, range]]) -> None:
-    """In its order too. Blocks are never empty, and two neighbours together never nearly empty."""
+    """In its order too. Blocks are never empty, and two neighbors together never nearly empty."""
     cache, expected, writer = ClaimCache(), dict[ClaimKey, ClaimInfo](), StateWriter()
     for number, (is_added, names) in enumerate(steps):
         keys = [ClaimKey("ns", str(name)) for name in names]

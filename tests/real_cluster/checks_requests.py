@@ -106,7 +106,7 @@ class Server:
             self._first.setdefault(place, answer["metadata"])
 
     def _filled(self, where: str, body: Json) -> Json:
-        """Return the body with what the server has shown in the place of words such as `$version`."""
+        """Return the body with what the server has shown in place of words such as `$version`."""
         place = where.removesuffix("/status")
         last, first = self._last.get(place, {}), self._first.get(place, {})
         known = {

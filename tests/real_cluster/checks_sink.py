@@ -1,4 +1,4 @@
-"""`KubeApiSink` beside a real kubelet: what it publishes stays, and the kubelet's own fields stay."""
+"""`KubeApiSink` next to a real kubelet: what it publishes stays, and the kubelet's own fields stay."""
 
 import json
 from collections.abc import Iterator

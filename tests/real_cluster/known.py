@@ -79,7 +79,7 @@ def _says(ours: str, real: str) -> Callable[[Answered], bool]:
     """
     first, second = re.compile(ours, re.DOTALL), re.compile(real, re.DOTALL)
 
-    def recognises(one: Answered) -> bool:
+    def recognizes(one: Answered) -> bool:
         found = one.difference
         is_message = _is_refused_by_both(one) and found.path in ("answer.message", "answer.details.causes[].message")
         mine, theirs = (first.match(found.ours), second.match(found.real)) if is_message else (None, None)
@@ -88,7 +88,7 @@ def _says(ours: str, real: str) -> Callable[[Answered], bool]:
         named = {name: text for name, text in theirs.groupdict().items() if text is not None}
         return {name: mine[name] for name in named} == named
 
-    return recognises
+    return recognizes
 
 
 _HOW = (
@@ -164,9 +164,9 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
     "unknown fields": _is_dropped,
     "wrong types": _WRONG_TYPE,
 }
-"""What each row of the page recognises."""
+"""What each row of the page recognizes."""
 
 
 def cause_of(one: Answered) -> str:
     """Return the cause of a difference, or an empty text if it is not known."""
-    return next((cause for cause, recognises in CAUSES.items() if recognises(one)), "")
+    return next((cause for cause, recognizes in CAUSES.items() if recognizes(one)), "")

@@ -1,4 +1,4 @@
-"""DRA drivers that flood, hang up in the middle of an answer, or speak no gRPC, beside a driver that works."""
+"""DRA drivers that flood, hang up in the middle of an answer, or speak no gRPC, next to a driver that works."""
 
 import socket
 import time

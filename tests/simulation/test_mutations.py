@@ -296,7 +296,7 @@ def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
 
 @breaks("a_running_pod_survives_a_restart", 2)
 @fails(races.test_118559_a_pod_that_runs_survives_a_restart)
-def running_containers_are_not_recognised(patch: Patch) -> None:
+def running_containers_are_not_recognized(patch: Patch) -> None:
     """kubernetes#118559."""
     patch.setattr(ActivePods, "is_already_running", lambda *_: False)
 

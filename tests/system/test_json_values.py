@@ -16,7 +16,7 @@ from devicecore.domain.errors import NoHealthyDevicesError
 from devicecore.system.json_values import from_json, to_json
 
 
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
     BLUE = "blue"
 
@@ -30,7 +30,7 @@ class Part:
 
 @frozen
 class Whole:
-    colour: Colour
+    color: Color
     data: bytes
     ratio: float
     done: bool
@@ -42,7 +42,7 @@ texts = st.text(max_size=5)
 parts = st.builds(Part, texts, st.none() | st.integers(), st.lists(texts, max_size=2).map(tuple))
 wholes = st.builds(
     Whole,
-    st.sampled_from(Colour),
+    st.sampled_from(Color),
     st.binary(max_size=5),
     st.floats(allow_nan=False),
     st.booleans(),

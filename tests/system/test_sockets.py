@@ -1,4 +1,4 @@
-"""Sockets that this process binds, beside those of other processes."""
+"""Sockets that this process binds, next to those of other processes."""
 
 import ctypes
 import os

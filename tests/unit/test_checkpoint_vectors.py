@@ -415,7 +415,7 @@ def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tup
 
 
 @pytest.mark.parametrize(("written", "summed"), [(1, 2), (2, 1)])
-def test_a_checksum_of_the_other_format_is_recognised(written: int, summed: int) -> None:
+def test_a_checksum_of_the_other_format_is_recognized(written: int, summed: int) -> None:
     blob = encode(DEVICES, written).replace(b"%d" % checksum(DEVICES, written), b"%d" % checksum(DEVICES, summed))
     with pytest.raises(CorruptCheckpointError) as caught:
         decode(blob).verified()

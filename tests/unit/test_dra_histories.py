@@ -14,7 +14,7 @@ A history may come out otherwise only for one of the reasons in docs/dra.md, fro
 
 Steps without an outcome are not compared: the kubelet's own answer is a random one from there on.
 
-Each reason is recognised from what the recording itself shows, so that it excuses nothing else.
+Each reason is recognized from what the recording itself shows, so that it excuses nothing else.
 """
 
 from collections.abc import Iterator, Mapping

@@ -329,16 +329,16 @@ def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
 
 
 def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> None:
-    """This is so with the scope `pod`. When the pod is gone, its affinity is chosen anew."""
+    """This is so with the scope `pod`. When the pod is gone, its affinity is chosen again."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
     pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
-        for devices, neighbour in ([("gpu-0",), ("gpu-2",)], "gpu-0"), ([("gpu-1",), ("gpu-3",)], None):
+        for devices, neighbor in ([("gpu-0",), ("gpu-2",)], "gpu-0"), ([("gpu-1",), ("gpu-3",)], None):
             verdicts = [manager.allocate(pod, name) for name in ("a", "b")]
             assert [tuple(manager.state.ledger.allocations[pod.uid][n].devices) for n in (0, 1)] == devices
             assert all(isinstance(verdict, Admitted) for verdict in verdicts)
             manager.evict([pod.uid])
-            if neighbour:
+            if neighbor:
                 assert isinstance(manager.admit(a_pod("q")), Admitted)
 
 

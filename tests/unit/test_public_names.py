@@ -1,10 +1,10 @@
 """What is public.
 
 `tests/data/public_names.txt` has each public name of the library and the tools, on two pages, and the file
-`public_signatures.txt` beside it has their signatures.
+`public_signatures.txt` next to it has their signatures.
 
 docs/reference/public.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names`
-writes both anew.
+writes both again.
 """
 
 import ast

@@ -207,19 +207,19 @@ class Browser:
             self.complaints.append(str(event["args"]))
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Return the relative luminance of `rgb(r, g, b)`, `#rrggbb` or `#rgb`, as WCAG 2 defines it."""
-    if colour.startswith("#"):
-        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    if color.startswith("#"):
+        digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
         parts = [*bytes.fromhex(digits)]
     else:
-        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
+        parts = [int(part) for part in re.findall(r"\d+", color)[:3]]
     shares = [part / 255 for part in parts]
     red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares)
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours, from 1 to 21, as WCAG 2 defines it."""
+    """Return the contrast of two colors, from 1 to 21, as WCAG 2 defines it."""
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)

@@ -24,7 +24,7 @@ CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 
 
 MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
-"""Bytes of a checkpoint that are written; 50,000 allocated devices take 3 MiB. It is written anew for each pod."""
+"""Bytes of a checkpoint that are written; 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
 
 _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many names, which are different
 

@@ -36,7 +36,7 @@ def sanitize_allocatable(
 def pod_request(pod: Pod) -> dict[str, int]:
     """Return how many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
-    Sidecars continue to run beside all later init containers and beside the app containers.
+    Sidecars continue to run next to all later init containers and next to the app containers.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Checks of the values that callers construct.
 
 Law: a value that is refused is a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
-what was expected, and shows what came, escaped and cut. An adapter in the wrong place, or a class in the place of its
+what was expected, and shows what came, escaped and cut. An adapter in the wrong place, or a class in place of its
 instance, is refused when the manager is made, not by a later call.
 """
 
@@ -79,7 +79,7 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 
 
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
-    """Refuse a text in the place of several values, such as `("gpu")` without its comma. None stands for no answer."""
+    """Refuse a text in place of several values, such as `("gpu")` without its comma. None stands for no answer."""
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
 

@@ -77,7 +77,7 @@ class DraManager(Runs):
         saver: saves the health of devices; managers may share it. Without it, each run has a thread of its own.
 
     Raises:
-        TypeError: an argument is something else, such as a store in the place of the claims, or a class.
+        TypeError: an argument is something else, such as a store in place of the claims, or a class.
     """
 
     def __init__(

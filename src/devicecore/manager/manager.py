@@ -71,7 +71,7 @@ class DeviceManager(Runs):
         saver: saves what no call waits for; managers may share it. Without it, each run has a thread of its own.
 
     Raises:
-        TypeError: an argument is something else, such as a sink in the place of the store, or a class.
+        TypeError: an argument is something else, such as a sink in place of the store, or a class.
         ValueError: the budget is below 0.
     """
 

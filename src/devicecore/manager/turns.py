@@ -52,7 +52,7 @@ class AdmissionTurns(Turns[PodUid]):
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """Return the affinity chosen for a pod in its turn.
 
-        If there is none, or it is to be chosen anew, `choose` is called. It asks hint providers, so it is called
+        If there is none, or it is to be chosen again, `choose` is called. It asks hint providers, so it is called
         without the lock.
         """
         with self._lock:

@@ -44,7 +44,7 @@ class _Restarts:
 async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
     """Keep `run` running until this coroutine is cancelled. Make a task of it: `asyncio.create_task(supervise(...))`.
 
-    `run` makes the coroutine anew for each start. The log calls it `name`.
+    `run` makes the coroutine again for each start. The log calls it `name`.
     """
     restarts = _Restarts(name)
     while True:

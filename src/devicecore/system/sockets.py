@@ -24,7 +24,7 @@ MAX_SOCKET_PATH = 107
 
 
 class SocketIdentity(NamedTuple):
-    """Which file a path names. A socket that is deleted and bound anew may get its old inode number back."""
+    """Which file a path names. A socket that is deleted and bound again may get its old inode number back."""
 
     device: int
     inode: int
@@ -76,7 +76,7 @@ class SocketState(Enum):
 class OwnedSocket:
     """The path of a socket that this process serves, and the identity of the file that it made there.
 
-    A socket is bound in a private directory beside the path and moved into place, because gRPC deletes the path that
+    A socket is bound in a private directory next to the path and moved into place, because gRPC deletes the path that
     it was given to bind, before it binds and after it stops, even if another process made the file there. So gRPC
     deletes only the private name, the path always has the old socket or the new one, and no client can connect before
     the mode is set.

@@ -1,4 +1,4 @@
-"""Messages of a DRA driver's API v1beta1; the stub beside this file lists them."""
+"""Messages of a DRA driver's API v1beta1; the stub next to this file lists them."""
 
 from devicecore.wire.pool import contents
 

@@ -1,4 +1,4 @@
-"""Messages of the pod-resources API v1; the stub beside this file lists them."""
+"""Messages of the pod-resources API v1; the stub next to this file lists them."""
 
 from devicecore.wire.pool import contents
 

@@ -310,7 +310,7 @@ def failures_are_counted_as_successes(patch: Patch) -> None:
 
 
 def plays(scenario: str) -> Iterator[Callable[[], object]]:
-    """A scenario without a fault, with each fault, and with each action beside it."""
+    """A scenario without a fault, with each fault, and with each action next to it."""
     actions = SCENARIOS[scenario]
     yield lambda: run(actions, {})
     found = list(places(actions))

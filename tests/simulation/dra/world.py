@@ -305,7 +305,7 @@ class World:
             except _FailedError:
                 pass  # as it may
             except BaseException as error:  # noqa: BLE001 - it is noted where it is seen
-                self.broken.append(f"{action} beside another action raised {error!r}")
+                self.broken.append(f"{action} next to another action raised {error!r}")
             finally:
                 settled.set()
 
@@ -338,7 +338,7 @@ class World:
     def _join(self) -> None:
         for thread in self._beside:
             thread.join(PATIENCE)
-            assert not thread.is_alive(), "an action beside another one hangs"
+            assert not thread.is_alive(), "an action next to another one hangs"
         self._beside.clear()
 
     def _act(self, action: Action) -> None:

@@ -13,7 +13,7 @@ class Jobs(Writer):
         self.waiting: dict[Hashable, Job] = {}
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Keep a job in the place of any other of its key."""
+        """Keep a job in place of any other of its key."""
         self.waiting[key] = job
 
     def run(self, requests: KubeApiRequests, *kinds: str) -> None:

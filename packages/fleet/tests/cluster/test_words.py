@@ -220,7 +220,7 @@ GPU = "acme.io/gpu"
 
 
 def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
-    """Sidecars count beside the others, and an init container counts alone, with the sidecars before it."""
+    """Sidecars count next to the others, and an init container counts alone, with the sidecars before it."""
 
     def one(name: str, cpu: str, gpus: str = "1", **more: str) -> Json:
         return {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu, GPU: gpus}}, **more}

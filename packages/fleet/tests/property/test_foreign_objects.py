@@ -222,7 +222,7 @@ ACTIONS = st.one_of(
 )
 @settings(max_examples=10)
 def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
-    """Law: a Node or Lease that somebody else makes anew stays as it is, as do the pods that are bound to it then."""
+    """Law: a Node or Lease that somebody else recreates stays as it is, as do the pods that are bound to it then."""
     theirs: dict[tuple[str, str], Json] = {}
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
@@ -253,7 +253,7 @@ def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: lis
 @given(marks=st.dictionaries(st.sampled_from(NAMES), FOREIGN_MARKS, min_size=1))
 @settings(max_examples=5)
 def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[str, str]) -> None:
-    """Law: a Node that was deleted and that somebody else made anew is not changed, and neither are its pods."""
+    """Law: a Node that was deleted and that somebody else recreated is not changed, and neither are its pods."""
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
         for name, mark in marks.items():

@@ -33,7 +33,7 @@ def devicecore() -> Run:
     """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment.
 
     `devicecore checkpoint` runs in this process, because it only reads files and prints. A command with an environment
-    is started anew, because some variables matter only when Python starts.
+    is started again, because some variables matter only when Python starts.
     """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -156,7 +156,7 @@ def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None
 
 
 def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None:
-    """One line for each fact, and nothing that moves a terminal's cursor or changes its colours."""
+    """One line for each fact, and nothing that moves a terminal's cursor or changes its colors."""
     ran = devicecore("checkpoint", "show", rich_file)
     holds = "container main of pod uid-1 holds 1 device of example.com/nic"
     warning = rf"{holds} that is not registered as healthy: nic-\x1b[31m"

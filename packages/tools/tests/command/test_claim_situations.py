@@ -315,7 +315,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "gets them if  request r of claim ml/train is for 2 devices\n  how           the spec of a claim cannot",
-            "be edited: delete the claim, and create it anew with the change\n  request r",
+            "be edited: delete the claim, and create it again with the change\n  request r",
         ],
     ),
     "a GPU is tainted after an XID": (
@@ -406,7 +406,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "because       request r asks for a part of nic.example.com/n1/eth0, which is published without allow",
-            "do            restart the pod of nic.example.com, so that it publishes anew",
+            "do            restart the pod of nic.example.com, so that it publishes again",
             "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on",
         ],
     ),

@@ -198,7 +198,7 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
 
 
 def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, directory: Path) -> None:
-    """Piped, it has no colours and no long lines, and every sentence is whole.
+    """Piped, it has no colors and no long lines, and every sentence is whole.
 
     With `--keep`, no process and no socket is left, and the commands that it prints work.
     """

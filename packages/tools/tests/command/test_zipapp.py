@@ -164,7 +164,7 @@ def test_equal_sources_give_equal_bytes(pyz: Path, tmp_path: Path) -> None:
     assert build(tmp_path / "again.pyz", PYTHONHASHSEED="2").read_bytes() == pyz.read_bytes()
 
 
-def test_it_is_a_program_without_compiled_parts_and_has_the_licences(pyz: Path) -> None:
+def test_it_is_a_program_without_compiled_parts_and_has_the_licenses(pyz: Path) -> None:
     assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
     assert os.access(pyz, os.X_OK)
     names = zipfile.ZipFile(pyz).namelist()

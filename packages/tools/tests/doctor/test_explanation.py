@@ -99,7 +99,7 @@ def test_a_container_that_two_sources_name_in_part_holds_all_its_devices() -> No
 @pytest.mark.parametrize(
     "around",
     [lambda text: textwrap.fill(text, 60), "\x1b[31m{}\x1b[0m".format, json.dumps, "message: '{}'\nphase: x".format],
-    ids=["broken", "coloured", "json", "yaml"],
+    ids=["broken", "colored", "json", "yaml"],
 )
 def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callable[[str], str]) -> None:
     (found,) = explain(

@@ -172,15 +172,15 @@ def test_the_mouse_shows_details(browser: Browser, tmp_path: Path) -> None:
     assert "default/serve" in browser.run(DETAILS)
 
 
-@pytest.mark.parametrize(("scheme", "colour"), [("light", "rgb(244, 246, 248)"), ("dark", "rgb(13, 17, 23)")])
-def test_light_and_dark_follow_the_reader(browser: Browser, tmp_path: Path, scheme: str, colour: str) -> None:
+@pytest.mark.parametrize(("scheme", "color"), [("light", "rgb(244, 246, 248)"), ("dark", "rgb(13, 17, 23)")])
+def test_light_and_dark_follow_the_reader(browser: Browser, tmp_path: Path, scheme: str, color: str) -> None:
     shown(browser, tmp_path, report_of(CLEAN), scheme=scheme)
-    assert browser.run("getComputedStyle(document.body).backgroundColor") == colour
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == color
     image = tmp_path / "picture.svg"
     of = report_of(CLEAN)
     image.write_text(svg(of, picture(of)), encoding="utf-8")
     browser.open(image.as_uri(), scheme=scheme)
-    assert browser.run("getComputedStyle(document.querySelector('.back')).fill") == colour
+    assert browser.run("getComputedStyle(document.querySelector('.back')).fill") == color
     assert (browser.complaints, browser.requests) == ([], [image.as_uri()])
 
 

@@ -75,7 +75,7 @@ def test_devices_are_in_boxes_of_their_numa_nodes() -> None:
     ]
 
 
-def test_a_cell_says_in_words_what_its_colour_and_pattern_show() -> None:
+def test_a_cell_says_in_words_what_its_color_and_pattern_show() -> None:
     look = nodes.held_unhealthy(nodes.of_a_pod_that_is_gone(nodes.two_owners(CLEAN)))
     stale = labels(picture(report_of(nodes.without(look, "pod_resources"))))
     assert f"gpu-7 of {GPU}, NUMA node 1, Healthy, held by uid-gone container main, stale" in stale
@@ -90,12 +90,12 @@ def test_a_cell_says_in_words_what_its_colour_and_pattern_show() -> None:
     assert found in said
 
 
-def test_pods_have_different_letters_where_colours_repeat() -> None:
+def test_pods_have_different_letters_where_colors_repeat() -> None:
     rows = [row(number, owner=f"pod-{number}", container="c") for number in range(60)]
     marks = picture(made_of(rows)).owners
     assert [mark.letters for mark in marks[:27:26]] == ["A", "AA"]
     assert len({mark.letters for mark in marks}) == 60
-    assert {mark.colour for mark in marks} == set(range(1, 9))
+    assert {mark.color for mark in marks} == set(range(1, 9))
 
 
 def test_containers_of_one_pod_have_one_mark() -> None:

@@ -1,4 +1,4 @@
-"""The judge names the rule that an answer breaks: each by a small answer, and beside it a right one."""
+"""The judge names the rule that an answer breaks: each by a small answer, and next to it a right one."""
 
 from typing import Any
 

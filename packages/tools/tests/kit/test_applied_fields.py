@@ -1,4 +1,4 @@
-"""Server-side apply of the API server for tests, beside what the Go library of Kubernetes makes of the same requests.
+"""Server-side apply of the API server for tests, next to what the Go library of Kubernetes makes of the same requests.
 
 `applied_fields.jsonl` has sequences of requests at random. Of each it has the refusals, and the object and its owners
 after the last success, of `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4, to which the recording added what

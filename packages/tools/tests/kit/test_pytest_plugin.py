@@ -60,7 +60,7 @@ def test_a_driver_in_a_process(dra_kubelet, driver_process, api_server):
 """
 LATE = """
 def test_late(plugin_process, kubelet):
-    plugin_process("sh", "-c", "echo I have no licence; exit 3")
+    plugin_process("sh", "-c", "echo I have no license; exit 3")
     kubelet.wait_for_resource("example.com/gpu")
 """
 
@@ -97,7 +97,7 @@ def test_the_fixtures_are_there_and_their_errors_are_sentences(tmp_path: Path) -
     ran = pytest_run(tmp_path)
     assert (ran.returncode, ran.stderr) == (1, ""), ran.stdout
     assert "1 failed, 6 passed" in ran.stdout
-    assert "exited early with status 3, last output: I have no licence" in ran.stdout
+    assert "exited early with status 3, last output: I have no license" in ran.stdout
     assert "devicecore/testing/kubelet.py" not in ran.stdout  # a traceback ends at the line of the test
 
 

@@ -1,4 +1,4 @@
-"""`doctor` beside a kubelet that is at work: pods come and go, the kubelet is killed, and nothing false is reported."""
+"""`doctor` next to a working kubelet: pods come and go, the kubelet is killed, and nothing false is reported."""
 
 import json
 import threading

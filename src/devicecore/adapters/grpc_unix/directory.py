@@ -158,7 +158,7 @@ class SocketDirectory:
 
 
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
-    """Refuse a name that a plugin's socket cannot have beside the kubelet's `kubelet_socket`.
+    """Refuse a name that a plugin's socket cannot have next to the kubelet's `kubelet_socket`.
 
     Raises InvalidEndpointError if it would leave the directory, is the kubelet's own, or cannot be printed.
     """

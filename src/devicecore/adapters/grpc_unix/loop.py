@@ -72,7 +72,7 @@ class LoopThread:
     def acquire(cls, close: Close) -> "LoopThread":
         """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
 
-        Raises OSError if no loop can be made, and ForkedError in a fork: gRPC cannot begin anew in it.
+        Raises OSError if no loop can be made, and ForkedError in a fork: gRPC cannot start over in it.
         """
         if (running := cls._shared) is not None:
             running.check_process()  # before the lock, which a fork may have copied while it was held

@@ -87,7 +87,7 @@ _NO_ANSWER = (
     "cardinality violation: received no response message from non-server-streaming RPC"
 )
 
-Behaviour = Callable[[Any, Any], Any]
+Behavior = Callable[[Any, Any], Any]
 """A coroutine function of request and context, or for a method that streams an asynchronous generator function."""
 
 
@@ -97,7 +97,7 @@ def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 async def serve(
-    methods: Mapping[Method[Any, Any], Behaviour], socket: OwnedSocket, max_message_bytes: int
+    methods: Mapping[Method[Any, Any], Behavior], socket: OwnedSocket, max_message_bytes: int
 ) -> grpc.aio.Server:
     """Start a server of `methods`, then put its socket in place. A failure leaves nothing behind.
 
@@ -109,8 +109,8 @@ async def serve(
             server = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
             for service in sorted({method.service for method in methods}):
                 handlers = {
-                    method.name: _handler(method, behaviour)
-                    for method, behaviour in methods.items()
+                    method.name: _handler(method, behavior)
+                    for method, behavior in methods.items()
                     if method.service == service
                 }
                 server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
@@ -126,10 +126,10 @@ async def serve(
     return server
 
 
-def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodHandler[Any, Any]":
+def _handler(method: Method[Any, Any], behavior: Behavior) -> "grpc.RpcMethodHandler[Any, Any]":
     kind = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
     return kind(
-        behaviour, request_deserializer=method.request.FromString, response_serializer=method.response.SerializeToString
+        behavior, request_deserializer=method.request.FromString, response_serializer=method.response.SerializeToString
     )
 
 

@@ -29,7 +29,7 @@ from devicecore.system.sockets import OwnedSocket, check_socket_path
 from devicecore.wire import pluginregistration
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Methods = Mapping[rpc.Method[Any, Any], rpc.Behaviour]
+Methods = Mapping[rpc.Method[Any, Any], rpc.Behavior]
 Message = TypeVar("Message")
 Answer = TypeVar("Answer")
 ServiceT = TypeVar("ServiceT", bound="Service")
@@ -99,13 +99,13 @@ class Service(ABC):
             logger.warning("%s failed: %s", self._name, text, exc_info=unexpected)
             await context.abort(code, text)
 
-    def unary(self, ask: Callable[[Any], Answer]) -> rpc.Behaviour:
+    def unary(self, ask: Callable[[Any], Answer]) -> rpc.Behavior:
         """Return what answers a method with what `ask` returns of its request."""
 
-        async def behaviour(request: object, context: Context) -> Answer:
+        async def behavior(request: object, context: Context) -> Answer:
             return await self.answer(context, partial(ask, request))
 
-        return behaviour
+        return behavior
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
         """Return the status with which a call ends that has raised `error`."""

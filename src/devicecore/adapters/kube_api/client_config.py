@@ -290,7 +290,7 @@ def _headers(user: Value) -> dict[str, str]:
         if user[field_name].data:  # HTTP has a header for each group, and each key
             user[field_name].refuse("it is not supported; use `as` alone")
     if "Impersonate-Uid" in headers and "Impersonate-User" not in headers:
-        user["as-uid"].refuse("expected `as` beside it")
+        user["as-uid"].refuse("expected `as` next to it")
     return headers
 
 

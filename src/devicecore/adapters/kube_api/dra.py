@@ -1,6 +1,6 @@
 """Dynamic resource allocation on an API server: reads ResourceClaims, and deletes ResourceSlices, as a kubelet does.
 
-Laws: A claim is read anew for each call, and never from a cache. A selector matches only slices of this node, even
+Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even
 if a driver's name is made to change it. A call that waits for the server delays no other call.
 """
 

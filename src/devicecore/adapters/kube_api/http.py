@@ -21,7 +21,7 @@ MAX_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer. A Node has some 30 KiB, and an API server stores objects of at most 1.5 MiB."""
 
 MAX_WATCH = 64 * 1024 * 1024
-"""Bytes of one watch, which is then begun anew."""
+"""Bytes of one watch, which is then started again."""
 
 MAX_VALUES = 4_000_000
 """Commas and brackets in the pages of a list together, which bound the number of values."""

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 _SETTLE = 0.2  # seconds in which changes by others are awaited together, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
-_REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause begins anew
+_REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause starts over
 _MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
 _CHUNK = 100  # slices of a list
 _SENTENCES = {

@@ -146,7 +146,7 @@ class CapacityExceeded(Reason):
 
 @frozen
 class ConstraintBroken(Reason):
-    """A constraint forbids the device beside the other devices of the claim."""
+    """A constraint forbids the device next to the other devices of the claim."""
 
     summary = "excluded by a constraint"
     constraint: Constraint

@@ -85,7 +85,7 @@ class PodDevicesEntry:
 
 @frozen
 class ExtraFields:
-    """Fields of the file beside `Data` and `Checksum`, such as the `BootID` of newer kubelets: JSON by name.
+    """Fields of the file next to `Data` and `Checksum`, such as the `BootID` of newer kubelets: JSON by name.
 
     They are no part of the checksum. They are written back where they were found: before `Data`, between `Data` and
     `Checksum`, or at the end.

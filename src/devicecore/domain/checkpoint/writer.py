@@ -126,7 +126,7 @@ class _Entries:
         return _Entries(pods, blocks)
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
-        """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are made anew."""
+        """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are recreated."""
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
         start = place = 0

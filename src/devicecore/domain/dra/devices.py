@@ -54,7 +54,7 @@ class DynamicResource:
 def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
     """Return the claims of a container (kubelet: `GetContainerClaimInfos`).
 
-    The errors are those of `container_devices`, with ClaimInformationError in the place of ClaimInfoError.
+    The errors are those of `container_devices`, with ClaimInformationError in place of ClaimInfoError.
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)

@@ -118,7 +118,7 @@ class _Block:
     """A block of claims that was written: each claim with its text, and the texts joined.
 
     The checksum is made of `joined`. `escaped` is the same with the escapes of the file: to escape thousands of claims
-    anew for each save would cost more than the rest of the save.
+    again for each save would cost more than the rest of the save.
     """
 
     claims: ClaimBlock

@@ -43,7 +43,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._passing = Lock()  # held while events are handed on
         self._lock = Lock()  # held while the jobs that wait change, so that no job is handed on after a newer one
         self._is_closed = is_closed
-        self._start = 0  # how often the node has begun anew
+        self._start = 0  # how often the node has started again
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
         self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
@@ -88,7 +88,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                     self._hand_on(key, job)
 
     def forget_jobs(self) -> None:
-        """Forget what the node wanted to send and has not begun: it begins anew."""
+        """Forget what the node wanted to send and has not begun: it starts over."""
         with self._lock:
             self._jobs.clear()
             self._start += 1
@@ -116,7 +116,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer.put(key, run)
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Hand a list on, or keep it in the place of all that was kept before."""
+        """Hand a list on, or keep it in place of all that was kept before."""
         with self._passing:
             if self._is_closed:
                 self._list, self._changes = pods, {}
@@ -124,7 +124,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self._receiver().listed(pods)
 
     def seen(self, kind: str, pod: Json) -> None:
-        """Hand a change on, or keep it in the place of an earlier one of the pod."""
+        """Hand a change on, or keep it in place of an earlier one of the pod."""
         with self._passing:
             if self._is_closed:
                 self._changes[str(pod["metadata"].get("uid"))] = kind, pod

@@ -2,7 +2,7 @@
 
 Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said of any object, so what
 was known stays known. After `410 Gone`, an event that cannot be read, or the third refusal in a row, the objects are
-listed anew, never from a cache that may be older than what is known. An object that cannot be understood is skipped.
+listed again, never from a cache that may be older than what is known. An object that cannot be understood is skipped.
 """
 
 import logging

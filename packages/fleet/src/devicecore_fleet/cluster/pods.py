@@ -85,7 +85,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
         self._batch, self._last_proven = 0, -1  # of the pods that are seen now, and that were bound to this very Node
-        self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be made anew
+        self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
         self._is_listed = self._is_polled = self._is_ready = False
 
     # --- what the watch calls -----------------------------------------------------------------------------------------

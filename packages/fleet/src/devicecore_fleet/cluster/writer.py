@@ -34,7 +34,7 @@ THREADS = 4
 """Threads, each with a connection of its own: 50 pods a second need one or two."""
 
 SHARES = {"lease": 2.0, "node": 2.0, "pod": 4.0, "event": 0.5}
-"""How many requests a kind of jobs, the first part of their keys, gets beside the others while more are due than the
+"""How many requests a kind of jobs, the first part of their keys, gets next to the others while more are due than the
 server answers; 1 if it is not named. Events tell people what statuses say, too.
 """
 
@@ -59,7 +59,7 @@ class Writer(Protocol):
     """Takes jobs that send requests."""
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon, in the place of any other of this key that has not begun. Any thread may call this.
+        """Run a job soon, in place of any other of this key that has not begun. Any thread may call this.
 
         The first part of a key is the kind of the job: see `SHARES`.
         """
@@ -173,7 +173,7 @@ class ApiWriter(HasLifecycle, Writer):
         return len(self._entries)
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon, in the place of any other of this key that has not begun."""
+        """Run a job soon, in place of any other of this key that has not begun."""
         with self._condition:
             entry = self._entries.get(key)
             if entry is None:

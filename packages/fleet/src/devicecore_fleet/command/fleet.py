@@ -74,7 +74,7 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(
-    "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices anew."
+    "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices again."
 )
 @click.option("--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Take commands here, or at ${CONTROL}.")
 @click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")

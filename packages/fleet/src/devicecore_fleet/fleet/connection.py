@@ -74,7 +74,7 @@ class ServerConnection(NodeConnection):
         self._slices = NodeSlices(name, group, self._proven, shared.slices, self._uid)
 
     def link(self) -> NodeLink:
-        """Begin anew, with the pods that the server has shown."""
+        """Start over, with the pods that the server has shown."""
         self.gate.forget_jobs()
         self._starts += 1
         self._node = self._new_node()

@@ -56,7 +56,7 @@ class DevicePattern:
         name: the pattern of their names.
         first: the number of the first.
         numa: the NUMA nodes to which they are attached, in equal parts; none if they have no topology.
-        fields: of a DRA driver's devices, what a ResourceSlice says of them beside their names.
+        fields: of a DRA driver's devices, what a ResourceSlice says of them next to their names.
     """
 
     name: str

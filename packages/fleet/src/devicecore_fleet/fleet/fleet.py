@@ -43,7 +43,7 @@ class NodeConnection(Protocol):
     """What connects one node with its cluster, as long as the fleet runs."""
 
     def link(self) -> NodeLink:
-        """Begin anew, as a kubelet does that starts."""
+        """Start over, as a kubelet does that starts."""
 
     def tick(self) -> None:
         """Do what is due to do for the Node and its Lease, without waiting. It is called while the node runs."""

@@ -1,4 +1,4 @@
-"""The metrics of a fleet beside those of its managers.
+"""The metrics of a fleet next to those of its managers.
 
 Law: they are counted when they are read, so nobody pays for metrics that nobody reads, and by the thread of the nodes.
 """

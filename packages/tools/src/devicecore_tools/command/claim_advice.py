@@ -127,7 +127,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
             gate = f"{one.reason.held} has kept its capacity, so the API server knew the field when that was created"
             if not trial.asks_for_capacity(one.reason.held.claim):
                 gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
-            todo = f"restart the pod of {one.device.driver}, so that it publishes anew"
+            todo = f"restart the pod of {one.device.driver}, so that it publishes again"
             yield "do", f"{todo}; if the field is still missing, it is the driver's version or its settings ({gate})"
             return
 
@@ -164,7 +164,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
         elif pool.is_incomplete:
             todo = f"{driver} has to publish all slices of pool {pool}: look at its pod and log"
         elif pool.is_obsolete:
-            todo = f"{driver} has to publish pool {pool} anew for {answer.node.name}: look at its pod and log"
+            todo = f"{driver} has to publish pool {pool} again for {answer.node.name}: look at its pod and log"
         else:
             todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of it"
         known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"

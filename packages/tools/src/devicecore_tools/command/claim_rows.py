@@ -97,11 +97,11 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
 def _how_to_edit(claim: UnallocatedClaim) -> str:
     """Return how a claim is changed, whose name says what it is made from."""
     if claim.name.startswith(OF_EXTENDED):
-        return "the limits of a pod cannot be edited: delete the pod, and create it anew with the change"
+        return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
     if "ResourceClaimTemplate" in claim.name:  # which the name of an object cannot have
-        both = "delete the template and the pods that wait, and create both anew with the change"
+        both = "delete the template and the pods that wait, and create both again with the change"
         return f"the spec of a template cannot be edited: {both}"
-    return "the spec of a claim cannot be edited: delete the claim, and create it anew with the change"
+    return "the spec of a claim cannot be edited: delete the claim, and create it again with the change"
 
 
 def problem_pairs(
@@ -141,7 +141,7 @@ def _reason_pairs(
         of_request[one.claim, one.request].append(one)
     claims = {claim for claim, _ in of_request}
     counts = {(claim.name, one.result_name): one.count for claim in wanted for one in claim.alternatives}
-    beside, too_few = "would fit, but not beside what else is wanted", "would fit, but too few do"
+    beside, too_few = "would fit, but not next to what else is wanted", "would fit, but too few do"
     alike: dict[tuple[ReasonLine, ...], list[str]] = defaultdict(list)
     for (claim, request), verdicts in of_request.items():
         is_enough = sum(one.reason is None for one in verdicts) >= counts.get((claim, request), 1)
@@ -166,7 +166,7 @@ def _reason_pairs(
 
 def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
     several = len({(one.claim, one.request) for one in refused.verdicts}) > 1
-    fits = "fits, but not beside what else is wanted" if several else "fits, but too few devices do"
+    fits = "fits, but not next to what else is wanted" if several else "fits, but too few devices do"
     for one in refused.verdicts[:_MAX_DEVICES]:
         name = f"{one.request}: {one.device}" if several else str(one.device)
         yield name, str(one.reason or fits)

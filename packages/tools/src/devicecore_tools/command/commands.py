@@ -19,7 +19,7 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Read a node, and say what is wrong with its devices."),
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
-    "kubelet": ("kubelet.command:kubelet", "Run a device manager in the place of a kubelet."),
+    "kubelet": ("kubelet.command:kubelet", "Run a device manager in place of a kubelet."),
     "nodes": ("nodes:nodes", "Show what nodes have, what of it is free, and who holds it."),
     # Its module adds a command to the group that it imports.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),

@@ -154,7 +154,7 @@ report_options = option_group(
         "--card",
         type=_FILE,
         metavar="FILE",
-        help="Also write a score card: one HTML page, and beside it a badge with the same name and the ending .svg.",
+        help="Also write a score card: one HTML page, and next to it a badge with the same name and the ending .svg.",
     ),
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,

@@ -302,7 +302,7 @@ def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, obje
 
 
 _INPUTS = ("checkpoint", "pods", "node", "events", "claims", "resourceclaims", "slices", "kubeconfig")
-_OURS = (b"<!doctype", b"<!DOCTYPE", b"<svg")  # pages and pictures may be written anew
+_OURS = (b"<!doctype", b"<!DOCTYPE", b"<svg")  # pages and pictures may be rewritten
 
 
 def _replace(file: str, text: str) -> None:

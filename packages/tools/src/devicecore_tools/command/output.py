@@ -1,6 +1,6 @@
 """What commands print: text for people, one JSON document for programs.
 
-Law: text from a file cannot control the terminal, and output that is not for a terminal has no colours.
+Law: text from a file cannot control the terminal, and output that is not for a terminal has no colors.
 """
 
 import json
@@ -40,7 +40,7 @@ def print_json(document: object) -> None:
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Print a title and, below it, names with their values in a column of their own, folded on terminals only."""
-    # To import rich takes a tenth of a second, which text without colours need not pay.
+    # To import rich takes a tenth of a second, which text without colors need not pay.
     console = console_on(sys.stdout) if sys.stdout.isatty() else None
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
@@ -74,7 +74,7 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO) -> "Console":
-    """Return a console that prints text as it is, in colour on terminals. Elsewhere no line is too long for it."""
+    """Return a console that prints text as it is, in color on terminals. Elsewhere no line is too long for it."""
     from rich.console import Console
 
     width = None if file.isatty() else _UNFOLDED

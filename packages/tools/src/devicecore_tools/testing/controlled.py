@@ -151,7 +151,7 @@ class InMemory(Generic[Connection]):
         self._stopped = False
 
     def register(self) -> None:
-        """Register it anew."""
+        """Register it again."""
         if not self._stopped:
             self._disconnect()
             self.connection = self._connect()

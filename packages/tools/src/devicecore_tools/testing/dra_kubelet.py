@@ -248,7 +248,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- devices and claims -------------------------------------------------------------------------------------------
 
     def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
-        """Publish devices in the place of a driver that does not do so itself.
+        """Publish devices in place of a driver that does not do so itself.
 
         Args:
             driver: the driver's name.

@@ -468,7 +468,7 @@ class Kubelet(BaseKubelet):
 
     def _where(self) -> str:
         sockets = ", ".join(self.plugin_sockets()) or "none"
-        return f"the kubelet's socket is {self.socket}, sockets of plugins beside it: {sockets}"
+        return f"the kubelet's socket is {self.socket}, sockets of plugins next to it: {sockets}"
 
 
 class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):

@@ -102,7 +102,7 @@ class DriverService(Service):
 
     def methods(self) -> Methods:
         """Return the methods, for a server."""
-        methods: dict[rpc.Method[Any, Any], rpc.Behaviour] = {}
+        methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         for service in self._services:
             if service in SERVICES:
                 prepare, unprepare = calls.PREPARE_METHODS[service], calls.UNPREPARE_METHODS[service]
@@ -133,7 +133,7 @@ class DriverService(Service):
     async def _last_report(self) -> dra_health_v1alpha1.NodeWatchResourcesResponse | None:
         return None if self._report is None else from_report(self._report, int(time.time()))
 
-    def _unary(self, method: calls.Method, ask: Callable[[Any], Message]) -> rpc.Behaviour:
+    def _unary(self, method: calls.Method, ask: Callable[[Any], Message]) -> rpc.Behavior:
         # The messages of all versions are alike.
         return self.unary(lambda request: method.response.FromString(ask(request).SerializeToString()))
 
@@ -223,7 +223,7 @@ class ServedDriver(ServedSockets[DriverService]):
         if self._waits and socket.path == self.registration:
             check_directory(socket.path)
         assert self._service is not None, "it is made first"  # noqa: S101  # for mypy
-        methods: dict[rpc.Method[Any, Any], rpc.Behaviour] = {}
+        methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         if socket.path == self.endpoint:
             methods.update(self._service.methods())
         if socket.path == self.registration:

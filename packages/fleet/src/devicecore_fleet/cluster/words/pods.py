@@ -278,7 +278,7 @@ def _ephemeral(container: Json) -> Json:
 
 
 def sidecars(spec: Json) -> Iterator[str]:
-    """Yield the names of the init containers that run beside the others."""
+    """Yield the names of the init containers that run next to the others."""
     return (one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always")
 
 

@@ -66,7 +66,7 @@ class _Options:
     status_period: float
 
 
-@click.command(short_help="Run a device manager in the place of a kubelet.")
+@click.command(short_help="Run a device manager in place of a kubelet.")
 @kubelet_options
 def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **node: Any) -> int:  # noqa: ANN401 - the options of node_settings
     """Run the device manager in a kubelet's place.

@@ -26,7 +26,7 @@ from devicecore_tools.node.state import (
     PodState,
 )
 
-_COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
+_COLORS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
 _MARKS = ascii_letters + digits
 HELD, FREE, UNHEALTHY, UNKNOWN = "#", "·", "✗", "?"
 """How a device is drawn: held by a pod without a letter, free, unhealthy, and listed by no plugin."""
@@ -92,7 +92,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
     for at, state in enumerate(pods):
         mark = _MARKS[at] if at < len(_MARKS) else HELD
         name = foreign_text(state.name, _MAX_NAME)
-        owners[state.pod.uid] = _Owner(name, mark, f"bold {_COLOURS[at % len(_COLOURS)]}")
+        owners[state.pod.uid] = _Owner(name, mark, f"bold {_COLORS[at % len(_COLORS)]}")
     return owners
 
 

@@ -1,6 +1,6 @@
 """A kubelet's plugin watcher: it finds the sockets of plugins in a directory and asks each for its name.
 
-Law: every socket is asked once, until it is made anew or the kubelet restarts. Sockets are never deleted.
+Law: every socket is asked once, until it is recreated or the kubelet restarts. Sockets are never deleted.
 """
 
 import threading

@@ -87,7 +87,7 @@ class DriverInstance:
         ready_problem: why the service could not be reached in the moment after GetInfo. The text is empty if it could.
         service: the service that a kubelet calls.
         registered_at: when the driver was told that it is registered, in seconds of `time.monotonic`; 0 before.
-        is_gone: whether the socket was removed or made anew since.
+        is_gone: whether the socket was removed or recreated since.
         is_unreachable: whether a check has found that nothing serves at its endpoint.
     """
 
@@ -246,7 +246,7 @@ class DriverKubelet:
             self._not_reached.append(instance)  # it is tried again after the others
             return
         if instance.identity != identity_of(instance.path):
-            return  # it was made anew meanwhile, and has an instance of its own
+            return  # it was recreated meanwhile, and has an instance of its own
         instance.stage = instance.problem = ""
         for pause in (*_PAUSES, None):
             try:

@@ -493,8 +493,8 @@ def check_uid(uid: str) -> None:
 def handlers_of(methods: Json) -> Json:
     """The handlers of unary methods."""
     return {
-        name: grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, serialize)
-        for name, (behaviour, request) in methods.items()
+        name: grpc.unary_unary_rpc_method_handler(behavior, request.FromString, serialize)
+        for name, (behavior, request) in methods.items()
     }
 
 

@@ -100,7 +100,7 @@ def requested_by(pod: Pod, resource: str) -> int:
 
 
 def _of_plugin(pod: Pod, container: str, resource: str) -> int:
-    """Return the limit of a container, unless a claim serves the resource in the place of a plugin."""
+    """Return the limit of a container, unless a claim serves the resource in place of a plugin."""
     return 0 if (container, resource) in pod.claimed else pod.container(container).limits.get(resource, 0)
 
 

@@ -1,6 +1,6 @@
 """Edits of CEL expressions after which these may select published devices.
 
-Law: an edit puts one name, type or value that devices have in the place of one that they have not. Whether it helps is
+Law: an edit puts one name, type or value that devices have in place of one that they have not. Whether it helps is
 not known here: whoever proposes it has tried it.
 """
 

@@ -24,7 +24,7 @@ _START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
 _END = r"(?=[.,;:)\]}\"'`<]*(?:\s|$))"
 _AROUND = " \t\r\n\"'`>|"
 _DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTILINE)
-"""Colours, a byte-order mark, and what stands in front of a line that is quoted."""
+"""Colors, a byte-order mark, and what stands in front of a line that is quoted."""
 
 _TAGS = re.compile(r"</?(?:td|th|tr|p|br|pre|code|span|div|li)\b[^<>]*>")
 _ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one

@@ -179,7 +179,7 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
     kind = "ResourceClaim" if wrong["owner"] == "claim" else "DeviceClass"
     owner = f"selector #{wrong['number']} of {kind} {foreign_text(wrong['name'], 300)}"
     error, device = foreign_text(_HINT.sub("", wrong["error"]), _MAX_SHOWN), foreign_text(wrong["device"] or "", 300)
-    edit = "A claim cannot be edited: delete it, and create it anew." if kind == "ResourceClaim" else ""
+    edit = "A claim cannot be edited: delete it, and create it again." if kind == "ResourceClaim" else ""
     if not device:
         change = f"Correct the expression. {edit}".strip()
         return f"The expression is no valid CEL: {owner}: {error}.", change

@@ -126,7 +126,7 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` has namespace and name of a pod, whose events are read then in the place of `PREPARE_FAILED`.
+    `events_of` has namespace and name of a pod, whose events are read then in place of `PREPARE_FAILED`.
 
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
     this name.

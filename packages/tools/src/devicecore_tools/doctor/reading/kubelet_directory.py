@@ -72,7 +72,7 @@ class KubeletDirectory:
 
     @property
     def has_root(self) -> bool:
-        """Whether the files beside `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
+        """Whether the files next to `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
         return Path(self.plugins).absolute().name == "device-plugins"
 
     @property
@@ -91,7 +91,7 @@ IS_DIRECTORY = "it is a directory"
 
 
 def why_unwritable(path: str) -> str:
-    """Return why no process can write a file anew; empty if one may be able to.
+    """Return why no process can write a file again; empty if one may be able to.
 
     Whether a mount is read-only shows nothing, because ours may be another one than the kubelet's.
     """
@@ -107,7 +107,7 @@ def why_unwritable(path: str) -> str:
 
 
 def not_a_file() -> CheckpointSeen:
-    """Return what is seen of a directory in the place of the checkpoint."""
+    """Return what is seen of a directory in place of the checkpoint."""
     return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
 
 

@@ -1,6 +1,6 @@
 """The picture of a node as SVG: as one file, or in parts for a page.
 
-Laws: equal pictures give equal bytes. Everything that a colour shows is also in a text or a shape. Every text from
+Laws: equal pictures give equal bytes. Everything that a color shows is also in a text or a shape. Every text from
 outside is escaped and bounded. The result loads nothing and runs nothing. No label is wider than its cell, in any font
 that is not wider than DejaVu Sans.
 """
@@ -25,7 +25,7 @@ WIDTH = 552
 _PADDING, _GAP, _MARGIN = 20, 8, 24
 _FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and how many stand side by side
 _SMALL = (85, 28, 6)
-_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # heights between lines of text, where the colour of the next pod begins
+_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # heights between lines of text, where the color of the next pod begins
 _HATCH = 10  # pixels at the left of a cell that is not healthy
 _INSET = 8  # pixels between the edge of a cell and its text
 _MAX_FULL_CELLS = 48  # of a group; if it has more, its cells have one line of text
@@ -179,7 +179,7 @@ def _small_cell(cell: Cell) -> str:
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
     """Return the rectangle of a cell. Bands show several holders, as many as there are lines of text."""
     stale = " stale" if all(row.state is OwnerState.STALE for row in cell.rows) else ""
-    classes = [f"o{mark.colour}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
+    classes = [f"o{mark.color}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]
     for style, (top, bottom) in zip(classes, pairwise(edges), strict=True):
         y = f' y="{top}"' if top else ""
@@ -224,7 +224,7 @@ def _folded(folded: Tally, y: float) -> tuple[str, float]:
 
 
 def _notes(findings: Sequence[NodeFinding], y: float, *, x: int, in_page: bool = False) -> tuple[str, float]:
-    """Return the findings beside what they are about: number, title and devices."""
+    """Return the findings next to what they are about: number, title and devices."""
     parts = []
     for finding in findings[:_MAX_NOTES]:
         what = f": {names(finding.devices)}" if finding.devices else ""
@@ -276,9 +276,9 @@ def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
 
 
 def key_of(mark: OwnerMark) -> str:
-    """Return a pod's colour and letters, 34 by 22 pixels."""
+    """Return a pod's color and letters, 34 by 22 pixels."""
     return (
-        f'<rect class="o{mark.colour}" width="34" height="22" rx="5"/>'
+        f'<rect class="o{mark.color}" width="34" height="22" rx="5"/>'
         f'<text class="c d" x="17" y="15">{mark.letters}</text>'
     )
 

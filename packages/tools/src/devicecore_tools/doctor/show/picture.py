@@ -28,7 +28,7 @@ MAX_GROUPS = 200
 
 _GROUP_LIMITS = (400, 200, 100, 48, 16, 10)  # cells of one group: the first with which all groups have MAX_CELLS
 _FOLDED = 200  # cells that a group shows if it has more devices than its limit
-_COLOURS = 8
+_COLORS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -67,11 +67,11 @@ class Tally:
 
 @frozen
 class OwnerMark:
-    """A pod of the picture: its letters and the number of its colour, from 1. Colours repeat, letters do not."""
+    """A pod of the picture: its letters and the number of its color, from 1. Colors repeat, letters do not."""
 
     owner: str
     letters: str
-    colour: int
+    color: int
 
 
 class CellKind(StrEnum):
@@ -308,7 +308,7 @@ class _Marks:
     def _mark(self, key: str, owner: str) -> OwnerMark:
         if key not in self._marks:
             number = len(self._marks)
-            self._marks[key] = OwnerMark(owner, _letters(number), number % _COLOURS + 1)
+            self._marks[key] = OwnerMark(owner, _letters(number), number % _COLORS + 1)
         return self._marks[key]
 
 

@@ -259,7 +259,7 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
 
 
 def _place(path: FieldPath) -> list[tuple[bool, str]]:
-    """Where a field is in a list: in front of those that are in maps beside it."""
+    """Where a field is in a list: in front of those that are in maps next to it."""
     return [(number < len(path), part) for number, part in enumerate(path, 1)]
 
 

@@ -111,7 +111,7 @@ def _has_directive(value: JsonValue) -> bool:
 
 
 def _replaced(change: Json) -> Json:
-    """Return the map that a patch with a directive puts in the place of another."""
+    """Return the map that a patch with a directive puts in place of another."""
     _refuse_unknown(change)
     if change[_DIRECTIVE] == "delete":
         return {}

@@ -34,7 +34,7 @@ DEFAULT_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 
 class LocalApiServer(Runs):
-    """Serves the kinds of `resource.k8s.io`, and what drivers need beside them, on a free port of this machine.
+    """Serves the kinds of `resource.k8s.io`, and what drivers need next to them, on a free port of this machine.
 
     These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
     CustomResourceDefinitions define, which are created like other objects.

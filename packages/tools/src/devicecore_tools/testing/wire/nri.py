@@ -1,4 +1,4 @@
-"""Messages of the Node Resource Interface. The stub beside this file lists them."""
+"""Messages of the Node Resource Interface. The stub next to this file lists them."""
 
 from devicecore.wire.pool import contents
 

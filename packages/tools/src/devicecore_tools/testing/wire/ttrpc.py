@@ -1,4 +1,4 @@
-"""Messages of ttRPC. The stub beside this file lists them."""
+"""Messages of ttRPC. The stub next to this file lists them."""
 
 from devicecore.wire.pool import contents
 

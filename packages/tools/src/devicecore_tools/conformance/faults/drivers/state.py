@@ -23,7 +23,7 @@ class CorruptCheckpoint(GoodDriver):
 
 @fails("survives-a-corrupt-checkpoint")
 class FailsWithItsCheckpoint(GoodDriver):
-    """It registers beside a damaged file, and then every call fails until the file is mended."""
+    """It registers next to a damaged file, and then every call fails until the file is mended."""
 
     must_not_fail = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
     damage = ""
@@ -52,7 +52,7 @@ class StartsWithoutState(GoodDriver):
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
 class WritesItsStateInPlace(CorruptCheckpoint):
-    """It writes its file in place, and does not start beside one that is cut off."""
+    """It writes its file in place, and does not start next to one that is cut off."""
 
     must_not_fail = ("serves-before-it-registers",)
 

@@ -253,7 +253,7 @@ class NeverFreesDevices(GoodDriver):
 
 @fails("frees-the-device")
 class KeepsDevices(GoodDriver):
-    """A device stays reserved for a while, unless its claim is named anew."""
+    """A device stays reserved for a while, unless its claim is named again."""
 
     breaks_too = dict.fromkeys(
         [

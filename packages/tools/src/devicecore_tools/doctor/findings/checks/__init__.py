@@ -472,7 +472,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.unwritable_checkpoint,
         next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts, "
         "it knows only what it could write before.",
-        do="Free space on the file system of /var/lib/kubelet. A directory in the place of the file: drain the node, "
+        do="Free space on the file system of /var/lib/kubelet. A directory in place of the file: drain the node, "
         "stop the kubelet and move it away.",
         confirm="The message of a pod that is refused says 'failed to write checkpoint file'; df and df -i of "
         "/var/lib/kubelet/device-plugins.",
