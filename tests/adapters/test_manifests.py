@@ -148,6 +148,9 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
 QUANTITY = "a quantity such as 2, 500m or 1.5Gi"
 UNQUOTED = ": put it in quotes"
 NEITHER = "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got"
+FROM_TEMPLATE = (
+    ". Its pods are made from spec.template: write that as a Pod, or take a pod of it: kubectl get pod NAME -o yaml"
+)
 NOTHING = "expected a pod or a ResourceClaim, got nothing"
 BOMB = f"a0: &a0 [{'0,' * 50}]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9))
 
@@ -172,10 +175,10 @@ MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
         POD[: POD.index("  containers")],
         *(7, "spec.containers", "expected at least one container, got none"),
     ),
-    "kind": ("apiVersion: apps/v1\nkind: Deployment", 2, "kind", f"{NEITHER} 'Deployment' of 'apps/v1'"),
+    "kind": ("apiVersion: apps/v1\nkind: Deployment", 2, "kind", f"{NEITHER} 'Deployment' of 'apps/v1'{FROM_TEMPLATE}"),
     "kind in a list": (
         f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
-        *(5, "items[1].kind", f"{NEITHER} 'Job' of 'x/v1'"),
+        *(5, "items[1].kind", f"{NEITHER} 'Job' of 'x/v1'{FROM_TEMPLATE}"),
     ),
     "key": ("? [a]\n: b", 1, "", "expected a text as key, got a list"),
     "JSON": (manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content"),
