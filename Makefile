@@ -202,12 +202,12 @@ clean: ## remove the environment that make has made, and everything else that ca
 
 # --- the environment --------------------------------------------------------------------------------------------------
 
-PROJECTS := pyproject.toml packages/tools/pyproject.toml packages/fleet/pyproject.toml
+PROJECTS := pyproject.toml packages/numa/pyproject.toml packages/tools/pyproject.toml packages/fleet/pyproject.toml
 
 $(VENV)/.dev: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore, its tools and its fleet into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/tools --editable packages/fleet --group dev
+	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/numa --editable packages/tools --editable packages/fleet --group dev
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.docs: $(VENV)/.dev
@@ -217,7 +217,7 @@ $(VENV)/.docs: $(VENV)/.dev
 
 $(VENV)/.runtime: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore into $(VENV)"
-	@$(PIP) install --editable . --editable packages/tools --editable packages/fleet
+	@$(PIP) install --editable . --editable packages/numa --editable packages/tools --editable packages/fleet
 	@touch $@
 
 # Asked for by name, it has to be this interpreter: an environment that make has made with another one is made again. One

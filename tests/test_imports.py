@@ -16,7 +16,7 @@ from attrs import frozen
 ROOT = Path(__file__).parent.parent
 MODULES = {
     ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
-    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src", ROOT / "packages" / "fleet" / "src")
+    for source in (ROOT / "src", *(ROOT / "packages" / name / "src" for name in ("numa", "tools", "fleet")))
     for path in sorted(source.rglob("*.py"))
 }
 
@@ -92,6 +92,11 @@ LAYERS = {
         ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
+    "devicecore_numa": Layer(frozenset()),
+    "devicecore_numa.domain": Layer(PURE | names("attrs .domain")),
+    "devicecore_numa.ports": Layer(PURE | names("devicecore_numa.domain")),
+    "devicecore_numa.adapters": Layer(ANY | names("attrs .system devicecore_numa.domain")),
+    "devicecore_numa.managers": Layer(ANY | names(".domain .manager .ports devicecore_numa.domain")),
     "devicecore_fleet": Layer(frozenset()),
     "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node")),
     "devicecore_fleet.fleet": Layer(
@@ -212,6 +217,9 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore_tools.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
         ("devicecore_tools.command.main", "import grpc"),
         ("devicecore_tools.command.kubelet.command", "def run():\n    from devicecore_fleet.cluster import assembly"),
+        ("devicecore_numa.domain.cpus", "import threading"),
+        ("devicecore_numa.managers", "import devicecore_tools"),
+        ("devicecore_tools.node.engine", "import devicecore_numa"),
         ("devicecore_fleet.cluster.pods", "from devicecore_fleet.fleet.fleet import Fleet"),
     ],
 )

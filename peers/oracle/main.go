@@ -36,6 +36,7 @@ var kinds = map[string]answerer{
 	"claims":            playClaims,
 	"devices":           playDevices,
 	"name":              judgeName,
+	"numa":              playNUMA,
 	"patch":             applyPatch,
 	"quantity":          readQuantity,
 	"topology":          mergeHints,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -31,6 +32,16 @@ func allocateContainer(_ context.Context, m *devicemanager.ManagerImpl, pod *v1.
 func containerHints(_ klog.Logger, m *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) hints {
 	return m.GetTopologyHints(pod, container)
 }
+
+func providerHints(_ klog.Logger, provider topologymanager.HintProvider, pod *v1.Pod, container *v1.Container) hints {
+	return provider.GetTopologyHints(pod, container)
+}
+
+func podHints(_ klog.Logger, provider topologymanager.HintProvider, pod *v1.Pod) hints {
+	return provider.GetPodTopologyHints(pod)
+}
+
+func (s *fixedStore) GetAffinity(string, string) topologymanager.TopologyHint { return s.hint }
 
 func disconnectPlugin(logger klog.Logger, m *devicemanager.ManagerImpl, resource, _ string) {
 	m.PluginDisconnected(logger, resource)
@@ -109,3 +120,7 @@ func (s healthStream) Recv() (*drahealth.NodeWatchResourcesResponse, error) {
 	}
 	return answer, nil
 }
+
+type machine cadvisor.MachineInfo
+
+func (m *machine) info() *cadvisor.MachineInfo { return (*cadvisor.MachineInfo)(m) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	cadvisor "github.com/google/cadvisor/lib/model"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
@@ -30,6 +31,18 @@ func allocateContainer(ctx context.Context, m *devicemanager.ManagerImpl, pod *v
 
 func containerHints(logger klog.Logger, m *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) hints {
 	return m.GetTopologyHints(logger, pod, container, lifecycle.AddOperation)
+}
+
+func providerHints(logger klog.Logger, provider topologymanager.HintProvider, pod *v1.Pod, container *v1.Container) hints {
+	return provider.GetTopologyHints(logger, pod, container, lifecycle.AddOperation)
+}
+
+func podHints(logger klog.Logger, provider topologymanager.HintProvider, pod *v1.Pod) hints {
+	return provider.GetPodTopologyHints(logger, pod, lifecycle.AddOperation)
+}
+
+func (s *fixedStore) GetAffinity(klog.Logger, string, string) topologymanager.TopologyHint {
+	return s.hint
 }
 
 func disconnectPlugin(logger klog.Logger, m *devicemanager.ManagerImpl, resource, socket string) {
@@ -111,3 +124,7 @@ func (s healthStream) Recv() (*drahealth.NodeWatchResourcesResponse, error) {
 	}
 	return answer, nil
 }
+
+type machine cadvisor.MachineInfo
+
+func (m *machine) info() *cadvisor.MachineInfo { return (*cadvisor.MachineInfo)(m) }

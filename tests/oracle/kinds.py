@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
-from tests.oracle import allocators, applies, claims, devices, dra, files, patches, text, topology
+from tests.oracle import allocators, applies, claims, devices, dra, files, numa, patches, text, topology
 from tests.oracle.asking import Json, Oracle, Verdict
 
 
@@ -20,6 +20,9 @@ class Kind(NamedTuple):
 KINDS = {
     "devices": Kind(devices.history, devices.judge),
     "admission": Kind(devices.admissions, devices.judge),
+    "cpus": Kind(numa.cpus, numa.judge),
+    "memory": Kind(numa.memory, numa.judge),
+    "admission-numa": Kind(numa.admissions, numa.judge),
     "topology": Kind(topology.case, topology.judge),
     "claims": Kind(claims.case, claims.judge),
     "allocators": Kind(allocators.case, allocators.judge),

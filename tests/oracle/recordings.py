@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from tests import recorded
-from tests.oracle import devices, dra, files
+from tests.oracle import devices, dra, files, numa
 from tests.oracle.asking import Json, Oracle
 from tests.recorded import DATA
 from tools.make_peers import PeersError, build, default_version, program
@@ -74,6 +74,17 @@ def health_histories(oracle: Oracle) -> Iterator[Json]:
     return (dra.recorded_anew(history, oracle) for history in recorded.lines("dra/health.jsonl"))
 
 
+def numa_histories(oracle: Oracle) -> Iterator[Json]:
+    """Histories of the CPU manager, the memory manager and all three, with the state files of the last step."""
+    for number, made in _cases(lambda random: random.choice((numa.cpus, numa.memory, numa.admissions))(random)):
+        case, _, mixed = numa.played(made)
+        if mixed <= len(case["steps"]) or len(case["machine"]["topology"]) > 4:
+            continue
+        answers = oracle.ask("numa", case)
+        files = {name: answers[-1][name] for name in numa.FILES if name in answers[-1]}
+        yield {"id": f"n{number:04}", "case": case, "expect": [numa.decoded(one)[0] for one in answers], "files": files}
+
+
 RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
     "histories.jsonl": (histories, 300),
     "checkpoint/encode.jsonl": (checkpoints, 150),
@@ -82,6 +93,7 @@ RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
     "dra/decode.jsonl": (claims_files, 600),
     "dra/histories.jsonl": (claim_histories, 180),
     "dra/health.jsonl": (health_histories, 40),
+    "numa/histories.jsonl": (numa_histories, 60),
 }
 """Each file, what is in it, and how many."""
 

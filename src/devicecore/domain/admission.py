@@ -9,7 +9,7 @@ from typing import Literal
 from attrs import frozen
 
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.errors import DeviceCoreError, TopologyAffinityError
+from devicecore.domain.errors import AdmissionError, DeviceCoreError
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import Pod, ResourceName
 from devicecore.domain.text import counted, foreign_text
@@ -60,12 +60,12 @@ class Refused:
     @property
     def reason(self) -> str:
         """The reason that a kubelet puts into the status of the pod, whose phase becomes `Failed` (kubelet.md 5.1)."""
-        return "TopologyAffinityError" if isinstance(self.error, TopologyAffinityError) else "UnexpectedAdmissionError"
+        return self.error.reason if isinstance(self.error, AdmissionError) else AdmissionError.reason
 
     @property
     def message(self) -> str:
-        """The message beside the reason."""
-        if isinstance(self.error, TopologyAffinityError):
+        """The message beside the reason: the error alone if its reason says what is wrong (`GetPodAdmitResult`)."""
+        if self.reason != AdmissionError.reason:
             return str(self.error)
         return f"Allocate failed due to {self.error}, which is unexpected"
 

@@ -68,7 +68,12 @@ def _hash(value: object) -> int:
 
 
 class AdmissionError(DeviceCoreError):
-    """The pod, or one of its containers, cannot have what it requests."""
+    """The pod, or one of its containers, cannot have what it requests.
+
+    `reason` is what a kubelet puts into the status of the pod (kubelet: `admission.Error`).
+    """
+
+    reason: ClassVar[str] = "UnexpectedAdmissionError"
 
 
 @frozen(repr=False)
@@ -164,6 +169,8 @@ class NotEnoughDevicesError(AdmissionError):
 @frozen(repr=False)
 class TopologyAffinityError(AdmissionError):
     """The topology policy admits no set of NUMA nodes."""
+
+    reason: ClassVar[str] = "TopologyAffinityError"
 
     pod: str
     container: str | None = None

@@ -1,0 +1,1 @@
+"""Pure decisions about CPUs and memory: values in, values out."""

@@ -1,0 +1,92 @@
+"""Errors of the CPU manager and the memory manager.
+
+Law: `str(error)` is the kubelet's own sentence where it has one.
+"""
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from devicecore.domain.errors import AdmissionError, DeviceCoreError
+from devicecore.domain.text import foreign_text
+
+
+@frozen(repr=False)
+class InvalidCpuListError(DeviceCoreError, ValueError):
+    """A text that is not a list of CPUs."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f"expected a list of CPUs such as 0-3,8, got {foreign_text(self.text, 100)!r}"
+
+
+@frozen(repr=False)
+class NumaConfigError(DeviceCoreError, ValueError):
+    """A configuration with which a kubelet does not start."""
+
+    problem: str
+    _text = "{problem}"
+
+
+@frozen(repr=False)
+class InvalidStateError(DeviceCoreError):
+    """A state file with which a kubelet does not start, until the node is drained and the file is removed."""
+
+    problem: str
+    _text = "{problem}"
+
+
+@frozen(repr=False)
+class CorruptStateError(InvalidStateError):
+    """A state file that cannot be read, or whose checksum does not fit its content."""
+
+
+@frozen(repr=False)
+class CpuAdmissionError(AdmissionError):
+    """The CPU manager cannot give a container the CPUs that it requests."""
+
+    problem: str
+    _text = "{problem}"
+
+
+@frozen(repr=False)
+class SmtAlignmentError(AdmissionError):
+    """With `full-pcpus-only`, a container gets whole cores or nothing.
+
+    `available` is None if the request is no multiple of a core. A kubelet refuses the pod with the reason
+    `SMTAlignmentError` and this sentence alone.
+    """
+
+    reason: ClassVar[str] = "SMTAlignmentError"
+
+    requested: int
+    per_core: int
+    available: int | None = None
+
+    def __str__(self) -> str:
+        if self.available is None:
+            return f"SMT Alignment Error: requested {self.requested} cpus not multiple cpus per core = {self.per_core}"
+        return (
+            "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = "
+            f"{self.available}, requested CPUs = {self.requested}, CPUs per core = {self.per_core}"
+        )
+
+
+@frozen(repr=False)
+class EndlessSearchError(AdmissionError):
+    """Kubernetes' search for CPUs does not end with this request: the kubelet hangs, and admits no further pod.
+
+    It happens with `distribute-cpus-across-numa`, if CPUs that are left over cannot be handed out in whole groups.
+    """
+
+    requested: int
+    _text = "a kubelet's search for {requested} CPUs that are distributed across NUMA nodes does not end"
+
+
+@frozen(repr=False)
+class MemoryAdmissionError(AdmissionError):
+    """The memory manager cannot give a container the memory that it requests."""
+
+    problem: str
+    _text = "[memorymanager] {problem}"

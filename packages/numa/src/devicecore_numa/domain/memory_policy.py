@@ -1,0 +1,422 @@
+"""The static policy of the memory manager (Kubernetes: `memorymanager/policy_static.go`).
+
+Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and its reserved and its free
+memory are together what can be allocated. Each function returns another state, or raises and has changed nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from types import MappingProxyType
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.model import NumaNode
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.topology import Hints, NumaMask, TopologyHint
+from devicecore_numa.domain.errors import InvalidStateError, MemoryAdmissionError, NumaConfigError
+from devicecore_numa.domain.machine import Machine
+from devicecore_numa.domain.requests import HUGE_PAGES, MEMORY, ContainerRequest, PodRequest
+
+_UINT64 = 2**64
+_KI = 1024
+
+
+@frozen
+class MemoryTable:
+    """The bytes of one resource on one NUMA node."""
+
+    total: int = 0
+    system_reserved: int = 0
+    allocatable: int = 0
+    reserved: int = 0
+    free: int = 0
+
+    def taken(self, size: int) -> "MemoryTable":
+        """Return the table after `size` bytes, which are free, were reserved; below 0, after they were released."""
+        return evolve(self, reserved=self.reserved + size, free=self.free - size)
+
+
+@frozen
+class NodeMemory:
+    """One NUMA node: its resources, how many blocks are on it, and the group of nodes that it belongs to."""
+
+    assignments: int
+    tables: Mapping[str, MemoryTable]
+    cells: tuple[int, ...]
+
+
+@frozen
+class Block:
+    """Memory of one resource that a container has on a group of NUMA nodes."""
+
+    numa_nodes: tuple[int, ...]
+    type: str
+    size: int
+
+
+NodeMemories = Mapping[int, NodeMemory]
+Blocks = Mapping[str, Mapping[str, tuple[Block, ...]]]
+"""The blocks of each container, by the uid of its pod."""
+
+
+@frozen
+class MemoryState:
+    """The memory of each NUMA node, and the blocks of each container.
+
+    `reusable` has the memory of ended init containers of one pod, by group of NUMA nodes and resource. It is not in
+    the state file: a kubelet forgets it at a restart.
+    """
+
+    nodes: NodeMemories = MappingProxyType({})
+    assignments: Blocks = MappingProxyType({})
+    reusable: tuple[str, Mapping[tuple[tuple[int, ...], str], int]] = ("", MappingProxyType({}))
+
+    def of_container(self, uid: str, container: str) -> tuple[Block, ...] | None:
+        """Return the blocks of a container, None if it has none."""
+        return self.assignments.get(uid, {}).get(container)
+
+    def reusable_of(self, uid: str, group: tuple[int, ...], resource: str) -> int:
+        """Return the bytes that a container of the pod may reuse."""
+        return self.reusable[1].get((group, resource), 0) if self.reusable[0] == uid else 0
+
+
+Request = Mapping[str, int]
+
+
+def _frozen_reserved(value: Mapping[int, Mapping[str, int]]) -> Mapping[int, Mapping[str, int]]:
+    return MappingProxyType(dict(value))
+
+
+@frozen
+class StaticMemoryPolicy:
+    """The machine, and the bytes that are reserved for the system by NUMA node and resource."""
+
+    machine: Machine
+    reserved: Mapping[int, Mapping[str, int]] = field(converter=_frozen_reserved)
+
+    @classmethod
+    def of(
+        cls,
+        machine: Machine,
+        allocatable: Mapping[str, Quantity],
+        reserved: Sequence[tuple[int, Mapping[str, Quantity]]],
+    ) -> "StaticMemoryPolicy":
+        """Return the policy of a kubelet's configuration.
+
+        `allocatable` is what is reserved of the node as a whole (kube-reserved, system-reserved and the hard eviction
+        threshold together), and `reserved` the kubelet's `reservedMemory`.
+
+        Raises:
+            NumaConfigError: the two do not agree, a NUMA node does not exist, or no memory is reserved.
+        """
+        totals: dict[str, int] = {}
+        for node, limits in reserved:
+            if node not in machine.numa_nodes:
+                raise NumaConfigError(
+                    f"the reserved memory configuration references a NUMA node {node} "
+                    "that does not exist on this machine"
+                )
+            for name, amount in limits.items():
+                totals[name] = totals.get(name, 0) + amount.nanos
+        common = {name for name in allocatable if name == MEMORY or name.startswith(HUGE_PAGES)} | totals.keys()
+        for name in sorted(common):
+            whole = allocatable.get(name, Quantity(0))
+            if totals.get(name, 0) != whole.nanos:
+                total = Quantity(totals.get(name, 0), binary=True)
+                raise NumaConfigError(
+                    f'the total amount "{total}" of type "{name}" is not equal to the value "{whole}" '
+                    "determined by Node Allocatable feature"
+                )
+        by_node: dict[int, dict[str, int]] = {}
+        for node, limits in reserved:
+            by_node.setdefault(node, {}).update({name: amount.whole for name, amount in limits.items()})
+        if not sum(limits.get(MEMORY, 0) for limits in by_node.values()):
+            raise NumaConfigError("[memorymanager] you should specify the system reserved memory")
+        return cls(machine, by_node)
+
+    def empty(self) -> dict[int, NodeMemory]:
+        """Return the memory of the machine before anything is allocated (Kubernetes: `getDefaultMachineState`)."""
+        nodes = {}
+        for cell in self.machine.cells:
+            tables, in_pages = {}, 0
+            for kib, pages in cell.huge_pages.items():
+                name = HUGE_PAGES + str(Quantity.of(kib * _KI, binary=True))
+                total = pages * kib * _KI
+                tables[name] = self._table(cell.id, name, total, total)
+                in_pages += total
+            tables[MEMORY] = self._table(cell.id, MEMORY, cell.memory, cell.memory - in_pages)
+            nodes[int(cell.id)] = NodeMemory(0, tables, (cell.id,))
+        return nodes
+
+    def _table(self, node: int, name: str, total: int, usable: int) -> MemoryTable:
+        reserved = self.reserved.get(node, {}).get(name, 0)
+        allocatable = _sum([usable, -reserved])
+        return MemoryTable(total, reserved, allocatable, 0, allocatable)
+
+    def start(self, state: MemoryState) -> MemoryState:
+        """Return the state with which a kubelet starts, which is another one only if there was none (`validateState`).
+
+        Raises:
+            InvalidStateError: the state does not fit the machine, the reserved memory or itself.
+        """
+        if not state.nodes:
+            if state.assignments:
+                raise InvalidStateError("[memorymanager] machine state can not be empty when it has memory assignments")
+            return evolve(state, nodes=self.empty())
+        expected = self.empty()
+        for uid, containers in sorted(state.assignments.items()):
+            for name, blocks in sorted(containers.items()):
+                for block in blocks:
+                    _check_block(expected, block, uid, name)
+                    _reserve(expected, block.numa_nodes, block.type, block.size)
+        if not _is_same(state.nodes, expected):
+            raise InvalidStateError("[memorymanager] the expected machine state is different from the real one")
+        return state
+
+    def allocate(
+        self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
+    ) -> MemoryState:
+        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or of more of them.
+
+        Raises:
+            MemoryAdmissionError: no group of NUMA nodes has enough memory, or only one that the hint does not allow.
+        """
+        if not pod.is_exclusive:
+            return state
+        request = _request(container)
+        if not request:
+            return state
+        held = state.of_container(pod.uid, container.name)
+        if held is not None:
+            return _with_reuse(state, pod, container, held)
+        group = self._group(state, pod, request, hint)
+        nodes = dict(state.nodes)
+        for resource, size in request.items():
+            _reserve(nodes, group, resource, max(size - state.reusable_of(pod.uid, group, resource), 0))
+        blocks = tuple(Block(group, resource, size) for resource, size in request.items())
+        after = _with_reuse(evolve(state, nodes=nodes), pod, container, blocks)
+        of_pod = {**state.assignments.get(pod.uid, {}), container.name: blocks}
+        _shrink_reused(of_pod, pod, container, blocks)
+        return evolve(after, assignments={**state.assignments, pod.uid: of_pod})
+
+    def _group(self, state: MemoryState, pod: PodRequest, request: Request, hint: TopologyHint) -> tuple[int, ...]:
+        best = hint
+        if best.mask is None:
+            possible = self._calculate(state, pod, request)
+            if not possible:
+                raise MemoryAdmissionError(
+                    "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+                )
+            best = _best(possible)
+            if hint.preferred and not best.preferred:
+                raise MemoryAdmissionError("failed to find the default preferred hint")
+        if not _suffices(state.nodes, best.mask or (), request):
+            wider = [one for one in self._calculate(state, pod, request) if set(best.mask or ()) <= set(one.mask or ())]
+            if not wider:
+                raise MemoryAdmissionError("failed to find NUMA nodes to extend the current topology hint")
+            preferred, best = best.preferred, _best(wider)
+            if preferred and not best.preferred:
+                raise MemoryAdmissionError("failed to find the extended preferred hint")
+        group = tuple(map(int, best.mask or ()))
+        if len(group) > 1 and not all(_may_join(state.nodes[node], group) for node in group):
+            raise MemoryAdmissionError("preferred hint violates NUMA node allocation")
+        return group
+
+    def hints(self, state: MemoryState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
+        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
+        asked = pod.containers if container is None else (container,)
+        if not pod.is_exclusive or any(not amount.is_int64 for one in asked for amount in one.memory.values()):
+            return {}
+        request = pod.memory if container is None else _request(container)
+        if not request:
+            return {}
+        for one in asked:
+            held = state.of_container(pod.uid, one.name)
+            if held is not None:
+                return _regenerated(held, request)
+        found = self._calculate(state, pod, request)
+        return dict.fromkeys(request, tuple(found)) if found else {}
+
+    def _calculate(self, state: MemoryState, pod: PodRequest, request: Request) -> list[TopologyHint]:
+        """Return the groups of NUMA nodes with enough memory for each resource (Kubernetes: `calculateHints`)."""
+        nodes = sorted(state.nodes)
+        least, found = len(nodes), list[tuple[int, ...]]()
+        wanted = [
+            (name, size, {node: _table(state.nodes[node], name) for node in nodes}) for name, size in request.items()
+        ]
+        for width in range(1, len(nodes) + 1):
+            for group in combinations(nodes, width):
+                if any(_sum([tables[node].allocatable for node in group]) < size for _, size, tables in wanted):
+                    continue
+                least = min(least, width)
+                if width == 1 and len(state.nodes[group[0]].cells) > 1:
+                    continue
+                if width > 1 and not all(_may_join(state.nodes[node], group) for node in group):
+                    continue
+                if all(
+                    _sum([*[tables[node].free for node in group], state.reusable_of(pod.uid, group, name)]) >= size
+                    for name, size, tables in wanted
+                ):
+                    found.append(group)
+        return [TopologyHint(NumaMask.of(map(NumaNode, group)), preferred=len(group) == least) for group in found]
+
+
+def _request(container: ContainerRequest) -> dict[str, int]:
+    """Return what a container requests. Raises MemoryAdmissionError if it is written in an odd way."""
+    if any(not amount.is_int64 for amount in container.memory.values()):
+        raise MemoryAdmissionError("failed to represent quantity as int64")
+    return {name: amount.bytes for name, amount in container.memory.items()}
+
+
+def _table(node: NodeMemory, resource: str) -> MemoryTable:
+    return node.tables.get(resource, _NO_MEMORY)
+
+
+_NO_MEMORY = MemoryTable()
+
+
+def _sum(sizes: Sequence[int]) -> int:
+    """Return the sum as Go has it, which wraps around if more is reserved of a node than it has."""
+    return sum(sizes) % _UINT64
+
+
+def _may_join(node: NodeMemory, group: tuple[int, ...]) -> bool:
+    """Return whether a node may be in a group of several: it is unused, or in this group already."""
+    return not node.assignments or tuple(sorted(node.cells)) == group
+
+
+def _suffices(nodes: NodeMemories, group: Iterable[int], request: Request) -> bool:
+    on = [nodes[node] for node in group]
+    return all(_sum([_table(node, name).free for node in on]) >= size for name, size in request.items())
+
+
+def _best(hints: Sequence[TopologyHint]) -> TopologyHint:
+    """Return the preferred hint with the fewest NUMA nodes (Kubernetes: `findBestHint`)."""
+    return min(hints, key=lambda hint: (not hint.preferred, len(hint.mask or ()), hint.mask.bits if hint.mask else 0))
+
+
+def _reserve(nodes: dict[int, NodeMemory], group: tuple[int, ...], resource: str, size: int) -> None:
+    """Reserve `size` bytes on the nodes of a group, as much as there is on each (Kubernetes: `updateMachineState`)."""
+    for number in group:
+        node = nodes[number]
+        tables = node.tables
+        if size and resource in tables:
+            part = min(size, tables[resource].free)
+            size -= part
+            tables = {**tables, resource: tables[resource].taken(part)}
+        nodes[number] = NodeMemory(node.assignments + 1, tables, group)
+
+
+def _check_block(nodes: NodeMemories, block: Block, uid: str, container: str) -> None:
+    of = f"[memorymanager] (pod: {uid}, container: {container}) the memory assignment uses"
+    for node in block.numa_nodes:
+        if node not in nodes:
+            raise InvalidStateError(f"{of} the NUMA that does not exist")
+        if block.type not in nodes[node].tables:
+            raise InvalidStateError(f"{of} memory resource that does not exist")
+
+
+def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
+    """Return whether two states of a machine agree; nodes of one group need only agree together."""
+    if found.keys() != expected.keys():
+        return False
+    for node, one in found.items():
+        other = expected[node]
+        if one.assignments != other.assignments or sorted(one.cells) != sorted(other.cells):
+            return False
+        if one.tables.keys() != other.tables.keys():
+            return False
+        for name, table in one.tables.items():
+            same = other.tables[name]
+            fixed = table.total, table.system_reserved, table.allocatable
+            if fixed != (same.total, same.system_reserved, same.allocatable):
+                return False
+            if _sums(found, one.cells, name) != _sums(expected, one.cells, name):
+                return False
+    return True
+
+
+def _sums(nodes: NodeMemories, group: Iterable[int], name: str) -> tuple[int, int]:
+    tables = [_table(nodes[node], name) for node in group if node in nodes]
+    return sum(table.free for table in tables), sum(table.reserved for table in tables)
+
+
+def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
+    """Return hints that keep what is allocated (Kubernetes: `regenerateHints`), none if the request is another one."""
+    if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
+        return {}
+    hints: dict[str, tuple[TopologyHint, ...]] = dict.fromkeys(request, ())
+    for block in blocks:
+        mask = NumaMask.of(map(NumaNode, block.numa_nodes))
+        hints[block.type] += (TopologyHint(mask, preferred=True),)
+    return hints
+
+
+def _with_reuse(
+    state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
+) -> MemoryState:
+    """Return the state after memory went to a container: that of an init container that ends can be used again."""
+    left = dict(state.reusable[1]) if state.reusable[0] == pod.uid else {}
+    for block in blocks:
+        key = block.numa_nodes, block.type
+        if container.ends:
+            left[key] = max(left.get(key, 0), block.size)
+        elif key in left:
+            left[key] = max(left[key] - block.size, 0)
+    return evolve(state, reusable=(pod.uid, left))
+
+
+def _shrink_reused(
+    of_pod: dict[str, tuple[Block, ...]], pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
+) -> None:
+    """Subtract from the blocks of init containers what `container` reuses (`updateInitContainersMemoryBlocks`)."""
+    for block in blocks:
+        size = block.size
+        for init in pod.containers:
+            if init.name == container.name or not init.is_init or not size:
+                break
+            if init.restartable or init.name not in of_pod:
+                continue
+            kept = []
+            for one in of_pod[init.name]:
+                reused = min(one.size, size) if (one.type, one.numa_nodes) == (block.type, block.numa_nodes) else 0
+                size -= reused
+                kept.append(evolve(one, size=one.size - reused))
+            of_pod[init.name] = tuple(kept)
+
+
+def release_memory(state: MemoryState, uid: str, container: str) -> MemoryState:
+    """Return the state without a container: its memory is free."""
+    blocks = state.of_container(uid, container)
+    if blocks is None:
+        return state
+    nodes = dict(state.nodes)
+    for block in blocks:
+        left = block.size
+        for number in block.numa_nodes:
+            node = nodes[number]
+            tables = node.tables
+            if left and block.type in tables:
+                part = min(left, tables[block.type].reserved)
+                left -= part
+                tables = {**tables, block.type: tables[block.type].taken(-part)}
+            count = node.assignments - 1
+            nodes[number] = NodeMemory(count, tables, node.cells if count else (number,))
+    of_pod = {name: kept for name, kept in state.assignments[uid].items() if name != container}
+    assignments = {key: value for key, value in state.assignments.items() if key != uid}
+    if of_pod:
+        assignments[uid] = of_pod
+    return evolve(state, nodes=nodes, assignments=assignments)
+
+
+def release_ended(state: MemoryState, pod: PodRequest, starting: str) -> MemoryState:
+    """Return the state without the init containers that have ended before the container `starting` starts.
+
+    Kubernetes: `AddContainer` of the memory manager.
+    """
+    for one in pod.containers:
+        if one.name == starting or not one.is_init:
+            break
+        if one.ends:
+            state = release_memory(state, pod.uid, one.name)
+    return state

@@ -1,0 +1,314 @@
+"""The text of `cpu_manager_state` and `memory_manager_state`, as kubelets of 1.35 to 1.37 write it.
+
+Law: what is written is what a kubelet would write, byte for byte, but for the order of a container's blocks, which is
+random there. A file that a kubelet refuses is refused.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.fnv import fnv1a_32
+from devicecore.domain.go_text import json_text
+from devicecore.domain.text import foreign_text
+from devicecore_numa.domain.cpu_policy import CpuState
+from devicecore_numa.domain.cpus import cpu_list, parse_cpus
+from devicecore_numa.domain.errors import CorruptStateError, InvalidCpuListError
+from devicecore_numa.domain.memory_policy import Block, MemoryState, MemoryTable, NodeMemory
+
+CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""The largest state file that is read. One of a machine of 16 NUMA nodes and 1,000 containers has less than 1 MiB."""
+
+MAX_MEMORY = 2**64 - 1
+MAX_NUMBER = 2**63 - 1
+
+_Json = Mapping[str, Any]
+_State = TypeVar("_State")
+_Value = TypeVar("_Value")
+_TABLE = ("total", "systemReserved", "allocatable", "reserved", "free")
+
+
+@frozen
+class Stored(Generic[_State]):
+    """The state of a file, and the policy of the kubelet that wrote it."""
+
+    policy: str
+    state: _State
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode_cpus(policy: str, state: CpuState, *, has_data: bool = True) -> bytes:
+    """Return the text of `cpu_manager_state`; without data, as kubelets before 1.37 write it."""
+    fields: dict[str, Any] = {"policyName": policy, "defaultCpuSet": cpu_list(state.shared)}
+    entries = {
+        uid: {name: cpu_list(cpus) for name, cpus in sorted(containers.items())}
+        for uid, containers in sorted(state.assignments.items())
+    }
+    return _file(fields, entries, fnv1a_32(_cpu_dump(fields, entries).encode()), has_data=has_data)
+
+
+def encode_memory(policy: str, state: MemoryState, *, has_data: bool = True) -> bytes:
+    """Return the text of `memory_manager_state`; without data, as kubelets before 1.37 write it."""
+    nodes = {str(number): _node_json(node) for number, node in sorted(state.nodes.items(), key=lambda one: str(one[0]))}
+    fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
+    entries = {
+        uid: {name: [_block_json(one) for one in blocks] for name, blocks in sorted(containers.items())}
+        for uid, containers in sorted(state.assignments.items())
+    }
+    return _file(fields, entries, fnv1a_32(_memory_dump(fields, entries).encode()), has_data=has_data)
+
+
+def _file(fields: dict[str, Any], entries: _Json, checksum: int, *, has_data: bool) -> bytes:
+    content = {**fields, "entries": entries} if entries else fields
+    if not has_data:
+        return json_text({**content, "checksum": checksum})
+    data = json_text(content).decode()
+    return json_text({**content, "checksum": checksum, "data": data, "dataChecksum": _data_checksum(data)})
+
+
+def _data_checksum(data: str) -> int:
+    return fnv1a_32(b"(string)" + data.encode())
+
+
+def _node_json(node: NodeMemory) -> _Json:
+    tables = {name: dict(zip(_TABLE, _numbers_of(table), strict=True)) for name, table in sorted(node.tables.items())}
+    return {"numberOfAssignments": node.assignments, "memoryMap": tables, "cells": list(node.cells)}
+
+
+def _numbers_of(table: MemoryTable) -> tuple[int, ...]:
+    return table.total, table.system_reserved, table.allocatable, table.reserved, table.free
+
+
+def _block_json(block: Block) -> _Json:
+    return {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size}
+
+
+# --- what is hashed --------------------------------------------------------------------------------------------------
+
+
+def _cpu_dump(fields: _Json, entries: _Json | None, name: str = "CPUManagerCheckpoint", pods: str = "") -> str:
+    dumped = _map_dump(entries, lambda of_pod: _map_dump(of_pod, str))
+    return (
+        f"(*state.{name}){{PolicyName:(string){fields['policyName']} DefaultCPUSet:(string){fields['defaultCpuSet']} "
+        f"Entries:(map[string]map[string]string){dumped}{pods} Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def _memory_dump(fields: _Json, entries: _Json | None, name: str = "MemoryManagerCheckpoint", pods: str = "") -> str:
+    nodes = fields["machineState"]
+    in_order = nodes and {number: nodes[number] for number in sorted(nodes, key=int)}
+    blocks = _map_dump(entries, lambda of_pod: _map_dump(of_pod, _blocks_dump))
+    return (
+        f"(*state.{name}){{PolicyName:(string){fields['policyName']} "
+        f"MachineState:(state.NUMANodeMap){_map_dump(in_order, _node_dump, is_sorted=True)} "
+        f"Entries:(state.ContainerMemoryAssignments){blocks}{pods} Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def _map_dump(value: _Json | None, dump: Callable[[Any], str], *, is_sorted: bool = False) -> str:
+    if value is None:
+        return "<nil>"
+    in_order = value if is_sorted else sorted(value, key=str.encode)
+    return f"map[{' '.join(f'{key}:{dump(value[key])}' for key in in_order)}]"
+
+
+def _node_dump(node: _Json) -> str:
+    tables = _map_dump(node.get("memoryMap"), _table_dump)
+    return (
+        f"<*>{{NumberOfAssignments:(int){node.get('numberOfAssignments', 0)} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){_list_dump(node.get('cells'))}}}"
+    )
+
+
+def _table_dump(table: _Json) -> str:
+    names = ("TotalMemSize", "SystemReserved", "Allocatable", "Reserved", "Free")
+    fields = (f"{name}:(uint64){table.get(key, 0)}" for name, key in zip(names, _TABLE, strict=True))
+    return f"<*>{{{' '.join(fields)}}}"
+
+
+def _blocks_dump(blocks: list[_Json] | None) -> str:
+    if blocks is None:
+        return "<nil>"
+    dumped = (
+        f"{{NUMAAffinity:([]int){_list_dump(one.get('numaAffinity'))} "
+        f"Type:(v1.ResourceName){one.get('type', '')} Size:(uint64){one.get('size', 0)}}}"
+        for one in blocks
+    )
+    return f"[{' '.join(dumped)}]"
+
+
+def _list_dump(numbers: list[int] | None) -> str:
+    return "<nil>" if numbers is None else f"[{' '.join(map(str, numbers))}]"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def decode_cpus(file: bytes) -> Stored[CpuState]:
+    """Return what `cpu_manager_state` says.
+
+    Raises:
+        CorruptStateError: a kubelet would not start with this file.
+    """
+    pods = " PodEntries:(state.PodCPUAssignments)map[]"
+    content = _content(
+        file,
+        _cpu_fields,
+        lambda fields: _sums(_cpu_dump, fields, ("CPUManagerCheckpoint", "CPUManagerCheckpointV2"), pods),
+    )
+    shared = _cpus(content["defaultCpuSet"], "defaultCpuSet")
+    assignments = {
+        uid: {name: _cpus(text, f"the CPUs of container {foreign_text(name)}") for name, text in (of_pod or {}).items()}
+        for uid, of_pod in (content["entries"] or {}).items()
+    }
+    return Stored(content["policyName"], CpuState(shared, assignments))
+
+
+def decode_memory(file: bytes) -> Stored[MemoryState]:
+    """Return what `memory_manager_state` says.
+
+    Raises:
+        CorruptStateError: a kubelet would not start with this file.
+    """
+    pods = " PodEntries:(state.PodMemoryAssignments)map[]"
+    content = _content(
+        file, _memory_fields, lambda fields: _sums(_memory_dump, fields, ("MemoryManagerCheckpoint",), pods)
+    )
+    nodes = {
+        int(number): NodeMemory(
+            node.get("numberOfAssignments", 0),
+            {
+                name: MemoryTable(*(table.get(key, 0) for key in _TABLE))
+                for name, table in (node.get("memoryMap") or {}).items()
+            },
+            tuple(node.get("cells") or ()),
+        )
+        for number, node in (content["machineState"] or {}).items()
+    }
+    assignments = {
+        uid: {
+            name: tuple(
+                Block(tuple(one.get("numaAffinity") or ()), one.get("type", ""), one.get("size", 0))
+                for one in blocks or ()
+            )
+            for name, blocks in (of_pod or {}).items()
+        }
+        for uid, of_pod in (content["entries"] or {}).items()
+    }
+    return Stored(content["policyName"], MemoryState(nodes, assignments))
+
+
+def _sums(dump: Callable[..., str], fields: _Json, names: tuple[str, ...], pods: str) -> set[int]:
+    """Return the checksums with which a kubelet accepts these fields of a file that has no data."""
+    dumps = [dump(fields, fields["entries"], name) for name in names] + [dump(fields, fields["entries"], pods=pods)]
+    return {fnv1a_32(one.encode()) for one in dumps}
+
+
+def _content(file: bytes, fields: Callable[[_Json], _Json], checksums: Callable[[_Json], set[int]]) -> _Json:
+    given = _object(file, "the file")
+    data, stored = given.get("data", ""), given.get("dataChecksum", 0)
+    if data or stored:
+        if not isinstance(data, str):
+            raise CorruptStateError("expected a text in data")
+        content = fields(_object(data.encode(errors="replace"), "data"))
+        if stored != _data_checksum(data):
+            raise CorruptStateError("could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit")
+        return content
+    content = fields(given)
+    checksum = given.get("checksum", 0)
+    if checksum and checksum not in checksums(content):
+        raise CorruptStateError("checkpoint is corrupted: its checksum does not fit its content")
+    return content
+
+
+def _object(text: bytes, what: str) -> _Json:
+    if len(text) > MAX_FILE_BYTES:
+        raise CorruptStateError(f"expected at most {MAX_FILE_BYTES} bytes in {what}, got {len(text)}")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CorruptStateError(
+            f"expected JSON in {what}, got {foreign_text(text[:60].decode(errors='replace'))}"
+        ) from None
+    return _checked(value, dict, what)
+
+
+def _cpu_fields(given: _Json) -> _Json:
+    entries = {
+        uid: _map_or_none(of_pod, f"entries of {foreign_text(uid)}", str)
+        for uid, of_pod in _map(given, "entries", dict, nullable=True).items()
+    }
+    return {
+        "policyName": _checked(given.get("policyName", ""), str, "policyName"),
+        "defaultCpuSet": _checked(given.get("defaultCpuSet", ""), str, "defaultCpuSet"),
+        "entries": None if given.get("entries", {}) is None else entries,
+    }
+
+
+def _memory_fields(given: _Json) -> _Json:
+    nodes = _map(given, "machineState", dict)
+    for number, node in nodes.items():
+        if not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise CorruptStateError(f"expected the number of a NUMA node in machineState, got {foreign_text(number)}")
+        _number(node, "numberOfAssignments", MAX_NUMBER)
+        _numbers(node, "cells")
+        for table in _map(node, "memoryMap", dict).values():
+            for key in _TABLE:
+                _number(table, key, MAX_MEMORY)
+    for uid, of_pod in _map(given, "entries", dict, nullable=True).items():
+        for blocks in (_map_or_none(of_pod, f"entries of {foreign_text(uid)}", list, nullable=True) or {}).values():
+            for block in blocks or ():
+                _checked(block, dict, "a block")
+                _numbers(block, "numaAffinity")
+                _checked(block.get("type", ""), str, "type of a block")
+                _number(block, "size", MAX_MEMORY)
+    return {
+        "policyName": _checked(given.get("policyName", ""), str, "policyName"),
+        "machineState": given.get("machineState", {}),
+        "entries": given.get("entries", {}),
+    }
+
+
+def _map(owner: _Json, key: str, of: type, *, nullable: bool = False) -> _Json:
+    return _map_or_none(owner.get(key), key, of, nullable=nullable) or {}
+
+
+def _map_or_none(value: object, what: str, of: type, *, nullable: bool = False) -> _Json | None:
+    if value is None:
+        return None
+    found = _checked(value, dict, what)
+    for one in found.values():
+        if not (nullable and one is None):
+            _checked(one, of, what)
+    return cast("_Json", found)
+
+
+def _numbers(owner: _Json, key: str) -> None:
+    for one in _checked(owner.get(key) or [], list, key):
+        _number({key: one}, key, MAX_NUMBER)
+
+
+def _number(owner: _Json, key: str, most: int) -> None:
+    value = owner.get(key, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise CorruptStateError(f"expected a number of at least 0 in {key}, got {foreign_text(repr(value), 60)}")
+
+
+def _cpus(text: str, what: str) -> int:
+    try:
+        return parse_cpus(text)
+    except InvalidCpuListError as error:
+        raise CorruptStateError(f"could not parse {what}: {error}") from None
+
+
+def _checked(value: object, of: type[_Value], what: str) -> _Value:
+    if not isinstance(value, of):
+        kind = {"dict": "an object", "list": "a list"}.get(of.__name__, "a text")
+        raise CorruptStateError(f"expected {kind} in {what}, got {foreign_text(repr(value), 60)}")
+    return value

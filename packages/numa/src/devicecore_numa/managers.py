@@ -1,0 +1,245 @@
+"""The CPU manager and the memory manager, and the admission of a pod by them and the device manager.
+
+Law: a pod that is refused has changed nothing, in memory and in the files.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Generic, Protocol, TypeVar
+
+from devicecore.domain.admission import Admitted, Refused, Verdict
+from devicecore.domain.errors import AdmissionError, StoreError, TopologyAffinityError
+from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.domain.topology import Hints, Policy, Scope, Topology, TopologyHint, merge
+from devicecore.manager import DeviceManager
+from devicecore.ports.store import CheckpointStore
+from devicecore_numa.domain.cpu_policy import CpuState, StaticCpuPolicy, release_cpus
+from devicecore_numa.domain.errors import InvalidStateError
+from devicecore_numa.domain.memory_policy import MemoryState, StaticMemoryPolicy, release_ended, release_memory
+from devicecore_numa.domain.requests import ContainerRequest, PodRequest
+from devicecore_numa.domain.state_files import Stored, decode_cpus, decode_memory, encode_cpus, encode_memory
+
+Requests = Callable[[Pod], PodRequest]
+"""Returns what a pod requests of CPUs and memory, which a `Pod` of devicecore does not say."""
+
+_NO_PREFERENCE = TopologyHint(None, preferred=False)
+_State = TypeVar("_State")
+
+
+class _Decisions(Protocol[_State]):
+    """What both policies decide."""
+
+    def start(self, state: _State) -> _State: ...
+
+    def hints(self, state: _State, pod: PodRequest, container: ContainerRequest | None) -> Hints: ...
+
+
+class _Manager(Generic[_State]):
+    """The state of one manager, in memory and in its file. Without a policy, nobody gets anything (policy `none`)."""
+
+    def __init__(
+        self,
+        policy: _Decisions[_State] | None,
+        name: str,
+        store: CheckpointStore,
+        requests: Requests,
+        *,
+        empty: _State,
+        decode: Callable[[bytes], Stored[_State]],
+        encode: Callable[[str, _State], bytes],
+    ) -> None:
+        self._policy, self._name, self._store, self._requests = policy, name, store, requests
+        self._decode, self._encode = decode, encode
+        self.state: _State = empty
+        self._saved: _State | None = None
+
+    def start(self) -> None:
+        """Restore the state, and write it if there was none.
+
+        Raises:
+            InvalidStateError: a kubelet would not start with this state file: the node has to be drained, and the file
+                removed.
+            StoreError: the file cannot be read or written.
+        """
+        blob = self._store.load()
+        if blob is not None:
+            stored = self._decode(blob)
+            if stored.policy != self._name:
+                raise InvalidStateError(
+                    f'configured policy "{self._name}" differs from state checkpoint policy "{stored.policy}"'
+                )
+            self.state = self._saved = stored.state
+        if self._policy is not None:
+            self.state = self._policy.start(self.state)
+        self.save(always=blob is None)
+
+    def save(self, *, always: bool = False) -> None:
+        """Write the state if it has changed. Raises StoreError."""
+        if always or self.state is not self._saved:
+            self._store.save(self._encode(self._name, self.state))
+            self._saved = self.state
+
+    def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
+        """Return the hints for a container, or for the pod if it is None (port `HintProvider`)."""
+        return self.hints(self._requests(pod), None if container is None else container.name)
+
+    def hints(self, pod: PodRequest, container: str | None) -> Hints:
+        """Return the hints for the container of this name, or for the pod if it is None."""
+        if self._policy is None:
+            return {}
+        return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
+
+
+class CpuManager(_Manager[CpuState]):
+    """The kubelet's CPU manager, with the policy `static`, or `none` if there is no policy."""
+
+    def __init__(self, policy: StaticCpuPolicy | None, store: CheckpointStore, requests: Requests) -> None:
+        self._static = policy
+        super().__init__(
+            policy,
+            "none" if policy is None else "static",
+            store,
+            requests,
+            empty=CpuState(),
+            decode=decode_cpus,
+            encode=encode_cpus,
+        )
+
+    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
+        """Give a container its CPUs. Call `save` when the pod has all that it needs. Raises AdmissionError."""
+        if self._static is not None:
+            self.state = self._static.allocate(self.state, pod, pod.container(container), hint.mask)
+
+    def keep(self, pods: Collection[str]) -> None:
+        """Free the CPUs of all pods but these."""
+        if self._static is not None:
+            for uid in [uid for uid in self.state.assignments if uid not in pods]:
+                for container in self.state.of_pod(uid):
+                    self.state = release_cpus(self.state, uid, container)
+
+
+class MemoryManager(_Manager[MemoryState]):
+    """The kubelet's memory manager, with the policy `Static`, or `None` if there is no policy."""
+
+    def __init__(self, policy: StaticMemoryPolicy | None, store: CheckpointStore, requests: Requests) -> None:
+        self._static = policy
+        super().__init__(
+            policy,
+            "None" if policy is None else "Static",
+            store,
+            requests,
+            empty=MemoryState(),
+            decode=decode_memory,
+            encode=encode_memory,
+        )
+
+    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
+        """Give a container its memory. Call `save` when the pod has all that it needs. Raises AdmissionError."""
+        if self._static is not None:
+            self.state = self._static.allocate(self.state, pod, pod.container(container), hint)
+
+    def start_container(self, pod: PodRequest, container: str) -> None:
+        """Free the memory of the init containers that have ended before this container starts. Raises StoreError."""
+        if self._static is not None:
+            self.state = release_ended(self.state, pod, container)
+            self.save()
+
+    def keep(self, pods: Collection[str]) -> None:
+        """Free the memory of all pods but these."""
+        if self._static is not None:
+            for uid in [uid for uid in self.state.assignments if uid not in pods]:
+                for container in self.state.assignments[uid]:
+                    self.state = release_memory(self.state, uid, container)
+
+
+class NumaAdmission:
+    """Admits pods as a kubelet with three managers does: hints of all, merged, then an allocation by each.
+
+    The topology policy is here, so the device manager must have none. `active` returns the uids of the pods that keep
+    what they have; a pod that is being admitted need not be among them. If the device manager has a source of pods,
+    that source has to list a pod before it is admitted.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        devices: DeviceManager,
+        cpus: CpuManager,
+        memory: MemoryManager,
+        requests: Requests,
+        active: Callable[[], Collection[str]],
+    ) -> None:
+        self._topology, self._devices, self._cpus, self._memory = topology, devices, cpus, memory
+        self._requests, self._active = requests, active
+        self._turn = threading.Lock()
+
+    def admit(self, pod: Pod) -> Verdict:
+        """Give all containers of a pod devices, CPUs and memory, or none of them anything.
+
+        Returns:
+            the verdict of the device manager if it admits the pod or does not know yet; `Refused` if the pod cannot run
+            here.
+        """
+        with self._turn:
+            self._keep({*self._active(), str(pod.uid)})
+            before = self._cpus.state, self._memory.state
+            held = self._devices.state.ledger.of_pod(pod.uid)
+            verdict = self._admit(pod, self._requests(pod))
+            if isinstance(verdict, Admitted):
+                try:
+                    self._save()
+                except StoreError as error:
+                    verdict = Refused(error)
+            if not isinstance(verdict, Admitted):
+                self._cpus.state, self._memory.state = before
+                if not held and self._devices.state.ledger.of_pod(pod.uid):
+                    self._devices.evict([pod.uid])
+            return verdict
+
+    def forget(self) -> None:
+        """Free the CPUs and the memory of pods that are no longer active. Raises StoreError."""
+        with self._turn:
+            self._keep(set(self._active()))
+            self._save()
+
+    def _keep(self, pods: Collection[str]) -> None:
+        self._cpus.keep(pods)
+        self._memory.keep(pods)
+
+    def _save(self) -> None:
+        self._cpus.save()
+        self._memory.save()
+
+    def _admit(self, pod: Pod, request: PodRequest) -> Verdict:
+        hint: TopologyHint | None = None
+        verdict: Verdict | None = None
+        try:
+            if self._topology.policy is Policy.NONE:
+                hint = _NO_PREFERENCE
+            elif self._topology.scope is Scope.POD:
+                hint = self._choose(pod, request, None)
+            for container in pod.in_start_order:
+                try:
+                    chosen = hint or self._choose(pod, request, container.name)
+                    nodes = None if chosen.mask is None else tuple(chosen.mask)
+                    verdict = self._devices.allocate(pod, container.name, affinity=nodes)
+                    if not isinstance(verdict, Admitted):
+                        return verdict
+                    self._cpus.allocate(request, container.name, chosen)
+                    self._memory.allocate(request, container.name, chosen)
+                except AdmissionError as error:
+                    return Refused(error, container.name)
+        except AdmissionError as error:
+            return Refused(error)
+        return verdict or self._devices.admit(pod)
+
+    def _choose(self, pod: Pod, request: PodRequest, container: str | None) -> TopologyHint:
+        hints = [
+            self._devices.topology_hints(pod, container),
+            self._cpus.hints(request, container),
+            self._memory.hints(request, container),
+        ]
+        best, is_admitted = merge(self._topology, hints)
+        if not is_admitted:
+            raise TopologyAffinityError(PodUid(request.uid), container)
+        return best

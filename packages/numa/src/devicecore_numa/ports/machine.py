@@ -1,0 +1,16 @@
+"""Where the machine is described."""
+
+from typing import Protocol
+
+from devicecore_numa.domain.machine import Machine
+
+
+class MachineSource(Protocol):
+    """Describes the machine, which does not change while a kubelet runs."""
+
+    def machine(self) -> Machine:
+        """Return the machine.
+
+        Raises:
+            NumaConfigError: it cannot be read, or what was read is no machine.
+        """

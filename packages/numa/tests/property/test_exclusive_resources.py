@@ -1,0 +1,84 @@
+"""Nothing is given twice, the shared pool is the rest, and a refusal or a restart changes nothing."""
+
+from random import Random
+
+from devicecore_numa.domain.cpu_policy import CpuState
+from devicecore_numa.domain.cpus import cpu_list, parse_cpus
+from devicecore_numa.domain.memory_policy import MemoryState
+from devicecore_numa.domain.state_files import decode_cpus, decode_memory, encode_cpus, encode_memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.oracle import numa
+from tests.oracle.asking import Json
+
+cases = st.integers(0, 2**32).map(lambda seed: numa.admissions(Random(seed)))  # noqa: S311 - cases are no secrets
+
+
+def states_after_each_step(case: Json) -> list[tuple[Json, numa.NumaReplay, CpuState, MemoryState]]:
+    replay = numa.NumaReplay(case)
+    if not replay.begin()["ok"]:
+        return []
+    found = []
+    for step in case["steps"]:
+        answer = replay.play(step)
+        if not replay.running:
+            break
+        found.append((answer, replay, replay.cpus.state, replay.memory.state))
+    return found
+
+
+@given(cases)
+def test_no_cpu_is_exclusive_to_two_pods_or_shared_as_well(case: Json) -> None:
+    for _, replay, state, _ in states_after_each_step(case):
+        if replay.policy is None:
+            continue
+        given_out = state.shared
+        for containers in state.assignments.values():
+            of_pod = 0
+            for cpus in containers.values():
+                of_pod |= cpus
+            assert not given_out & of_pod
+            given_out |= of_pod
+        strict = replay.policy.options.strict_cpu_reservation
+        assert given_out == (replay.policy.allocatable if strict else replay.policy.layout.all)
+
+
+@given(cases)
+def test_reserved_and_free_memory_are_together_what_can_be_allocated(case: Json) -> None:
+    for _, _, _, state in states_after_each_step(case):
+        for node in state.nodes.values():
+            for table in node.tables.values():
+                assert table.reserved + table.free == table.allocatable
+                assert min(table.reserved, table.free) >= 0
+
+
+@given(cases)
+def test_a_refused_pod_changes_nothing(case: Json) -> None:
+    before: tuple[CpuState, MemoryState] | None = None
+    for step, (answer, _, cpus, memory) in zip(case["steps"], states_after_each_step(case), strict=False):
+        uid = step["object"]["metadata"]["uid"] if step["op"] == "admit" else ""
+        if uid and not answer["ok"] and before and uid not in {*before[0].assignments, *before[1].assignments}:
+            assert (cpus.shared, cpus.assignments) == (before[0].shared, before[0].assignments)
+            assert (memory.nodes, memory.assignments) == (before[1].nodes, before[1].assignments)
+        before = cpus, memory
+
+
+@given(cases)
+def test_a_restart_changes_nothing(case: Json) -> None:
+    for _, _, cpus, memory in states_after_each_step(case):
+        again, blocks = (
+            decode_cpus(encode_cpus("static", cpus)).state,
+            decode_memory(encode_memory("Static", memory)).state,
+        )
+        assert (again.shared, again.assignments) == (cpus.shared, cpus.assignments)
+        assert (blocks.nodes, blocks.assignments) == (memory.nodes, memory.assignments)
+        before = decode_cpus(encode_cpus("static", cpus, has_data=False)).state  # as a kubelet of 1.36 writes it
+        assert (before.shared, before.assignments) == (cpus.shared, cpus.assignments)
+        older = decode_memory(encode_memory("Static", memory, has_data=False)).state
+        assert (older.nodes, older.assignments) == (memory.nodes, memory.assignments)
+
+
+@given(st.integers(0, 2**600))
+def test_a_list_of_cpus_is_read_as_it_was_written(cpus: int) -> None:
+    assert parse_cpus(cpu_list(cpus)) == cpus

@@ -1,0 +1,24 @@
+"""Histories that Kubernetes' own managers have played: `make recordings`."""
+
+import json
+
+import pytest
+
+from tests import recorded
+from tests.oracle import numa
+from tests.oracle.asking import Json, differences
+
+HISTORIES = list(recorded.lines("numa/histories.jsonl"))
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=[one["id"] for one in HISTORIES])
+def test_a_history_has_the_outcome_that_it_has_in_a_kubelet(history: Json) -> None:
+    _, ours, _ = numa.played(history["case"])
+    for mine, theirs in zip(ours, history["expect"], strict=True):
+        assert list(differences(numa.comparable(json.loads(json.dumps(mine))), numa.comparable(theirs))) == []
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=[one["id"] for one in HISTORIES])
+def test_a_state_file_of_a_kubelet_is_written_again_byte_for_byte(history: Json) -> None:
+    for name, text in history["files"].items():
+        assert numa.encoded_again(name, text.encode()) == text.encode()
