@@ -275,3 +275,14 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
     document = json.loads(capsys.readouterr().out)
     assert document["counts"] == {"nodes": 12, "with_findings": 6, "not_all_seen": 0, "sound": 6}
     assert [one["nodes"] for one in document["findings"]] == [["n7"], ["n0", "n1", "n2", "n3", "n4"]]
+
+
+@pytest.mark.parametrize(
+    "file", ["listing.txt", "node.json", "pods.json", "pod-resources-list.json", "resourceslices.json"]
+)
+@pytest.mark.parametrize("name", ["nodes/01-healthy", "nodes/14-dra-healthy", "troubles/a_driver_is_killed"])
+def test_a_recorded_node_without_a_source_is_not_called_sound(name: str, file: str, tmp_path: Path) -> None:
+    """Without slices, nothing shows that a driver which has ended publishes devices."""
+    files = json.loads((DATA.parent / f"{name}.json").read_text())
+    root = written(tmp_path / "node", {one: of for one, of in files.items() if one not in {file, "truth.json"}})
+    assert main(["doctor", "--root", str(root), "--json"]) != 0

@@ -84,13 +84,11 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         (Source.PODS, "a pod that waits, was refused or runs without its devices"),
         (Source.NODE, "a condition, a taint or a count of the Node"),
     )
-    of_drivers = (
-        (Source.SLICES, "a driver that publishes nothing here"),
-        (Source.ALLOCATIONS, "a ResourceClaim that has lost its devices"),
-    )
-    wanted = (*(() if look.is_of_server else local), *of_server)
+    published = (Source.SLICES, "a driver that publishes devices of this node, or should")
+    allocated = (Source.ALLOCATIONS, "a ResourceClaim that has lost its devices")
+    wanted = (*(() if look.is_of_server else local), *of_server, published)
     if look.is_of_server or facts.dra.drivers:
-        wanted = (*wanted, *of_drivers)
+        wanted = (*wanted, allocated)
     for source, what in wanted:
         reading = look.readings[source]
         problem = reading.problem or ("" if reading.value is not None else NOT_GIVEN)
