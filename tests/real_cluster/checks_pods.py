@@ -94,6 +94,7 @@ def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by:
         "spec": {"devices": {"requests": list(requests or (a_request(),)), **spec}},
     }
     if held is not None:
+        claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]  # as a scheduler allocates
         node, device = held
         first = claim["spec"]["devices"]["requests"][0]
         driver = NIC if first.get("exactly", {}).get("deviceClassName") == "nic" else GPU
@@ -403,7 +404,8 @@ def truth_of(client: Client) -> tuple[str, str, str]:
         text = f"{said.get('reason', '')}: {said.get('message', '')}"
         if text != last:
             last, since = text, time.monotonic()
-        if last != ": " and time.monotonic() > since + _STEADY and not pod["status"].get("nominatedNodeName"):
+        has_seen_nodes = last != ": " and "no nodes available" not in last
+        if has_seen_nodes and time.monotonic() > since + _STEADY and not pod["status"].get("nominatedNodeName"):
             break
         time.sleep(0.1)
     if "SchedulingGated" in last:

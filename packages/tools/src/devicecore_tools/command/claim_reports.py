@@ -119,7 +119,8 @@ class ClaimReport:
     @property
     def _is_allocated(self) -> bool:
         """Whether all claims are allocated, and the pod may use them on a node."""
-        return not self.claims and not self._victims and (not self.answers or self.answers[0].fits)
+        is_usable = not self.answers or self.answers[0].fits
+        return not self.claims and bool(self.allocated) and not self._victims and is_usable
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
@@ -203,7 +204,7 @@ class ClaimReport:
         if self._waits_for:
             return f"{self.title} on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
         says = {
-            Outcome.FITS: "gets its devices",
+            Outcome.FITS: "gets its devices" if self.claims else "fits",
             Outcome.FITS_NOT: "gets no devices",
             Outcome.UNKNOWN: "nobody can say whether it gets devices",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
