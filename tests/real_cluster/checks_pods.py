@@ -6,6 +6,7 @@ what the scheduler will see. No kubelet runs: nodes are objects alone.
 
 import io
 import json
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -353,6 +354,7 @@ SITUATIONS: dict[str, Situation] = {
 @pytest.fixture(scope="module")
 def paused() -> Iterator[ControlPlane]:
     """A control plane without a controller manager, which would release what pods hold that are not there."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end with the checks
     with ControlPlane(parts=("etcd", "kube-apiserver", "kube-scheduler")) as plane:
         plane.admin.create({"kind": "ServiceAccount", "metadata": {"name": "default"}})
         for one_of in CLASSES:
