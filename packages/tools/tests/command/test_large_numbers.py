@@ -14,8 +14,9 @@ import pytest
 from devicecore_tools.command.main import main
 
 DRIVER = "gpu.example.com"
-POOL = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-DEVICE = {
+POOL: dict[str, Any] = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+OTHER_POOL: dict[str, Any] = {**POOL, "name": "q"}
+DEVICE: dict[str, Any] = {
     "name": "d",
     "allowMultipleAllocations": True,
     "attributes": {"index": {"int": 1}},
@@ -53,7 +54,7 @@ OBJECTS = (
         spec={
             "driver": DRIVER,
             "nodeName": "n",
-            "pool": {**POOL, "name": "q"},
+            "pool": OTHER_POOL,
             "sharedCounters": [{"name": "s", "counters": {"c": {"value": "1"}}}],
         },
     ),
