@@ -1,6 +1,7 @@
 """The CEL expressions of claims and classes, with the library of the extra `cel`.
 
-Law: an expression that only compares the driver's name needs no library; any other without it is a `SelectorError`.
+Law: an expression that only compares the driver's name needs no library. Without the library, so in devicecore.pyz, one
+that also compares text attributes, as NVIDIA's DeviceClasses do, has its value too; any other is a `SelectorError`.
 """
 
 import re
@@ -10,6 +11,41 @@ from devicecore.domain.allocation import Features, Matches, PoolDevice, Selector
 
 _OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1\s*""")
 """The expression of nearly every DeviceClass, for which no library is needed."""
+
+_OF_ATTRIBUTE = re.compile(
+    r"""\s*device\.attributes\[(["'])([a-z0-9.-]{1,253})\1\]\.([A-Za-z_][A-Za-z0-9_]{0,31})\s*==\s*(["'])([^"'\\&]*)\4\s*"""
+)
+_RESERVED = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|while"
+)
+_PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only versions that can be read
+
+
+def _compared(expression: str, device: PoolDevice) -> bool | None:
+    """Return the value of comparisons of texts joined by `&&`. Return None if only the library knows it.
+
+    A missing attribute is an error in Kubernetes, and an attribute of another kind may be one, so neither is decided
+    here. False wins over an error on either side, as in CEL.
+    """
+    if any(one.kind not in _PLAIN_KINDS for one in device.attributes.values()):
+        return None
+    values = [_term(term, device) for term in expression.split("&&")]
+    if any(not is_known for is_known, _ in values):
+        return None
+    if any(value is False for _, value in values):
+        return False
+    return None if any(value is None for _, value in values) else True
+
+
+def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
+    """Return whether a comparison can be read here, and its value; None if that is an error or not certain."""
+    if simple := _OF_DRIVER.fullmatch(term):
+        return True, device.key.driver == simple[2]
+    found = _OF_ATTRIBUTE.fullmatch(term)
+    if found is None or _RESERVED.fullmatch(found[3]):
+        return False, None
+    attribute = device.attribute(f"{found[2]}/{found[3]}")
+    return True, attribute.values == (found[5],) if attribute is not None and attribute.kind == "string" else None
 
 
 MAX_SECONDS = 10.0
@@ -41,5 +77,13 @@ class Expressions:
             from devicecore.adapters.cel import CelSelectors
         except ModuleNotFoundError as error:
             self.lacks_library = True
-            raise SelectorError(str(error), at_run_time=False) from None
+            problem = str(error)
+
+            def without_library(expression: str, device: PoolDevice) -> bool:
+                value = _compared(expression, device)
+                if value is None:
+                    raise SelectorError(problem, at_run_time=False)
+                return value
+
+            return without_library
         return CelSelectors(self._features, max_seconds=self._max_seconds)
