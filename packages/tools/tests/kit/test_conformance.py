@@ -44,7 +44,7 @@ def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory:
 def test_a_share_of_a_listed_device_is_no_unknown_device(directory: Path) -> None:
     report = faults.run_checks_on("shares", ["refuses-an-unknown-device"], faults.QUICK, directory)
     assert report.passed
-    assert "'c3': the answer has what a listed device gets" in report.results[-1].actual
+    assert "'c1000000': the answer has what each listed device gets" in report.results[-1].actual
 
 
 def test_where_nothing_can_be_compared_no_answer_is_called_the_same(directory: Path) -> None:

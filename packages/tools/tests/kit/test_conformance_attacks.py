@@ -182,7 +182,7 @@ def test_a_directory_that_has_gone_skips_a_check() -> None:
         raise FileNotFoundError(2, "No such file or directory", "/gone")
 
     results, _ = run_checks([Check("gone", Severity.MUST, "", "", "", look)], None)
-    assert results[0].verdict is Verdict.SKIPPED
+    assert results[0].verdict is Verdict.UNDECIDED
     assert results[0].actual == "the check could not be made: [Errno 2] No such file or directory: '/gone'"
 
 

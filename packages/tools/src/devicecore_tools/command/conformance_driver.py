@@ -52,8 +52,8 @@ def driver(
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
-    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if every check was
-    skipped, 2 if the driver cannot be run or a directory cannot be used.
+    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if no check was
+    made, 2 if the driver cannot be run or a directory cannot be used.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.dra import CHECKS, CORE, run
@@ -72,9 +72,10 @@ def driver(
     settings = evolve(settings, budget=settings.budget - min(own_age(), _OWN_START, settings.budget / 2))
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
-    with ending_cleanly():
+    with ending_cleanly() as signals:
         report = run(command, settings=settings, checks=checks, on_result=reporting.show)
-    return reporting.end(report)
+    status = reporting.end(report)
+    return 128 + signals[0] if signals else status
 
 
 def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":

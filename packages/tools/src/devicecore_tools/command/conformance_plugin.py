@@ -75,7 +75,7 @@ def plugin(
 
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
-    with ending_cleanly():
+    with ending_cleanly() as signals:
         report = run(
             command or None,
             settings=Settings(**settings, owns_children=True, excuses_load=True),
@@ -86,21 +86,27 @@ def plugin(
             on_ready=say_what_to_do,
             on_result=reporting.show,
         )
-    return reporting.end(report)
+    status = reporting.end(report)
+    return 128 + signals[0] if signals else status
 
 
 @contextmanager
-def ending_cleanly() -> Iterator[None]:
-    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones."""
+def ending_cleanly() -> Iterator[list[int]]:
+    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones.
+
+    Yields a list that gets the number of the first signal.
+    """
+    received: list[int] = []
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         for one in _SIGNALS:
             signal.signal(one, signal.SIG_IGN)
+        received.append(number)
         raise SystemExit(128 + number)
 
     before = {one: signal.signal(one, end) for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
     try:
-        yield
+        yield received
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

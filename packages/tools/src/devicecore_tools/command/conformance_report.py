@@ -40,7 +40,7 @@ _CANNOT_RUN = 2
 _STYLES: dict[str, dict[str, Any]] = {
     "FAIL": {"fg": "red", "bold": True},
     "ok": {"fg": "green"},
-    "skip": {"fg": "yellow"},
+    "n/a": {"fg": "yellow"},
     "open": {"fg": "yellow", "bold": True},
 }
 _INDENT = 14  # columns of a result's text below its first line
@@ -58,7 +58,7 @@ class Reporting:
         release: the version of the subject, which the reports show.
         command: what starts the subject, which the reports show.
 
-    A reason to skip checks is printed once; the other checks with this reason are named in the end.
+    A reason for which checks were not made is printed once; the other checks with it are named in the end.
     """
 
     as_json: bool
@@ -97,22 +97,23 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided, or if every
-            check was skipped, 2 if the subject cannot be run or a command of the user failed.
+            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided, or if none
+            was made, 2 if the subject cannot be run or a command of the user failed.
 
         Raises:
             OSError: a file cannot be written.
         """
         report = evolve(report, release=self.release, command=shlex.join(self.command), tool=_version())
         today = datetime.now(UTC).date()
-        for path, text in self._files().items():
-            path.write_text(text(report, today), encoding="utf-8")
+        texts = {path: text(report, today) for path, text in self._files().items()}  # before any file is changed
+        for path, made in texts.items():
+            path.write_text(made, encoding="utf-8")
         if self.as_json:
             print_json(as_document(report))
         else:
             if self._folded:
-                skipped = f"{counted(len(self._folded), 'more check')} skipped because of the reasons above"
-                click.echo("\n" + _fold(f"{skipped}: {', '.join(self._folded)}", _width()))
+                others = f"{counted(len(self._folded), 'more check')} not made because of the reasons above"
+                click.echo("\n" + _fold(f"{others}: {', '.join(self._folded)}", _width()))
             _print_end(report)
         if report.cannot_run or report.wrong_usage:
             return _CANNOT_RUN

@@ -12,8 +12,8 @@ from datetime import date
 from html import escape, unescape
 
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.conformance.model import Report, Result, Severity, Verdict
-from devicecore_tools.conformance.reports import WORDS, count_of, crashes, summary
+from devicecore_tools.conformance.model import Report, Result, Severity
+from devicecore_tools.conformance.reports import WORDS, counts_of, crashes, summary
 
 _MAX_TEXT = 4000  # characters of one text
 NOT_MADE = "not made"
@@ -84,7 +84,7 @@ def _text(text: str) -> str:
 
 def _outcome(report: Report) -> str:
     """Return the class of the whole report: `skipped` stands for a failure that is not of severity must."""
-    if report.cannot_run or not report.passed or not count_of(report, Verdict.PASSED):
+    if report.cannot_run or not report.passed or not counts_of(report)["passed"]:
         return "failed"
     return "skipped" if any(result.severity is Severity.SHOULD for result in report.failures) else "passed"
 
@@ -181,9 +181,11 @@ def as_badge(report: Report, day: date) -> str:
 
 
 def _score(report: Report) -> str:
-    """A skipped check is not a passed one, so it is counted apart."""
+    """What was not made has not passed, so it is counted apart."""
     if report.cannot_run:
         return "could not be run"
-    verdicts = (Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED, Verdict.UNDECIDED)
-    counts = {verdict.value: count_of(report, verdict) for verdict in verdicts}
-    return ", ".join(f"{number} {word}" for word, number in counts.items() if number or word == "passed")
+    counts = counts_of(report)
+    del counts["checks"]
+    return ", ".join(
+        f"{number} {word}".replace("_", " ") for word, number in counts.items() if number or word == "passed"
+    )

@@ -35,8 +35,9 @@ class Verdict(Enum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    """It does not apply: the subject, or the user, says that it does not have what the check is about."""
     UNDECIDED = "undecided"
-    """It was not decided, for a reason of the run, such as its time."""
+    """It applies and was not made: for a reason of the run, or because of what another check has found."""
 
 
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
@@ -62,7 +63,7 @@ class Abort(Failure):
 
 
 class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
-    """Raised by a check that cannot be made. The text says why."""
+    """Raised by a check that cannot be made, so that it is not decided. The text says why."""
 
 
 class DoesNotApply(Skip):
@@ -163,7 +164,6 @@ class Result:
         verdict: how it ended.
         actual: what happened, in one printable line.
         seconds: the duration.
-        applies: whether it was not skipped because of something optional that the subject does not have.
     """
 
     name: str
@@ -174,7 +174,11 @@ class Result:
     actual: str
     clause: str
     seconds: float
-    applies: bool = True
+
+    @property
+    def applies(self) -> bool:
+        """Whether the subject has what the check is about."""
+        return self.verdict is not Verdict.SKIPPED
 
     @property
     def failed(self) -> bool:
@@ -230,27 +234,26 @@ class Report:
 
     @property
     def made_any(self) -> bool:
-        """Whether at least one check was not skipped. Otherwise the report says nothing about its subject."""
+        """Whether at least one check was made. Otherwise the report says nothing about its subject."""
         return any(result.verdict in {Verdict.PASSED, Verdict.FAILED} for result in self.results)
 
     @property
     def failures(self) -> tuple[Result, ...]:
         """The results of the checks that failed."""
-        return tuple(result for result in self.results if result.failed)
+        return self._ended(Verdict.FAILED)
 
     @property
     def undecided(self) -> tuple[Result, ...]:
-        """The results of the checks that were not decided.
+        """The results of the checks that apply and were not made."""
+        return self._ended(Verdict.UNDECIDED)
 
-        A check is skipped because of a fault that another check reports. If no check has failed, a check of severity
-        must that was skipped, although it applies, was not decided either.
-        """
+    @property
+    def not_applicable(self) -> tuple[Result, ...]:
+        """The results of the checks of what the subject does not have."""
+        return self._ended(Verdict.SKIPPED)
 
-        def is_unexplained(result: Result) -> bool:
-            is_skipped = result.verdict is Verdict.SKIPPED and result.applies
-            return is_skipped and result.severity is Severity.MUST and not self.failures
-
-        return tuple(one for one in self.results if one.verdict is Verdict.UNDECIDED or is_unexplained(one))
+    def _ended(self, verdict: Verdict) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.verdict is verdict)
 
     def result(self, name: str) -> Result:
         """Return the result of the check with this name.

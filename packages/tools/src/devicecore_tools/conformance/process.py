@@ -58,6 +58,8 @@ class SubjectProcess(ABC):
         """The process that was started last. It may have ended."""
         self.exits: list[Exit] = []
         """Each time that the process ended by itself."""
+        self.reported: set[int] = set()
+        """The ids of the processes whose exits a check that has failed has reported."""
         self.deadline: float = math.inf
         """When the time of the run is over, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False

@@ -6,6 +6,7 @@ others, the same is true of processes of the subject that have dropped the varia
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,11 @@ MAX_SENTENCE = 250
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
 _SHORTEST = 0.01  # seconds
+_RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
+_MIB = 1024 * 1024
+_MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in all, and of each call; a heap in Go grows by its own rules
+_MORE = 10  # threads or files
+_EACH_PRINTED = 20_000  # bytes of each call
 _WITHIN = 10.0  # seconds for a killed process to end
 
 
@@ -192,6 +198,45 @@ class ProcessorUse:
         """
         queued = max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
         return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
+
+
+@frozen
+class Usage:
+    """What a process and its descendants hold of the machine, and what it has printed.
+
+    Attributes:
+        memory: resident bytes.
+        threads: their number.
+        files: open file descriptors.
+        printed: bytes.
+    """
+
+    memory: int
+    threads: int
+    files: int
+    printed: int
+
+    @classmethod
+    def of(cls, process: PluginProcess) -> Self:
+        """Look at a process that runs."""
+        memory = threads = files = 0
+        for pid in (process.pid, *process.descendants):
+            with suppress(OSError):  # it has ended
+                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+                memory += int((_RESIDENT.search(status) or ["", "0"])[1]) * 1024
+                threads += int((_THREADS.search(status) or ["", "0"])[1])
+                files += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        return cls(memory, threads, files, process.printed)
+
+    def growth_until(self, later: Self, calls: int) -> str:
+        """Return what has grown with the calls between two looks, in a few words, or an empty text."""
+        memory, printed = later.memory - self.memory, (later.printed - self.printed) / calls
+        found = [f"{memory // _MIB} MiB more memory"] if memory > max(_MORE_MEMORY, _EACH_MEMORY * calls) else []
+        for name in ("threads", "files"):
+            more = getattr(later, name) - getattr(self, name)
+            what = f"{more} more {'open files' if name == 'files' else name}"
+            found += [what] if more > max(_MORE, calls / 4) else []
+        return ", ".join(found + ([f"{printed:.0f} bytes of output for each call"] if printed > _EACH_PRINTED else []))
 
 
 @contextmanager

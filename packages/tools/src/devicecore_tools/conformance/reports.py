@@ -12,7 +12,7 @@ from cattrs import Converter
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, some
 
-WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip", Verdict.UNDECIDED: "open"}
+WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "n/a", Verdict.UNDECIDED: "open"}
 """How a result begins."""
 
 MAX_LINE = 300
@@ -49,12 +49,12 @@ def crashes(report: Report, check: str | None = None) -> Iterator[tuple[str, str
 def summary(report: Report) -> str:
     """Return the last line of the report."""
     musts = sum(result.severity is Severity.MUST for result in report.failures)
-    failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
-    passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
-    optional = sum(not result.applies for result in report.results)
-    does = f" ({optional} of them {'does' if optional == 1 else 'do'} not apply)" if optional else ""
-    left_out = f"{skipped} skipped{does}"
-    first = f"{report.subject}: {passed} passed, {failed}, {left_out}, in {report.seconds:.1f} seconds"
+    counts = counts_of(report)
+    parts = [f"{number} {word.replace('_', ' ')}" for word, number in counts.items() if word != "checks"]
+    parts[1] = f"{parts[1]} ({musts} of severity must)" if report.failures else "none failed"
+    first = (
+        f"{report.subject}: {counted(counts['checks'], 'check')}: {', '.join(parts)}, in {report.seconds:.1f} seconds"
+    )
     undecided = [result.name for result in report.undecided if result.severity is Severity.MUST]
     if undecided:
         what = (
@@ -72,6 +72,17 @@ def count_of(report: Report, verdict: Verdict) -> int:
     return sum(result.verdict is verdict for result in report.results)
 
 
+def counts_of(report: Report) -> dict[str, int]:
+    """Return how many checks there are, and how many of them ended in each way; these numbers add up to the first."""
+    words = {
+        "passed": Verdict.PASSED,
+        "failed": Verdict.FAILED,
+        "not_decided": Verdict.UNDECIDED,
+        "not_applicable": Verdict.SKIPPED,
+    }
+    return {"checks": len(report.results)} | {word: count_of(report, verdict) for word, verdict in words.items()}
+
+
 def as_document(report: Report) -> dict[str, object]:
     """Return the report as values that JSON can hold."""
     return {
@@ -82,12 +93,14 @@ def as_document(report: Report) -> dict[str, object]:
         "devicecore": report.tool,
         **report.facts,
         "passed": report.passed,
+        "counts": counts_of(report),
         "not_made": report.not_made,
         "cannot_run": report.cannot_run,
         "notes": list(report.notes),
         "seconds": round(report.seconds, 3),
         "checks": [
-            {**_CONVERTER.unstructure(result), "seconds": round(result.seconds, 3)} for result in report.results
+            {**_CONVERTER.unstructure(result), "applies": result.applies, "seconds": round(result.seconds, 3)}
+            for result in report.results
         ],
         "exits": _CONVERTER.unstructure(report.exits),
         "output": report.output,

@@ -7,8 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from attrs import evolve
-
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import (
     MAX_ACTUAL,
@@ -19,11 +17,13 @@ from devicecore_tools.conformance.model import (
     Result,
     Skip,
     Subject,
-    Undecided,
     Verdict,
     impossible,
 )
 from devicecore_tools.testing.process import PluginProcessError
+
+INTERRUPTED = "the run was interrupted"
+"""Why checks were not made after a signal."""
 
 _BUSY = 6.0  # times the work that the processors can do
 
@@ -53,15 +53,14 @@ def run_checks(
     not_made = ""
     for check in checks:
         if not_made:
-            results.append(_result(check, Verdict.SKIPPED, not_made, 0.0))
+            results.append(_result(check, Verdict.UNDECIDED, not_made, 0.0))
             continue
-        began, applies = time.monotonic(), True
+        began = time.monotonic()
         try:
             check.needs(subject)
             verdict, actual = Verdict.PASSED, check.look(subject)
         except Skip as skip:
-            verdict = Verdict.UNDECIDED if isinstance(skip, Undecided) else Verdict.SKIPPED
-            actual, applies = str(skip), not isinstance(skip, DoesNotApply)
+            verdict, actual = Verdict.SKIPPED if isinstance(skip, DoesNotApply) else Verdict.UNDECIDED, str(skip)
         except Failure as failure:
             verdict, actual = Verdict.FAILED, str(failure)
             load = load_of_a_processor()
@@ -71,9 +70,14 @@ def run_checks(
                 verdict = Verdict.UNDECIDED
                 actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
         except _IMPOSSIBLE as error:
-            verdict, actual = Verdict.SKIPPED, str(impossible(error))
+            verdict, actual = Verdict.UNDECIDED, str(impossible(error))
+        except SystemExit:  # a signal asks this process to end, and the results so far are worth a report
+            verdict, actual = Verdict.UNDECIDED, INTERRUPTED
+            not_made = f"not made, because {INTERRUPTED}"
+        except Exception as error:  # noqa: BLE001 - a mistake in one check must not lose the results of the others
+            verdict, actual = Verdict.UNDECIDED, f"a mistake in the check itself: {type(error).__name__}: {error}"
         seconds = time.monotonic() - began
-        results.append(evolve(_result(check, verdict, actual, seconds), applies=applies))
+        results.append(_result(check, verdict, actual, seconds))
         on_result(results[-1])
     return tuple(results), not_made
 

@@ -151,7 +151,7 @@ class PluginProcess(HasLifecycle):
         self._keep_open = tuple(keep_open)
         self._lifecycle = Lifecycle(f"`{shlex.join(self.command)}`")
         self._lines: deque[str] = deque()
-        self._kept = 0
+        self._kept = self._printed = 0
         self._changes = threading.Condition()
         self._ended = threading.Event()
         self._expected_to_end = False
@@ -247,6 +247,11 @@ class PluginProcess(HasLifecycle):
         """The last 1,000 lines, or the last megabyte, that the process printed on standard output and error."""
         with self._changes:
             return "\n".join(self._lines)
+
+    @property
+    def printed(self) -> int:
+        """How many bytes the process has printed so far, also those that are not kept."""
+        return self._printed
 
     @property
     def last_output(self) -> str:
@@ -354,6 +359,7 @@ class PluginProcess(HasLifecycle):
         rest = b""
         with pipe:
             while data := os.read(pipe.fileno(), _MAX_LINE):
+                self._printed += len(data)
                 *lines, rest = (rest + data).split(b"\n")
                 if len(rest) >= _MAX_LINE:
                     lines, rest = [*lines, rest], b""

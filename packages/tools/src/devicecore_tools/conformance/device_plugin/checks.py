@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnd
 from devicecore_tools.conformance.model import (
     Abort,
     Check,
+    DoesNotApply,
     Failure,
     Severity,
     Skip,
@@ -36,7 +37,7 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
-from devicecore_tools.conformance.processes import ProcessorUse, has_panicked, problem_of_command
+from devicecore_tools.conformance.processes import ProcessorUse, Usage, has_panicked, problem_of_command
 from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -44,15 +45,22 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 MAX_CPU = 0.1  # of one processor, while the kubelet is away
+MAX_PRINTED = 50_000
+"""Bytes that an idle plugin prints in a second."""
+_IDLE = 1.5  # seconds
 MAX_RATE = 10.0  # registrations a second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
 SLOW = 5.0  # seconds to notice a restart, for a plugin to which it is the same how long the kubelet was away
 TWICE = 0.5  # seconds in which some plugins register twice
 LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
+_FAR = 1_000_000  # numbers
 _RESTARTED = 8  # devices that are allocated again after a restart
 _ALONE_AGAIN = 5.0  # seconds, in which a plugin that registers all the time does so several times
 _OTHER_SOCKET = "conformance-other.sock"
+_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, those of them before the first look, and seconds
+_VARIABLE = re.compile(r"[^=\0\s]+")
+_ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -338,6 +346,8 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
         answers = plugin.lists.allocate([first], [second])
         require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")
     require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
+    more = _strange(answers[1], own=other, others=[one])
+    require(not more, f"the second answer, for {second}, has {some(more)} of the first one, for {first}")
     return "two answers, each for its own container"
 
 
@@ -360,17 +370,22 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    MUST,
-    expected="an error, because the container must not start without its device",
+    SHOULD,
+    expected="an error, because the container must not start without its device; or, if each listed device gives the "
+    "same, what they give",
     clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
-    "request (api.proto). A kubelet may request a device that has gone, until it has the new list. Many plugins do not "
-    "refuse it.",
+    "request (api.proto). A kubelet asks only for listed ids, and for one that has gone until it has the new list.",
 )
 def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
-    """Allocate is called for an id that was never listed, and for one like a listed id but with another number."""
+    """Allocate is called for an id that was never listed, and for one like a listed id but with a far higher number."""
     plugin.registration.connected()
-    texts = [_refusal(plugin, UNKNOWN_DEVICE)]
     listed, before = "", None
+    with suppress(Skip):
+        given = [plugin.lists.alone(id_) for id_ in plugin.lists.healthy]
+        before = (
+            given[0] if len({_key(_nameless(one, plugin.lists.healthy)) for one in given}) == 1 < len(given) else None
+        )
+    texts = [_refusal(plugin, UNKNOWN_DEVICE, before)]
     with suppress(Skip):  # there is no device, or it is refused: the first id has to do
         listed = next((id_ for id_ in plugin.lists.healthy if _LAST_NUMBER.search(id_)), "")
         before = plugin.lists.alone(listed) if listed else None
@@ -392,6 +407,9 @@ def _refusal(
     if not answers:
         return f"{device!r}: the answer is for no container, which a kubelet treats as an error"
     # Shares of one device have ids with numbers, too, and no share can go while the device is there.
+    ids = (device, *plugin.lists.healthy)
+    if share_of is not None and _key(_nameless(share_of, ids)) == _key(_nameless(answers[0], ids)):
+        return f"{device!r}: the answer has what each listed device gets, so all of them are shares of that"
     if share_of is not None and _hardware(share_of) == _hardware(answers[0]) != (frozenset(), frozenset()):
         return f"{device!r}: the answer has what a listed device gets, so it is a share of that"
     given = ", ".join(filter(None, map(_given, answers)))
@@ -402,11 +420,22 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return an id like a listed one, whose last number is raised until the id is not listed."""
+    """Return an id like a listed one, whose last number is so high that no later list has it."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
-        listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + 1:0{len(found[0])}}", listed)
+        listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)
     return listed
+
+
+def _nameless(
+    answer: deviceplugin.ContainerAllocateResponse, ids: Sequence[str]
+) -> deviceplugin.ContainerAllocateResponse:
+    """Return an answer without the ids in the values of its variables and annotations, so that shares are equal."""
+    copy = deviceplugin.ContainerAllocateResponse.FromString(answer.SerializeToString())
+    for texts in (copy.envs, copy.annotations):
+        for name, value in texts.items():
+            texts[name] = next((value.replace(id_, "") for id_ in ids if id_ in value), value)
+    return copy
 
 
 @check(
@@ -493,8 +522,8 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
     does_not_apply_if(len({_key(one) for one in each.values()}) == 1, "all devices alone have the same answer")
     together, again = (_allocate_or_skip(plugin, plugin.lists.healthy) for _ in range(2))
-    skip_if([_key(one) for one in together] != [_key(one) for one in again], "the answer changes from call to call")
-    skip_if(len(together) != 1, f"{counted(len(together), 'answer')} for one container")
+    skip_if(len(together) != 1 or len(again) != 1, f"{counted(len(together), 'answer')} for one container")
+    skip_if(_hardware(together[0]) != _hardware(again[0]), "the nodes change from call to call")
     same = [device for device, one in each.items() if _key(one) == _key(together[0])]
     require(not same, f"the answer for {counted(len(each), 'device')} is that for {some(same)} alone")
     owners = Counter(node for one in each.values() for node in _nodes(one))
@@ -526,7 +555,7 @@ def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="every device has a node that no other device has; or, if devices are shared on purpose, none has",
+    expected="every device has a node that no other device has, or the same nodes as another one; or none has its own",
     clause=f"{ALLOCATE} A kubelet gives each device to one container, so its node should be for that container alone.",
 )
 def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
@@ -534,7 +563,8 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     nodes = _nodes_of_each(plugin)
     owners = Counter(node for given in nodes.values() for node in given)
     own = [id_ for id_, given in nodes.items() if any(owners[node] == 1 for node in given)]
-    others = [id_ for id_ in nodes if id_ not in own]
+    copies = Counter(nodes.values())  # a plugin may list a device, or a group of them, as often as it may be used
+    others = [id_ for id_ in nodes if id_ not in own and copies[nodes[id_]] == 1]
     if not own:
         return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     require(not others, f"these have a node of their own: {some(own)}; these have none: {some(others)}")
@@ -575,6 +605,180 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     return "the same"
 
 
+# Of each part of an answer: what a container is given, by a name that one device alone may have.
+PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
+    "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
+    "variable": lambda answer: dict(answer.envs),
+    "annotation": lambda answer: dict(answer.annotations),
+}
+
+
+def _strange(
+    answer: deviceplugin.ContainerAllocateResponse,
+    *,
+    own: deviceplugin.ContainerAllocateResponse,
+    others: Sequence[deviceplugin.ContainerAllocateResponse],
+) -> list[str]:
+    """Return what an answer has that its devices do not have alone, and other devices have, or that is there twice."""
+    found = [
+        f"the {part} {name}"
+        for part, of in PARTS.items()
+        for name in sorted(of(answer))
+        if name not in of(own) and any(name in of(other) for other in others)
+    ]
+    for part, more, before in (
+        ("mounts", len(answer.mounts), len(own.mounts)),
+        ("device nodes", len(answer.devices), len(own.devices)),
+        ("CDI devices", len(answer.cdi_devices), len(own.cdi_devices)),
+    ):
+        found += [f"{more} {part} instead of {before}"] if more > before else []
+    return found
+
+
+def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
+    """Compare these parts of the answer for all devices with those for single ones.
+
+    Raises Failure if a name that only one device has is missing, or has the value of one device of several. Raises Skip
+    if that cannot be compared.
+    """
+    plugin.lists.two_devices()
+    each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
+    answers = _allocate_or_skip(plugin, plugin.lists.healthy)
+    skip_if(len(answers) != 1, f"{counted(len(answers), 'answer')} for one container")
+    together = answers[0]
+    missing, number = [], 0
+    for part in parts:
+        given = {device: PARTS[part](one) for device, one in each.items()}
+        got = PARTS[part](together)
+        owners = Counter(name for one in given.values() for name in one)
+        for name, count in sorted(owners.items()):
+            number += 1
+            if name not in got and count == 1:
+                missing.append(f"no {part} {name}")
+            values = {one[name]: device for device, one in given.items() if name in one}
+            if len(values) == count > 1 and got.get(name) in values:
+                missing.append(f"the {part} {name} that {values[got[name]]} has alone, {got[name]!r}")
+    does_not_apply_if(not number, f"the plugin gives no {' and no '.join(f'{part}s' for part in parts)}")
+    require(not missing, f"the answer for {counted(len(each), 'device')} has {some(missing)}")
+    return f"{counted(number, 'name')} of {counted(len(each), 'device')}"
+
+
+@check(
+    MUST,
+    expected="every mount that only one device has alone",
+    clause=f"{ALLOCATE} A container that requests several devices needs the mounts of all of them.",
+)
+def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
+    """The mounts in the answer for all devices are compared with those for single devices."""
+    return _of_each_device(plugin, "mount")
+
+
+@check(
+    MUST,
+    expected="every variable and annotation that only one device has alone, and of one that each has with another "
+    "value, a value for all of them",
+    clause=f"{ALLOCATE} A container has one value for each variable, so several devices need a value of their own.",
+)
+def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
+    """The variables and annotations in the answer for all devices are compared with those for single devices."""
+    return _of_each_device(plugin, "variable", "annotation")
+
+
+@check(
+    MUST,
+    expected="in each answer, only what the devices of that call have",
+    clause=f"{ALLOCATE} What an answer keeps of a former call, a container gets of the devices of another one.",
+)
+def keeps_calls_apart(plugin: PluginUnderTest) -> str:
+    """Allocate is called for all devices, for one device, for another and for the first one again; all are compared."""
+    first, second = plugin.lists.two_devices()
+    alone = plugin.lists.alone(first)
+    with suppress(Failure):  # the subject of another check
+        plugin.lists.allocate(plugin.lists.healthy)
+    one = _allocate_or_skip(plugin, [first])[0]
+    other = _allocate_or_skip(plugin, [second])[0]
+    again = _allocate_or_skip(plugin, [first])[0]
+    for device, answer, own in (
+        (first, one, alone),
+        (first, again, alone),
+        (second, other, plugin.lists.alone(second)),
+    ):
+        more = _strange(answer, own=own, others=[one, other, again, plugin.lists.alone(second)])
+        require(not more, f"after calls for other devices, the answer for {device} has {some(more)}")
+    return "each answer has its own devices alone"
+
+
+@check(
+    INFO,
+    expected="variables without = in their names, and annotations with qualified names",
+    clause="A container has each variable as NAME=value, so a name with = is another variable. (execve(2)) Annotations "
+    "are metadata of the container's sandbox. (kubernetes.io, Annotations)",
+)
+def gives_valid_variables_and_annotations(plugin: PluginUnderTest) -> str:
+    """The names of variables and annotations in the answers for single devices are read."""
+    answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
+    variables = sorted({name for answer in answers for name in answer.envs})
+    annotations = sorted({name for answer in answers for name in answer.annotations})
+    does_not_apply_if(not variables + annotations, "the plugin gives no variables and no annotations")
+    odd = [f"the variable {name!r}" for name in variables if not _VARIABLE.fullmatch(name)]
+    odd += [f"the annotation {name!r}" for name in annotations if not _ANNOTATION.fullmatch(name)]
+    require(not odd, some(odd))
+    return f"{counted(len(variables), 'variable')} and {counted(len(annotations), 'annotation')}"
+
+
+@check(
+    MUST,
+    expected="an answer each time, and a process that goes on",
+    clause=f"{ALLOCATE} A plugin runs for months, and containers come and go.",
+)
+def answers_many_calls(plugin: PluginUnderTest) -> str:
+    """Allocate, and what the plugin announces, is called up to 200 times, for at most some seconds."""
+    exits, began, number = len(plugin.process.exits), time.monotonic(), 0
+    ids, options = plugin.lists.healthy, plugin.registration.connected().options
+    _ = plugin.lists.alone(ids[0])
+    process, first, plugin.seen.growth = plugin.process.running, None, None
+    while number < _CALLS and time.monotonic() - began < _CALLING:
+        device = ids[number % len(ids)]
+        with in_context(f"call {number + 1} of many"), _unless_taken_at_first(plugin, device, number):
+            require(plugin.lists.allocate([device]), "the answer is for no container")
+        if options.pre_start_required:
+            with skipping(Failure):
+                plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+        if options.get_preferred_allocation_available:
+            _preferred(plugin, ids, [], 1)
+        number += 1
+        if number == _CALLS_FIRST and process is not None and process.status is None:
+            first = Usage.of(process)
+    if first is not None and process is not None and process is plugin.process.running and process.status is None:
+        plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST)
+    ended = plugin.process.exits_since(exits)
+    require(not ended, f"the plugin ended: {some(ended)}")
+    return f"it answered {counted(number, 'time')}"
+
+
+@contextmanager
+def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) -> Iterator[None]:
+    """Skip the check if this block fails at the first call already, which is the subject of another check."""
+    try:
+        yield
+    except Failure:
+        skip_if(number < len(plugin.lists.healthy), f"{device} is not allocated again")
+        raise
+
+
+@check(
+    SHOULD,
+    expected="no more memory, threads, open files and output with each call",
+    clause="A plugin runs for months, and the kubelet needs the memory and the disk of the node for containers.",
+)
+def grows_with_no_call(plugin: PluginUnderTest) -> str:
+    """What the plugin holds is compared before and after most of the calls of answers-many-calls."""
+    plugin.process.require_process()
+    skip_if(plugin.seen.growth is None, "too few calls were answered")
+    require(not plugin.seen.growth, str(plugin.seen.growth))
+    return "it holds as much as before"
+
+
 # --- preferences ------------------------------------------------------------------------------------------------------
 
 PREFERENCE = (
@@ -589,12 +793,15 @@ ADVICE = f"{PREFERENCE} It is advice: a kubelet uses the part of it that fits."
     clause=f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod.",
 )
 def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
-    ids = plugin.lists.healthy
-    sizes = _sizes(ids)
-    for size in sizes:
-        _ask_for_preferred(plugin, ids, [], size)
-    return counted(len(sizes), "answer")
+    """GetPreferredAllocation, if announced, is called for one device, two and all, also with some that must be in."""
+    ids, number = plugin.lists.healthy, 0
+    for size, must in _preference_calls(ids):
+        with in_context(
+            f"for {size} of {counted(len(ids), 'device')}, with {some(must) or 'none'} that must be included"
+        ):
+            _ask_for_preferred(plugin, ids, must, size)
+        number += 1
+    return counted(number, "answer")
 
 
 @check(
@@ -604,16 +811,16 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
     f"allocation. {ADVICE}",
 )
 def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
+    """GetPreferredAllocation, if announced, is called for one device, two and all, also with some that must be in."""
     ids = plugin.lists.healthy
-    sizes = _sizes(ids)
-    for size in sizes:
-        preferred = _preferred(plugin, ids, [], size)
+    for size, must in _preference_calls(ids):
+        preferred = _preferred(plugin, ids, must, size)
+        required = f" with {some(must)}" if must else ""
         require(
             len(preferred) == len(set(preferred)) == size,
-            f"{size} of {counted(len(ids), 'device')} requested, preferred: {some(preferred) or 'none'}",
+            f"{size} of {counted(len(ids), 'device')} requested{required}, preferred: {some(preferred) or 'none'}",
         )
-    return f"{', '.join(map(str, sizes))} of {counted(len(ids), 'device')}, as requested"
+    return f"{', '.join(map(str, _sizes(ids)))} of {counted(len(ids), 'device')}, as requested"
 
 
 @check(
@@ -638,11 +845,13 @@ def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
     f"the preferred allocation. {ADVICE}",
 )
 def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called with single devices that must be included."""
+    """GetPreferredAllocation, if announced, is called with one or more devices that must be included."""
     ids = plugin.lists.healthy
-    for must in ids[-5:]:
-        preferred = _preferred(plugin, ids, [must], min(2, len(ids)))
-        require(must in preferred, f"{must} must be included, preferred: {some(preferred) or 'none'}")
+    calls = [*((min(2, len(ids)), [must]) for must in ids[-5:]), *_preference_calls(ids)]
+    for size, must in calls:
+        preferred = _preferred(plugin, ids, must, size)
+        left = [id_ for id_ in must if id_ not in preferred]
+        require(not left, f"{some(left)} must be included, preferred: {some(preferred) or 'none'}")
     return "included"
 
 
@@ -656,13 +865,15 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called twice for a device that was allocated."""
+    """PreStartContainer, if announced, is called twice for one allocated device, for two, for all, and for another."""
     does_not_apply_if(not plugin.registration.connected().options.pre_start_required, "the plugin does not require it")
-    device = plugin.lists.healthy[0]
-    plugin.lists.alone(device)
-    for ordinal in ("first", "second"):
-        with in_context(f"the {ordinal} time"):
-            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+    ids = plugin.lists.healthy
+    calls = [(ids[:1], "the first time"), (ids[:1], "the second time")]
+    calls += [(ids[:2], "for two devices"), (ids, "for all devices"), (ids[-1:], "for another device")]
+    for devices, when in calls:
+        _allocate_or_skip(plugin, devices)
+        with in_context(when):
+            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
     return "it answers"
 
 
@@ -685,8 +896,9 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
         require(not lost_stream, f"the stream ended ({lost_stream})")
         raise
     plugin.registration.wait_for_stream(connection)
-    is_kept = any(one.connection is connection for one in plugin.kubelet.registrations)
-    skip_if(not is_kept, "the plugin has registered so often that its older connections were closed")
+    kept = [one.connection for one in plugin.kubelet.registrations if one.connection is not None]
+    if connection not in kept:  # the plugin has registered so often that its older connections were closed
+        connection = kept[0]
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
     return f"it has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
@@ -726,6 +938,40 @@ def registers_once(plugin: PluginUnderTest) -> str:
     text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
     require(later < 2, text)
     return text
+
+
+@check(
+    SHOULD,
+    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED // 1000} kB of output a second",
+    clause="A plugin has nothing to do while the kubelet starts no container, and others need processors and disk.",
+)
+def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
+    """The processor time and the output of the plugin's processes are measured while it is registered."""
+    plugin.registration.connected()
+    process = plugin.process.require_process()
+    before, printed = ProcessorUse.of(process), process.printed
+    plugin.process.pause(_IDLE)
+    if process is not plugin.process.running or process.status is not None:
+        raise Skip("the plugin's process ended meanwhile")
+    share, rate = before.share_until(ProcessorUse.of(process)), (process.printed - printed) / _IDLE
+    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
+    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes a second")
+    return f"it used {share:.1%} of one processor, and printed {rate:.0f} bytes a second"
+
+
+@check(
+    MUST,
+    expected="in each list, every device of the list before with the same health",
+    clause=f"{CHANGES} Nothing has happened to the devices. For a kubelet, a device that is gone or unhealthy for a "
+    "moment is not there for the pods of that moment, which it refuses.",
+)
+def keeps_its_devices(plugin: PluginUnderTest) -> str:
+    """All lists so far are compared with those before them on the same stream."""
+    plugin.lists.require_list()
+    lost = plugin.kubelet.lost
+    require(not lost, some(list(lost)))
+    lists = sum(one.connection.list_count for one in plugin.kubelet.registrations if one.connection)
+    return f"no device was lost in {counted(lists, 'list')}"
 
 
 RESTARTS = (
@@ -1031,7 +1277,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
-    does_not_apply_if(not before, "the plugin lists no device")
+    skip_if(not before, "the plugin lists no device")
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
@@ -1042,6 +1288,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         lists = [*connection.lists_after(number), *(message for one in newer() for message in one.lists_after(0))]
         return next(filter(None, (health_changes(before, health_of(message.devices)) for message in lists)), None)
 
+    plugin.kubelet.expects_changes = True
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
         if plugin.seen.provocation != "":  # a command that has worked once is no wrong one
@@ -1233,6 +1480,12 @@ def _sizes(ids: Sequence[str]) -> list[int]:
     return sorted({1, min(2, len(ids)), len(ids)})
 
 
+def _preference_calls(ids: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
+    """Return how many devices are asked for in each call, and which of them must be included."""
+    calls: list[tuple[int, Sequence[str]]] = [(size, []) for size in _sizes(ids)]
+    return [*calls, *((size, ids[-number:]) for size in _sizes(ids) for number in sorted({1, size}))]
+
+
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     """Ask for preferences. Raises Skip if the call fails, which is the subject of another check."""
     with skipping(Failure):
@@ -1261,8 +1514,11 @@ def _require_same(
 
 def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Allocate. Raises Skip if the call fails or answers nothing, which is the subject of another check."""
-    with skipping(CallFailedError):
+    try:
         answers = plugin.lists.allocate(devices)
+    except CallFailedError as error:
+        is_refused = len(devices) > 1 and error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+        raise (DoesNotApply if is_refused else Skip)(f"{some(devices)} together: {error}") from None
     skip_if(not answers, f"Allocate of {some(devices)} was answered for no container")
     return answers
 

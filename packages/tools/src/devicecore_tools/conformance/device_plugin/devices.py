@@ -75,7 +75,7 @@ class ListedDevices:
     def healthy(self) -> list[str]:
         """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
-        does_not_apply_if(not ids, "the plugin lists no healthy device")
+        skip_if(not ids, "the plugin lists no healthy device")
         step = -(-len(ids) // _MAX_SINGLE_DEVICES)
         return ids[::step]
 

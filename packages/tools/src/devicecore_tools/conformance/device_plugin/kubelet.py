@@ -8,7 +8,7 @@ import posixpath
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,8 @@ from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
 
+_HEALTHY = "Healthy"
+_MAX_LOST = 100  # devices that are noted
 _MAX_LISTS = 8  # kept of one stream
 _MAX_LIST_BYTES = 16 * 1024 * 1024  # of the lists that are kept of one stream; in memory they take ten times that
 _MAX_REGISTRATIONS = 10_000  # that are noted
@@ -65,8 +67,10 @@ class Registration:
 class PluginConnection(SocketConnection):
     """The kubelet's connection to one plugin instance."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, lost: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
         super().__init__(path)
+        self._note_lost = lost
+        self._health: dict[str, str] = {}
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
         """When ListAndWatch was called, in seconds of `time.monotonic`."""
@@ -133,6 +137,9 @@ class PluginConnection(SocketConnection):
 
     def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
         size = message.ByteSize()
+        health = {device.ID: device.health for device in message.devices}
+        self._note_lost({id_: health.get(id_, "gone") for id_ in self._health if health.get(id_) != _HEALTHY})
+        self._health = {id_: one for id_, one in health.items() if one == _HEALTHY}
         self.largest_list = max(self.largest_list, size)
         self._lists.append(message)
         self._sizes.append(size)
@@ -154,6 +161,8 @@ class BareKubelet:
             connection, and their texts are cut.
         others: other resources that have registered, and when they did last, in seconds of `time.monotonic`.
         unknown_methods: methods that were called and that do not belong to this API.
+        lost: a sentence for each device that was healthy, and in the next list of its stream was not.
+        expects_changes: whether the user's command changes the health of devices from now on.
         refused: how often each resource of the process was refused with `refusal`.
     """
 
@@ -165,6 +174,8 @@ class BareKubelet:
     others: dict[str, float] = field(factory=dict)
     unknown_methods: set[str] = field(factory=set)
     refused: Counter[str] = field(factory=Counter)
+    lost: dict[str, None] = field(factory=dict)
+    expects_changes: bool = False
     is_watcher: ClassVar[bool] = False
     """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
     attempt: ClassVar[str] = "call of Register"
@@ -245,6 +256,12 @@ class BareKubelet:
         if len(self.unknown_methods) < _MAX_NAMES:
             self.unknown_methods.add(foreign_text(method))
 
+    def _note_lost(self, changes: Mapping[str, str]) -> None:
+        """Note devices that a list no longer has as healthy, unless the user's command has changed them."""
+        for id_, health in changes.items():
+            if not self.expects_changes and len(self.lost) < _MAX_LOST:
+                self.lost[f"{foreign_text(id_)} was healthy, and is {foreign_text(health)} in the next list"] = None
+
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
         if self._note(registration):
@@ -305,7 +322,9 @@ class BareKubelet:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint))
+        connection = registration.connection = PluginConnection(
+            self.path(registration.request.endpoint), self._note_lost
+        )
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()

@@ -42,6 +42,7 @@ class PluginObservations:
             and it is None if the command was not run.
         health_changes: the change of health that was seen. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
+        growth: what has grown with calls. The text is empty if nothing has, and it is None if that is not known.
         leaves_others: whether a start of the plugin has left the socket of another one. It is None if none was there.
     """
 
@@ -51,6 +52,7 @@ class PluginObservations:
     health_changes: Mapping[str, str] | None = None
     refused: int = 0
     leaves_others: bool | None = None
+    growth: str | None = None
 
 
 class PluginUnderTest:

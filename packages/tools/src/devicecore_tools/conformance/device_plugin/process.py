@@ -10,7 +10,7 @@ from contextlib import suppress
 from devicecore.system.sockets import socket_identity
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Skip
+from devicecore_tools.conformance.model import DoesNotApply
 from devicecore_tools.conformance.process import SubjectProcess
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
@@ -52,7 +52,7 @@ class ProcessUnderTest(SubjectProcess):
     def require_process(self) -> PluginProcess:
         """Return the plugin's process. Raises Skip if the user has started it."""
         if self.running is None:
-            raise Skip("the plugin was started by hand, so its process is not known")
+            raise DoesNotApply("the plugin was started by hand, so its process is not known")
         return self.running
 
     def start(self) -> None:

@@ -70,7 +70,7 @@ class PluginRegistration:
             connection = kubelet.connection
             return bool(connection and connection.list_count and connection.last_list.devices)
 
-        if self.process.wait(lambda: lists_devices() or (not kubelet.others and bool(kubelet.connection)), _FIRST_LIST):
+        if self.process.wait(lists_devices, _FIRST_LIST):  # the other resources may register a moment later
             return
         if not kubelet.others:
             return

@@ -243,7 +243,7 @@ class Calls:
 
         Raises:
             CallFailedError: the call failed as a whole.
-            DoesNotApply: a device is no longer published.
+            Skip: a device is no longer published.
         """
         if instance is None:
             _ = self.registration.reachable  # a driver that is started again has to publish its devices first

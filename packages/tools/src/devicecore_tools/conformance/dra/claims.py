@@ -20,7 +20,7 @@ from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import DoesNotApply, Skip, does_not_apply_if, skipping, some
+from devicecore_tools.conformance.model import DoesNotApply, Skip, does_not_apply_if, skip_if, skipping, some
 from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
@@ -103,7 +103,7 @@ class Claims:
                 if self.held
                 else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
             )
-            raise (Skip if self.held else DoesNotApply)(reason)
+            raise Skip(reason)
         return found[:1] if self._takes_all else found
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
@@ -149,8 +149,14 @@ class Claims:
         if not found:
             kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
             reason = f"there is no free device{kind}"
-            raise (DevicesInUse if taken else DoesNotApply)(reason)
+            raise (DevicesInUse if self._taken_by_others else DoesNotApply)(reason)
         return found[0]
+
+    @property
+    def free_devices(self) -> list[SliceDevice]:
+        """The devices that are in no claim and can all be allocated at the same time."""
+        taken = {device.key for device in self._taken}
+        return [device for device in self.allocatable if device.key not in taken]
 
     def require_two(self) -> None:
         """Do nothing if two devices can be allocated at the same time. Raises Skip if they cannot."""
@@ -170,7 +176,7 @@ class Claims:
     def require_published(self, claims: Sequence[Claim]) -> None:
         """Do nothing if the driver still publishes the devices of these claims.
 
-        Raises DoesNotApply if it does not. Such a driver has other names after each start, or its devices come and go.
+        Raises Skip if it does not. Such a driver has other names after each start, or its devices come and go.
         """
 
         def gone() -> list[str]:
@@ -179,7 +185,7 @@ class Claims:
 
         if gone():  # some drivers publish an empty pool first
             self.slices.process.wait(lambda: not gone(), _PUBLISHING)
-        does_not_apply_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
+        skip_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
@@ -274,7 +280,8 @@ class Claims:
         except UndecidableError as error:
             raise Skip(f"no claim can be allocated: {error}") from None
         except AllocationError as error:
-            raise (DevicesInUse if taken else DoesNotApply)(f"no claim can be allocated: {error}") from None
+            others = self._taken_by_others and taken
+            raise (DevicesInUse if others else DoesNotApply)(f"no claim can be allocated: {error}") from None
 
     @property
     def _published(self) -> list[Slice]:
@@ -290,6 +297,11 @@ class Claims:
     def _taken(self) -> list[SliceDevice]:
         """The devices that claims of checks have now."""
         return [device for claim in self._all for device in claim.devices]
+
+    @property
+    def _taken_by_others(self) -> bool:
+        """Whether devices are in claims of other checks, so that it is no limit of the driver if none is left."""
+        return any(claim.devices for claim in self._all if claim not in self._own)
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
         """Return a claim of the same name with another UID, which is not on the API server."""

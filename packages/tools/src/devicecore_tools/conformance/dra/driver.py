@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from attrs import define, field
 
@@ -96,12 +97,16 @@ class DriverObservations:
         wipe: of the kubelet's restart.
         intact: the driver's state files before they were damaged, and the claims that it had prepared then.
         change: of the devices.
+        situations: the claims of each event, by its name, which the checks of situations share.
+        growth: what has grown with claims. The text is empty if nothing has, and it is None if that is not known.
     """
 
     ending: Ending
     wipe: DeletionOfSlices
     intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = ({}, ())
     change: ChangeOfDevices = field(factory=ChangeOfDevices)
+    situations: dict[str, Any] = field(factory=dict)
+    growth: str | None = None
 
 
 class DriverUnderTest:

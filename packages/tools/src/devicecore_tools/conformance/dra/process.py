@@ -41,6 +41,8 @@ class DriverProcess(SubjectProcess):
         self.deadline = time.monotonic() + settings.budget
         self.started_at: float = 0.0
         """When the process was started last, in seconds of `time.monotonic`."""
+        self.versions: list[int] = []
+        """The version of the objects of the API server at each start."""
         self.asked_before: int = 0
         """How many requests the API server had at that time."""
         self.needs_clean_directories: bool = False
@@ -100,6 +102,7 @@ class DriverProcess(SubjectProcess):
             if self.running is not None:
                 self._last_output = self.running.last_output
             self.deadline += self.start_seconds
+            self.versions.append(self._environment.api.store.version)
             self.started_at, self.asked_before = time.monotonic(), len(self._environment.api.requests)
             self.running = self.spawn()
 

@@ -98,6 +98,8 @@ class _Guarded:
             driver.calls.clean_up()
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
+        if isinstance(problem, Failure):
+            driver.process.reported.update(one.pid for one in driver.process.exits[exits:])
         if problem is not None:
             raise driver.process.with_exits(self.check.name, problem, exits)
         driver.process.require_no_crash(self.check.name, sentence, exits)

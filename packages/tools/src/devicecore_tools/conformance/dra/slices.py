@@ -6,6 +6,7 @@ Law: the catalogue has only complete pools, because a scheduler takes no device 
 import itertools
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +16,12 @@ from attrs import define, field
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import does_not_apply_if, skip_if
+from devicecore_tools.conformance.model import skip_if
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, Request
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that did not complete them in time before
+_BACK = 2.0  # seconds for devices that were there, after that was waited for
 _SETTLED = 0.3  # seconds without a request about slices, after a start
 _SETTLING = 3.0  # seconds for that
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -33,6 +35,8 @@ class PublishedSlices:
         planted: the names of slices that checks have made.
         was_late: whether the driver did not complete its pools in time when that was waited for last.
         device_count: how many devices it had published when it had most.
+        lost: the devices that a running process has taken from a complete pool.
+        expects_changes: whether the user's command, or a check, changes the devices from now on.
     """
 
     api: LocalApiServer
@@ -42,12 +46,18 @@ class PublishedSlices:
     planted: set[str] = field(factory=set)
     was_late: bool = False
     device_count: int = 0
+    lost: dict[str, None] = field(factory=dict)
+    expects_changes: bool = False
     _catalogue: tuple[PublishedPool, ...] = ()
     _first_pools: float | None = None
     _waited: bool = False
     _waited_after: float = 0.0  # the start of the process after which devices were waited for
     _settled_after: float = 0.0  # the start of the process after which it had time to publish
     _looked_at: int = 0  # the version of the objects; a driver may have a thousand devices
+    _followed: int = 0  # the version of the objects up to which the slices were followed
+    _of_process: int = 0
+    _present: dict[str, Slice] = field(factory=dict)
+    _held: dict[str, set[str]] = field(factory=dict)  # devices of each pool, in the present process
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def now(self) -> list[Slice]:
@@ -134,15 +144,17 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. If there are none, this waits for them, once after each start of the driver.
+        """The published devices. If there are none, this waits for them, longest at once after a start of the driver.
 
         Raises Skip if there are none.
         """
-        if not any(pool.devices for pool in self.catalogue) and self._waited_after != self.process.started_at:
+        if not any(pool.devices for pool in self.catalogue):
+            is_first = self._waited_after != self.process.started_at
             self._waited_after = self.process.started_at
-            self.process.wait(self.has_devices, self.settings.returning if self.device_count else 0.0)
+            if self.device_count:
+                self.process.wait(self.has_devices, self.settings.returning if is_first else _BACK)
         found = tuple(device for pool in self.catalogue for device in pool.devices)
-        does_not_apply_if(not found, "the driver has published no devices")
+        skip_if(not found, "the driver has published no devices")
         return found
 
     def has_devices(self) -> bool:
@@ -173,10 +185,40 @@ class PublishedSlices:
         version = self.api.store.version
         if version == self._looked_at:
             return
+        self.follow()
         if pools := self._complete_pools():
             self._catalogue = pools
             self.device_count = max(self.device_count, sum(len(pool.devices) for pool in self._catalogue))
         self._looked_at = version
+
+    def follow(self) -> None:
+        """Note devices that a running process has taken from a complete pool, unless the user's command has done it.
+
+        A pool of which a slice is missing, such as one that is published anew, has no devices and has lost none.
+        """
+        try:
+            events, version = self.api.store.events_after(self._followed, self.api.kinds.named("ResourceSlice"))
+        except ApiError:  # there were too many events in between
+            events, version = [], self.api.store.version
+        self._followed = version
+        starts = self.process.versions
+        for event in events:
+            if self._of_process != (process := bisect_left(starts, event.version)):
+                self._of_process, self._held = process, {}
+            one = event.after or event.before or {}
+            name = one["metadata"]["name"]
+            if name in self.planted or one["spec"].get("driver") != self.registration.known_name:
+                continue
+            self._present.pop(name, None)
+            if event.after is not None:
+                self._present[name] = event.after
+            for pool in pools_of([*self._present.values()]):
+                if pool.is_complete:
+                    now = {device.name for device in pool.devices}
+                    gone = self._held.get(pool.name, set()) - now
+                    if not self.expects_changes:
+                        self.lost |= {f"{pool.name}/{device}": None for device in sorted(gone)}
+                    self._held[pool.name] = now
 
     def plant(self, spec: Json) -> str:
         """Create a slice that is not the driver's own doing. Return its name."""

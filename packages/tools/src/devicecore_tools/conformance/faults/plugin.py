@@ -47,6 +47,8 @@ numbers = count()
 others: list[grpc.Server] = []
 boards: "list[Plugin]" = []
 taken: set[str] = set()
+kept: dict[str, str] = {}  # variables of former calls
+blocks: list[bytes] = []
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
@@ -72,7 +74,7 @@ def devices() -> list[api.Device]:
             ids += [f"{number:060}" for number in range(70_000)]
         case _:
             pass
-    is_sick = SICK.exists()
+    is_sick = SICK.exists() or (FAULT == "flickers" and len(was_sick) == 1)
     if is_sick and FAULT == "adds-a-device":
         ids.append("c3")
     listed = [api.Device(ID=id_, health="Healthy") for id_ in ids]
@@ -83,6 +85,14 @@ def devices() -> list[api.Device]:
     for device in listed:
         device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else 0)
     return listed
+
+
+def variables(ids: list[str]) -> dict[str, str]:
+    """Return the variables of a container with these devices."""
+    given = {"CHIPS": ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
+    if FAULT == "accumulates":
+        kept.update({f"CHIP_{id_}": "1" for id_ in ids})
+    return given | kept | ({"CHIP=0": "1"} if FAULT == "odd-variable" else {})
 
 
 def refuse(context: grpc.ServicerContext, why: str) -> None:
@@ -132,7 +142,8 @@ class Plugin:
                     continue
                 if FAULT == "returns-twice" and self.streams == 2:
                     now = False  # this stream ends soon
-                if (now != sent or FAULT == "chatters") and FAULT != "silent":
+                is_new = FAULT == "chatters" or (FAULT == "flickers" and len(was_sick) < 3)
+                if (now != sent or is_new) and FAULT != "silent":
                     sent = now
                     is_empty = FAULT == "returns-without-devices" and self.streams > 1
                     is_short = FAULT == "returns-with-fewer-devices" and self.streams > 1
@@ -160,6 +171,10 @@ class Plugin:
                     return answer
                 case "dies" if not ids:
                     os._exit(7)
+                case "stops-after-a-hundred" if next(numbers) > 100:
+                    refuse(context, "no more than that")
+                case "keeps-megabytes":
+                    blocks.append(os.urandom(1 << 20))
                 case _:
                     pass
             taken.update(ids)
@@ -189,7 +204,9 @@ class Plugin:
                 nodes = [str(next(numbers)) for _ in ids]
             case "gives-the-first":
                 nodes = nodes[:1]
-            case "shares-a-node":
+            case "shares-a-node" if "c1" in ids:
+                nodes = [node for node in nodes if node != "1"]
+            case "lists-a-device-twice":
                 nodes = ["0" if node == "1" else node for node in nodes]
             case _:
                 pass
@@ -199,9 +216,10 @@ class Plugin:
         if FAULT == "relative-path":
             paths[0] = "dev/chipctl"
         shown = f"/run/{next(numbers)}" if FAULT == "forgets" else "/run/chip"
+        own = [api.Mount(host_path=f"/run/{id_}", container_path=f"/run/{id_}") for id_ in ids[:1]]
         mode = "0666" if FAULT == "file-mode" else "rw"
         return api.ContainerAllocateResponse(
-            envs={"CHIPS": ",".join(ids)},
+            envs=variables(ids),
             devices=[
                 api.DeviceSpec(host_path=path, container_path=inside(path), permissions=mode)
                 for path in ([] if FAULT == "cdi-by-position" else paths)
@@ -210,7 +228,10 @@ class Plugin:
                 api.CDIDevice(name=one if FAULT == "short-cdi-name" else f"ex.org/chip={one}")
                 for one in (nodes if FAULT == "cdi-by-position" else ids)
             ],
-            mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
+            mounts=[
+                api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
+                *(own if FAULT == "mounts-the-first" else []),
+            ],
         )
 
     def preferred(self, request: Request, context: grpc.ServicerContext) -> api.PreferredAllocationResponse:
@@ -218,6 +239,9 @@ class Plugin:
             context.abort(grpc.StatusCode.INTERNAL, "no preference")
         answer = api.PreferredAllocationResponse()
         for container in request.container_requests:
+            if FAULT == "panics-at-a-must" and container.must_include_deviceIDs:
+                print("panic: runtime error: index out of range [1] with length 1", flush=True)
+                os._exit(2)
             must = [] if FAULT == "prefers-at-will" else list(container.must_include_deviceIDs)
             rest = [id_ for id_ in container.available_deviceIDs if id_ not in must]
             size = container.allocation_size - (FAULT == "prefers-too-few" and container.allocation_size > 2)
@@ -227,8 +251,8 @@ class Plugin:
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 
-    def pre_start(self, _: object, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
-        if FAULT == "no-pre-start":
+    def pre_start(self, request: Request, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
+        if FAULT == "no-pre-start" or (FAULT == "starts-one-device" and len(request.devices_ids) > 1):
             refuse(context, "it does not start")
         return api.PreStartContainerResponse()
 
@@ -387,6 +411,12 @@ def wait_to_be_found(plugin: Plugin) -> None:
         server.stop(0.2).wait()
 
 
+def burn() -> None:
+    """Keep a processor busy."""
+    while not over.is_set():
+        pass
+
+
 def end(*_: object) -> None:
     if FAULT == "leaves-its-socket":
         os._exit(0)
@@ -409,6 +439,8 @@ if __name__ == "__main__":
                 path.unlink()
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)
+    if FAULT == "busy":
+        threading.Thread(target=burn, daemon=True).start()
     # In a thread, because the handler of a signal would wait for ever for a lock that the main thread holds itself.
     work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
     work.start()

@@ -15,6 +15,7 @@ from devicecore_tools.conformance.dra.checks import (
     process,
     registration,
     rolling_update,
+    situations,
     slices,
     state,
     unprepare,
@@ -25,7 +26,7 @@ from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurren
 
 def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
     """Yield the checks of modules that are made at one of these times, in the order of the modules and their lines."""
-    for one in (one for module in modules for one in vars(module).values()):
+    for one in (one for module in modules for one in vars(module).get("CHECKS", vars(module).values())):
         if isinstance(one, DriverCheck) and one.when in when:
             yield one
 
@@ -35,10 +36,10 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 # restarts pass the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
-    *_made(registration, cdi, prepare, unprepare, when=(KILL,)),
-    *_made(prepare, unprepare, slices, when=(REBOOT,)),
-    *_made(state, when=(CORRUPTION,)),
-    *_made(unprepare, when=(LOSS,)),
+    *_made(situations, registration, cdi, prepare, unprepare, when=(KILL,)),
+    *_made(situations, prepare, unprepare, slices, when=(REBOOT,)),
+    *_made(situations, state, when=(CORRUPTION,)),
+    *_made(situations, unprepare, when=(LOSS,)),
     *_made(state, when=(Moment.CALM,)),
     *_made(slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
@@ -46,7 +47,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, when=(KUBELET_RESTART,)),
     *_made(slices, when=(KILL,)),  # a publisher may look at its slices half a minute after its start
     *_made(changes, when=(changes.CHANGE,)),
-    *_made(slices, registration, process, rolling_update, when=(Moment.END, TERM)),
+    *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the longest
 )
 

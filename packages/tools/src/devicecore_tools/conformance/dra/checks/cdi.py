@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES, UnresolvableError, cdi_files, problem_of, read_spec, resolve
+from devicecore.adapters.cdi import CDI_DIRECTORIES, Edits, UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
@@ -127,9 +127,9 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 
 
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
-    """Return the CDI files of the driver. Raises Skip if it has none where the checks look."""
+    """Return the CDI files of the driver. Raises DoesNotApply if it has none where the checks look."""
     files = own_files(driver)
-    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
+    does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     return files
 
 
@@ -236,10 +236,18 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "kubernetes/kubernetes#138136"),
 )
 def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
-    """Up to four claims are prepared, and each CDI file of the driver is compared with the CDI specification."""
+    """Claims of several forms are prepared, and each CDI file of the driver is compared with the CDI specification."""
+    for what, _ in several_forms(driver):
+        _require_valid_files(driver, own_files(driver), f"of {what}, ")
     for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may matter
         prepare(driver)
     files = require_own_files(driver)
+    _require_valid_files(driver, files, "")
+    return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
+
+
+def _require_valid_files(driver: DriverUnderTest, files: Iterable[Path], context: str) -> None:
+    """Check that a runtime ignores none of these files. The sentence of a failure begins with `context`."""
     for path in files:
         try:
             problem = problem_of(path)
@@ -248,8 +256,7 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
         except OSError as error:  # such as a pipe, for which a runtime would wait
             problem = error.strerror or str(error)
         whose = "Kubernetes' helper for metadata has written " if _is_of_the_helper(driver, path.name) else ""
-        require(not problem, f"{whose}{path.name}: {problem}")
-    return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
+        require(not problem, f"{context}{whose}{path.name}: {problem}")
 
 
 def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
@@ -258,7 +265,42 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
 
 
 @check(
+    MUST,
+    expected="one value for each variable, and one source for each path",
+    clause=f"{ANSWER} A runtime applies the changes of one device after those of the other: of two values for a "
+    "variable, or two sources for a path, the container gets the last, and so one device of two. (CDI library in Go)",
+)
+def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
+    """Claims of two devices and of two requests are prepared, and their changes of one container are merged."""
+    driver.claims.require_two()
+    number = 0
+    for counts, what in (((2,), "of a claim of two devices"), ((1, 1), "of a claim of two requests")):
+        prepared = prepare(driver, spec=driver.claims.request(*counts))
+        targets: dict[str, set[str]] = {}
+        for name in prepared.names:
+            with skipping(UnresolvableError):
+                for target, source in _targets(resolve(name, directories(driver))):
+                    targets.setdefault(target, set()).add(source)
+        twice = [f"{target} is {' and '.join(sorted(one))}" for target, one in sorted(targets.items()) if len(one) > 1]
+        require(not twice, f"{what}, {some(twice)}")
+        number += len(targets)
+        driver.calls.clean_up()
+    return f"{counted(number, 'change')}, each of its own variable or path"
+
+
+def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
+    """Yield what the edits set in a container, and to what."""
+    for text in edits.env:
+        name, _, value = text.partition("=")
+        yield f"the variable {name}", value
+    yield from ((f"the path {node.path}", node.hostPath or node.path) for node in edits.deviceNodes)
+    yield from ((f"the path {mount.containerPath}", mount.hostPath) for mount in edits.mounts)
+    yield from ((f"the interface {one.name}", one.hostInterfaceName) for one in edits.netDevices)
+
+
+@check(
     SHOULD,
+    core=True,
     expected="each file gets its name when it is complete, for example by a rename",
     clause="A runtime watches the directory and reads a file as soon as it is there. The CDI library writes files that "
     "way. (CDI library in Go, pkg/cdi)",
@@ -328,7 +370,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     before, names = own_files(driver), _names(driver)
     kept = [path.name for path in mounted if path.exists()]
     require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
-    skip_if(not files, f"the driver has no file in {driver.environment.cdi}")
+    does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     left = [path.name for path in before if _has_text(driver, path, first.claim.uid)]
     require(not left, f"the claim's UID is still in {some(left)}")
     known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]

@@ -41,6 +41,8 @@ def _provoke(driver: DriverUnderTest) -> None:
     if not driver.settings.provoke_devices:
         return
     change = driver.seen.change = ChangeOfDevices(driver.slices.catalogue)
+    driver.slices.follow()
+    driver.slices.expects_changes = True
     change.problem = _run(driver, driver.settings.provoke_devices)
 
     def has_changed() -> bool:

@@ -222,6 +222,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
 @across(
     QUIET,
     SHOULD,
+    core=True,
     expected="each device again before its limit has passed",
     clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if it names none) is "
     "Unknown. (kubelet, DRA manager)",

@@ -17,8 +17,8 @@ from devicecore_tools.conformance.dra.checks.events import QUIET, TERM
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, at_the_end, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping
-from devicecore_tools.conformance.processes import ProcessorUse, open_files, stopped
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping, some
+from devicecore_tools.conformance.processes import ProcessorUse, Usage, open_files, stopped
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
 
@@ -26,9 +26,12 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_CPU = 0.1
 """Part of one processor that an idle driver may use."""
+MAX_PRINTED = 50_000
+"""Bytes that an idle driver prints in a second."""
 MAX_ATTEMPTS = 20
 """Connections to an absent API server in a second."""
 
+_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 5.0  # those before the first look, and seconds for all
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
@@ -89,6 +92,62 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     share = before.share_until(ProcessorUse.of(process))
     require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
     return f"it used {share:.1%} of one processor"
+
+
+@across(
+    QUIET,
+    SHOULD,
+    core=True,
+    expected=f"at most {MAX_PRINTED // 1000} kB a second",
+    clause="The node keeps what containers print on its disk.",
+)
+def prints_little(driver: DriverUnderTest) -> Parts:
+    """What the driver prints is counted while nothing is done."""
+    process, began = own_process(driver), time.monotonic()
+    before = process.printed
+    yield
+    rate = (process.printed - before) / (time.monotonic() - began)
+    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes a second")
+    return f"it printed {rate:.0f} bytes a second"
+
+
+@check(
+    MUST,
+    expected="success each time",
+    clause="A driver runs for months, and pods come and go.",
+)
+def prepares_many_claims(driver: DriverUnderTest) -> str:
+    """New claims are prepared and unprepared, one after the other, up to 120 of them, for at most some seconds."""
+    driver.calls.require_preparing()
+    driver.calls.require_unpreparing()
+    process, number, began = own_process(driver), 0, time.monotonic()
+    first, driver.seen.growth = None, None
+    while number < _CLAIMS and time.monotonic() - began < _CLAIM_SECONDS:
+        claim = driver.claims.new(1)
+        with in_context(f"claim {number + 1} of many"):
+            driver.calls.prepared(claim)
+            driver.calls.unprepared(claim)
+        driver.calls.clean_up()
+        number += 1
+        if number == _FIRST_CLAIMS:
+            first = Usage.of(process)
+    if first is not None and number >= 2 * _FIRST_CLAIMS and process.status is None:
+        driver.seen.growth = first.growth_until(Usage.of(process), number - _FIRST_CLAIMS)
+    return f"{counted(number, 'claim')} prepared and unprepared"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="no more memory, threads, open files and output with each claim",
+    clause="A driver runs for months, and the node needs its memory and its disk for pods.",
+)
+def grows_with_no_claim(driver: DriverUnderTest) -> str:
+    """What the driver holds is compared before and after most of the claims of prepares-many-claims."""
+    if driver.seen.growth is None:
+        raise Skip("too few claims were prepared")
+    require(not driver.seen.growth, driver.seen.growth)
+    return "it holds as much as before"
 
 
 # --- what it survives -------------------------------------------------------------------------------------------------
@@ -217,6 +276,18 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
     text = f"it connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
     require(rate <= MAX_ATTEMPTS, text)
     return text
+
+
+@check(
+    MUST,
+    expected="the process never ends by itself",
+    clause="While a driver is not there, no pod with its devices starts or ends. (kubelet, DRA manager)",
+)
+def stays_up(driver: DriverUnderTest) -> str:
+    """The exits of the driver so far are counted, except those that another check has reported."""
+    exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
+    require(not exits, f"it ended {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}")
+    return "it never ended by itself"
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------

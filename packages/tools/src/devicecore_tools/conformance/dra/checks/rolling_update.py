@@ -20,7 +20,16 @@ from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import at_the_end, check
-from devicecore_tools.conformance.model import DoesNotApply, Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.model import (
+    DoesNotApply,
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    require,
+    some,
+)
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -194,6 +203,45 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
             two.process.stop(grace=2.0)
             driver.process.start()
     return "the newer one goes on"
+
+
+@at_the_end(
+    MUST,
+    expected="the same changes of a container as before, when the newer instance has started and when either has ended",
+    clause="A container that runs may be restarted at any time. Its runtime then resolves the CDI devices again, and "
+    "no kubelet asks the driver before. (kubelet, DRA manager; CDI specification)",
+    needs=require_instances,
+)
+def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
+    """A claim is prepared, a newer instance starts and ends, and one starts and the older ends; CDI is resolved."""
+    process = own_process(driver)
+    claim = driver.calls.ready(1)
+    names = prepare(driver, driver.registration.reachable, claim)
+    does_not_apply_if(not names, "the driver answers no CDI devices")
+    before = require_edits(driver, names, "")
+
+    def observe(when: str) -> None:
+        edits = require_edits(driver, names, f"{when}, ")
+        require(edits == before, f"{when}, {some(sorted(edits ^ before))} is not as before")
+
+    with two_instances(driver) as two:
+        observe("when the newer instance has started")
+        two.process.terminate()
+        with suppress(StillRunningError):
+            two.process.wait(driver.settings.grace)
+        observe("when the newer instance has ended")
+    with two_instances(driver) as two:
+        try:
+            process.terminate()
+            with suppress(StillRunningError):
+                process.wait(driver.settings.grace)
+            observe("when the older instance has ended")
+            with in_context("the newer instance, when the older one has ended"):
+                unprepare(driver, two.new, claim)
+        finally:
+            two.process.stop(grace=2.0)
+            driver.process.start()
+    return "they were as before"
 
 
 @check(

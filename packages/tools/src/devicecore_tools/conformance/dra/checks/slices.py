@@ -148,6 +148,23 @@ def published(driver: DriverUnderTest) -> list[Slice]:
 
 @at_start(
     MUST,
+    expected="a device that a scheduler may allocate to a claim without tolerations",
+    clause="A scheduler gives no device with a taint to a claim that does not tolerate it, and none that the "
+    "DeviceClass does not select. (ResourceSlice, API reference, devices.taints; KEP-5055)",
+)
+def publishes_devices_for_claims(driver: DriverUnderTest) -> str:
+    """The published devices are looked through for those that a claim of the checks can get."""
+    devices = driver.slices.devices
+    tainted = [str(device) for device in devices if device.is_tainted]
+    require(
+        len(tainted) < len(devices),
+        f"each of {counted(len(devices), 'device')} has a taint that keeps claims away: {some(tainted)}",
+    )
+    return f"{counted(len(driver.claims.usable), 'device')} of {len(devices)}"
+
+
+@at_start(
+    MUST,
     expected="the name of GetInfo in spec.driver of every slice",
     clause="A claim's allocation names spec.driver of the slice, and the kubelet looks for a plugin that has "
     "registered by this name. (kubelet, DRA manager)",
@@ -280,6 +297,21 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     ]
     require(not odd, some(odd))
     return f"{counted(len(found), 'standard attribute')} in the right form"
+
+
+@at_the_end(
+    MUST,
+    expected="a pool that has devices keeps each of them while the process runs",
+    clause="A scheduler takes each state of the slices for the truth: it refuses the pods of a moment without devices, "
+    "and evicts none because of it, so that nobody sees why. (kubernetes.io, Dynamic Resource Allocation)",
+)
+def keeps_its_devices(driver: DriverUnderTest) -> str:
+    """The pools after each write of the driver so far are compared, except after the command of --provoke-devices."""
+    _ = driver.slices.devices
+    driver.slices.follow()
+    lost = list(driver.slices.lost)
+    require(not lost, f"a process that went on running has published a pool without {some(lost)}")
+    return f"no device has gone, in {counted(len(driver.slices.writes()), 'write')}"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -451,6 +483,8 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, which are not left")
     driver.process.kill()
     for one in slices.now():
+        driver.slices.follow()
+        driver.slices.expects_changes = True  # what a check has changed is no device of the driver
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):
@@ -475,6 +509,7 @@ def _updates(driver: DriverUnderTest) -> bool:
 @across(
     QUIET,
     SHOULD,
+    core=True,
     expected="no slice is written",
     clause="Each write of a slice is sent to every scheduler and autoscaler of the cluster.",
 )

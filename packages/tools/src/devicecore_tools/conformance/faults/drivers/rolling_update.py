@@ -167,3 +167,15 @@ class RemovesSocketsFirst(GoodDriver):
                 print("another process runs", flush=True)
                 sys.exit(1)
         return super().served(path, services)
+
+
+@fails("keeps-cdi-devices-in-a-rolling-update")
+class CleansUpAtItsEnd(RollingDriver):
+    breaks_too = {
+        "keeps-cdi-devices-after-sigterm": "It does the same then.",
+    }
+
+    def leave(self) -> None:
+        for path in self.cdi.glob(f"{self.name}-*.json"):
+            path.unlink(missing_ok=True)
+        super().leave()

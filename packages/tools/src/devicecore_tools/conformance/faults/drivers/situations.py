@@ -1,0 +1,176 @@
+"""Drivers with one fault in what is left of claims after an event, or in what they do all the time.
+
+Law: each fails the checks that it names, and no others.
+"""
+
+import os
+import threading
+import time
+
+import grpc
+
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails
+
+
+@fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
+class CleansItsFilesAtStart(GoodDriver):
+    """It makes the files of a claim again when that is prepared again."""
+
+    def load(self) -> None:
+        super().load()
+        for path in self.cdi.glob(f"{self.name}-*.json"):
+            path.unlink()
+
+
+@fails("keeps-cdi-devices-after-sigterm")
+class CleansItsFilesAtItsEnd(GoodDriver):
+    def leave(self) -> None:
+        for path in self.cdi.glob(f"{self.name}-*.json"):
+            path.unlink()
+        super().leave()
+
+
+@fails("prepares-claims-after-sigterm")
+class RenamesAfterItsEnd(GoodDriver):
+    """The CDI devices have other names when it was ended."""
+
+    def leave(self) -> None:
+        self.directory.joinpath("ended").touch()
+        super().leave()
+
+    def cdi_name(self, uid: str, result: Json) -> str:
+        return super().cdi_name(uid, result) + ("-again" if self.directory.joinpath("ended").exists() else "")
+
+
+class KeepsDevices(GoodDriver):
+    """It unprepares some claims without giving back their devices."""
+
+    def keeps(self, uid: str) -> bool:
+        """Whether it keeps the devices of this claim."""
+        raise NotImplementedError
+
+    def unprepare_claim(self, claim: Message) -> None:
+        with self.lock:
+            if self.keeps(claim.uid):
+                self.cdi_file(claim.uid).unlink(missing_ok=True)
+            else:
+                super().unprepare_claim(claim)
+
+
+@fails("frees-devices-after-a-kill")
+class KeepsDevicesOfFormerProcesses(KeepsDevices):
+    breaks_too = {
+        "frees-devices-after-a-reboot": "A reboot ends the process, too.",
+        "frees-devices-after-a-corruption": "So does that.",
+    }
+    former: frozenset[str] = frozenset()
+
+    def load(self) -> None:
+        super().load()
+        self.former = frozenset(self.claims)
+
+    def keeps(self, uid: str) -> bool:
+        return uid in self.former
+
+
+@fails("frees-devices-after-a-reboot")
+class KeepsDevicesWithoutFiles(KeepsDevices):
+    def keeps(self, uid: str) -> bool:
+        return uid in self.claims and not self.cdi_file(uid).exists()
+
+
+@fails("frees-devices-after-a-corruption")
+class LosesWhoHasItsDevices(GoodDriver):
+    def recover(self, error: Exception) -> None:
+        super().recover(error)
+        self.claims = {f"unknown-{uid}": record for uid, record in self.claims.items()}
+        self.save()
+
+
+@fails("frees-devices-after-its-state-was-lost")
+class TakesWhatItDoesNotKnow(LosesWhoHasItsDevices):
+    breaks_too = {"frees-devices-after-a-corruption": "It does the same then."}
+
+    def load(self) -> None:
+        super().load()
+        if not self.state_file.exists():
+            self.recover(FileNotFoundError(str(self.state_file)))
+
+
+@fails("gives-each-variable-and-path-once")
+class SetsOneVariable(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        body = super().spec(uid, results)
+        for device, result in zip(body["devices"], results, strict=True):
+            device["containerEdits"]["env"].append(f"VISIBLE_CHIPS={result['device']}")
+        return body
+
+
+@fails("prints-little")
+class PrintsAllTheTime(GoodDriver):
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.print_for_ever, daemon=True).start()
+
+    def print_for_ever(self) -> None:
+        while True:
+            print("\n".join(["nothing has happened since I said so last " * 10] * 20), flush=True)
+            time.sleep(0.02)
+
+
+@fails("prepares-many-claims")
+class WorksForFortyClaims(GoodDriver):
+    seen: frozenset[str] = frozenset()
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.seen |= {claim.uid}
+        if len(self.seen) > 40:
+            raise ClaimError("the table of claims is full")
+        return super().prepare_claim(claim, context)
+
+
+@fails("grows-with-no-claim")
+class KeepsAMegabyteOfEachClaim(GoodDriver):
+    kept: tuple[bytes, ...] = ()
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.kept = (*self.kept, os.urandom(1 << 20))
+        return super().prepare_claim(claim, context)
+
+
+@fails("stays-up")
+class EndsByItselfOnce(GoodDriver):
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.end_once, daemon=True).start()
+
+    def end_once(self) -> None:
+        self.over.wait(0.5)
+        marker = self.directory / "has-ended"
+        if not marker.exists():
+            marker.touch()
+            os._exit(0)
+
+
+@fails("publishes-devices-for-claims")
+class TaintsAllDevices(GoodDriver):
+    def devices(self) -> list[Json]:
+        return [one | {"taints": [{"key": "example.org/new", "effect": "NoSchedule"}]} for one in super().devices()]
+
+
+@fails("keeps-its-devices")
+class PublishesNothingForAMoment(GoodDriver):
+    is_away = False
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.flicker, daemon=True).start()
+
+    def flicker(self) -> None:
+        while not self.over.wait(0.1):
+            self.is_away = not self.is_away
+            own = f"spec.driver%3D{self.published_name}"
+            self.reconcile(self.call("GET", f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector={own}")[1]["items"])
+
+    def parts(self) -> list[list[Json]]:
+        return [[], []] if self.is_away else super().parts()

@@ -1,0 +1,57 @@
+"""A run passes only if every must-check that applies was made: whatever keeps one from being made ends it with 1."""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+from attrs import evolve
+from devicecore_tools.command.conformance_report import Reporting
+from devicecore_tools.conformance import Check, Report, Severity
+from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
+from devicecore_tools.conformance.model import DoesNotApply, Skip, Undecided
+from devicecore_tools.conformance.reports import counts_of, summary
+from devicecore_tools.conformance.runner import run_checks
+
+EVERY: list[Check[Any]] = [*CHECKS, *DRA_CHECKS]
+
+
+def raises(error: Exception) -> Callable[[object], NoReturn]:
+    def look(_: object) -> NoReturn:
+        raise error
+
+    return look
+
+
+def report_without(broken: Check[Any], error: Exception, among: list[Check[Any]]) -> Report:
+    """Return the report of a run in which all checks pass, but for one that raises an error."""
+    checks = [evolve(one, look=raises(error) if one is broken else lambda _: "good", needs=bool) for one in among]
+    results, not_made = run_checks(checks, None)
+    return Report(subject="subject", results=results, not_made=not_made, seconds=1.0)
+
+
+def exit_of(report: Report) -> int:
+    return Reporting(as_json=True, junit=None, card=None, release="").end(report)
+
+
+@pytest.mark.parametrize("error", [Skip("no"), Undecided("no"), OSError("no"), AssertionError("a bug of ours")])
+def test_no_run_passes_without_one_of_its_musts(error: Exception) -> None:
+    suites: list[list[Check[Any]]] = [[*CHECKS], [*DRA_CHECKS]]
+    for suite in suites:
+        for broken in (one for one in suite if one.severity is Severity.MUST):
+            report = report_without(broken, error, suite)
+            assert not report.passed, broken.name
+            assert broken.name in summary(report)
+
+
+def test_such_a_run_ends_with_1_and_one_in_which_a_should_was_not_made_with_0() -> None:
+    must, should = (next(one for one in EVERY if one.severity is severity) for severity in list(Severity)[:2])
+    assert exit_of(report_without(must, Skip("no"), EVERY)) == 1
+    assert exit_of(report_without(should, Skip("no"), EVERY)) == 0
+    assert exit_of(report_without(must, DoesNotApply("it says so"), EVERY)) == 0
+
+
+def test_the_numbers_of_the_last_line_add_up() -> None:
+    counts = counts_of(report_without(EVERY[0], Skip("no"), EVERY))
+    assert counts.pop("checks") == sum(counts.values()) == len(EVERY)
+    assert counts["not_decided"] == 1
