@@ -7,11 +7,12 @@ from typing import Any
 from devicecore_tools.conformance import Check
 from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
+from devicecore_tools.conformance.dra.checks.situations import CELLS, FORMS, NO_CELL
 
 FOLDER = Path(__file__).parents[1] / "docs" / "conformance"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
-_CLAIMS = ("prepare", "unprepare", "cdi", "state")  # the groups that have a page of their own
+_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups that have a page of their own
 
 
 def pages() -> dict[Path, str]:
@@ -23,7 +24,28 @@ def pages() -> dict[Path, str]:
         ("drivers", "Checks of DRA drivers: registration, slices, health, process", of_drivers),
         ("claims", "Checks of DRA drivers: claims, CDI, state", of_claims),
     )
-    return {FOLDER / f"{name}.md": _page(title, checks) for name, title, checks in parts}
+    made = {FOLDER / f"{name}.md": _page(title, checks) for name, title, checks in parts}
+    return made | {FOLDER / "situations.md": "\n".join(_table())}
+
+
+def _table() -> Iterator[str]:
+    """Yield the page of the table of situations: each event by each observation."""
+    seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
+    yield "# Checks of DRA drivers: the table of situations\n"
+    yield f"Claims are prepared before each event: {', '.join(FORMS)}."
+    yield "A cell has the check of what is seen afterwards, or the reason why there is none. [claims.md](claims.md) and"
+    yield "[drivers.md](drivers.md) have the checks of other situations.\n"
+    yield f"| event | {' | '.join(one.expected for one in seen)} |"
+    yield "|---" * (len(seen) + 1) + "|"
+    for (event, ending), (severity, cells) in CELLS.items():
+        row = [
+            f"`{one.name.format(ending)}` ({severity.value})" if one in cells else NO_CELL[event, one.name]
+            for one in seen
+        ]
+        yield f"| {event.name} | {' | '.join(row)} |"
+    for event in dict.fromkeys(event for event, _ in NO_CELL if event not in {one for one, _ in CELLS}):
+        yield f"| {event.name} | {' | '.join(NO_CELL[event, one.name] for one in seen)} |"
+    yield ""
 
 
 def _page(title: str, checks: Sequence[Check[Any]]) -> str:

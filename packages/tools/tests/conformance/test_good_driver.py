@@ -21,10 +21,11 @@ INFO = {"keeps-its-slices-at-sigterm"}
 """Checks that only report."""
 OTHERS = {
     "survives-being-asked-for-health",
+    "mounts-what-it-has-made",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
-"""Checks for drivers that report no health, or that can be updated while they run: other tests have such drivers."""
+"""Checks for drivers without reports of health, with mounts, or with instances: other tests have such drivers."""
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (

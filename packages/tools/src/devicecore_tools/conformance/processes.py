@@ -209,12 +209,14 @@ class Usage:
         threads: their number.
         files: open file descriptors.
         printed: bytes.
+        at: when that was, in seconds of `time.monotonic`.
     """
 
     memory: int
     threads: int
     files: int
     printed: int
+    at: float
 
     @classmethod
     def of(cls, process: PluginProcess) -> Self:
@@ -226,11 +228,19 @@ class Usage:
                 memory += int((_RESIDENT.search(status) or ["", "0"])[1]) * 1024
                 threads += int((_THREADS.search(status) or ["", "0"])[1])
                 files += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        return cls(memory, threads, files, process.printed)
+        return cls(memory, threads, files, process.printed, time.monotonic())
 
-    def growth_until(self, later: Self, calls: int) -> str:
-        """Return what has grown with the calls between two looks, in a few words, or an empty text."""
-        memory, printed = later.memory - self.memory, (later.printed - self.printed) / calls
+    def printed_until(self, later: Self) -> float:
+        """Return how many bytes it has printed in a second between two looks."""
+        return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
+
+    def growth_until(self, later: Self, calls: int, idle: float) -> str:
+        """Return what has grown with the calls between two looks, in a few words, or an empty text.
+
+        `idle` is how many bytes it prints in a second without calls.
+        """
+        memory = later.memory - self.memory
+        printed = (self.printed_until(later) - 2 * idle) * (later.at - self.at) / calls
         found = [f"{memory // _MIB} MiB more memory"] if memory > max(_MORE_MEMORY, _EACH_MEMORY * calls) else []
         for name in ("threads", "files"):
             more = getattr(later, name) - getattr(self, name)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,6 +59,8 @@ _FAR = 1_000_000  # numbers
 _RESTARTED = 8  # devices that are allocated again after a restart
 _ALONE_AGAIN = 5.0  # seconds, in which a plugin that registers all the time does so several times
 _OTHER_SOCKET = "conformance-other.sock"
+_SHORT_PAUSE = 0.3  # seconds
+_AT_ONCE, _ROUNDS = 8, 5  # calls, and how often
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, those of them before the first look, and seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -302,6 +305,20 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
     if refused:
         raise reworded(some([f"{device}: {failure}" for device, failure in refused.items()]), *refused.values())
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
+
+
+@check(
+    SHOULD,
+    expected="each answer within --timeout seconds",
+    clause=f"{ALLOCATE} A kubelet has no limit for it, and starts no other container of the pod meanwhile.",
+)
+def allocates_in_time(plugin: PluginUnderTest) -> str:
+    """The time of each answer to Allocate so far is measured."""
+    skip_if(not plugin.lists.was_allocated, "nothing was allocated")
+    slowest, limit = plugin.lists.slowest, plugin.settings.timeout
+    text = f"the slowest answer took {slowest:.1f} seconds"
+    require(slowest <= limit, f"{text}, and the limit is {counted(limit, 'second')} (--timeout gives more)", late=True)
+    return text
 
 
 @check(
@@ -585,6 +602,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
         again = plugin.lists.allocate([device])
         require(again, "the answer is for no container")
     _require_same(device, before, again[0], "devices", "cdi_devices")
+    plugin.seen.allocates_again = True
     given = [*before.devices, *before.cdi_devices]
     does_not_apply_if(not given, "the plugin gives no device nodes and no CDI devices")
     return "the same"
@@ -632,6 +650,14 @@ def _strange(
         ("CDI devices", len(answer.cdi_devices), len(own.cdi_devices)),
     ):
         found += [f"{more} {part} instead of {before}"] if more > before else []
+    for part in ("variable", "annotation"):
+        mine, alone = PARTS[part](answer), PARTS[part](own)
+        values = {(name, PARTS[part](other)[name]) for other in others for name in PARTS[part](other)}
+        found += [
+            f"the {part} {name}={mine[name]}, with what is of another device"
+            for name in sorted(mine.keys() & alone.keys())
+            if any(of == name and text not in alone[name] and text in mine[name] for of, text in values if text)
+        ]
     return found
 
 
@@ -703,9 +729,42 @@ def keeps_calls_apart(plugin: PluginUnderTest) -> str:
         (first, again, alone),
         (second, other, plugin.lists.alone(second)),
     ):
-        more = _strange(answer, own=own, others=[one, other, again, plugin.lists.alone(second)])
+        strangers = [plugin.lists.alone(second) if own is alone else alone]
+        more = _strange(answer, own=own, others=strangers)
         require(not more, f"after calls for other devices, the answer for {device} has {some(more)}")
     return "each answer has its own devices alone"
+
+
+@check(
+    MUST,
+    expected="the answer for each device as if it was the only call",
+    clause=f"{ALLOCATE} A kubelet starts containers of several pods at the same time.",
+)
+def answers_calls_at_once(plugin: PluginUnderTest) -> str:
+    """Allocate is called for several devices at once, some times, and the answers are compared with those alone."""
+    plugin.lists.two_devices()
+    ids = plugin.lists.healthy[:_AT_ONCE]
+    alone = {device: plugin.lists.alone(device) for device in ids}
+    for device in ids:
+        again = _allocate_or_skip(plugin, [device])[0]
+        others = [one for other, one in alone.items() if other != device]
+        changes = _hardware(again) != _hardware(alone[device]) or _strange(again, own=alone[device], others=others)
+        skip_if(changes, "the answers change from call to call")
+    exits = len(plugin.process.exits)
+    with ThreadPoolExecutor(len(ids)) as pool:
+        for _ in range(_ROUNDS):
+            made = {device: pool.submit(plugin.lists.allocate, [device]) for device in ids}
+            for device, call in made.items():
+                with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at once"):
+                    answers = call.result()
+                    require(answers, "the answer is for no container")
+                    require(_hardware(answers[0]) == _hardware(alone[device]), "the answer has other nodes than alone")
+                    others = [one for other, one in alone.items() if other != device]
+                    more = _strange(answers[0], own=alone[device], others=others)
+                    require(not more, f"the answer has {some(more)}")
+    ended = plugin.process.exits_since(exits)
+    require(not ended, f"the plugin ended: {some(ended)}")
+    return f"{_ROUNDS} times {counted(len(ids), 'call')} at once"
 
 
 @check(
@@ -736,7 +795,11 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
     exits, began, number = len(plugin.process.exits), time.monotonic(), 0
     ids, options = plugin.lists.healthy, plugin.registration.connected().options
     _ = plugin.lists.alone(ids[0])
-    process, first, plugin.seen.growth = plugin.process.running, None, None
+    process, first, plugin.seen.growth, idle = plugin.process.running, None, None, 0.0
+    if process is not None and process.status is None:
+        before = Usage.of(process)
+        plugin.process.pause(_SHORT_PAUSE)
+        idle = before.printed_until(Usage.of(process))
     while number < _CALLS and time.monotonic() - began < _CALLING:
         device = ids[number % len(ids)]
         with in_context(f"call {number + 1} of many"), _unless_taken_at_first(plugin, device, number):
@@ -750,10 +813,20 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
         if number == _CALLS_FIRST and process is not None and process.status is None:
             first = Usage.of(process)
     if first is not None and process is not None and process is plugin.process.running and process.status is None:
-        plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST)
+        plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST, idle)
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin ended: {some(ended)}")
     return f"it answered {counted(number, 'time')}"
+
+
+@contextmanager
+def _unless_taken_before(plugin: PluginUnderTest, device: str) -> Iterator[None]:
+    """Skip the check if this block fails and no device was ever allocated twice, which another check reports."""
+    try:
+        yield
+    except Failure:
+        skip_if(not plugin.seen.allocates_again, f"{device} is not allocated again")
+        raise
 
 
 @contextmanager
@@ -1229,6 +1302,28 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
     plugin.seen.returned = plugin.kubelet.connection
     return actual
+
+
+@check(
+    MUST,
+    expected="the same device nodes and CDI devices as before",
+    clause=f"{RESTARTS} Containers start after a restart of the kubelet as before it. {ALLOCATE}",
+)
+def allocates_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
+    """When the plugin has come back to the kubelet, Allocate is called for one device, and what is announced."""
+    connection = plugin.registration.streaming()
+    skip_if(all(one.connection is not connection for one in plugin.kubelet.registrations[1:]), "it did not come back")
+    device = plugin.lists.healthy[0]
+    before = plugin.lists.alone(device)
+    with in_context("after the restart"), _unless_taken_before(plugin, device):
+        again = plugin.lists.allocate([device])
+        require(again, "the answer is for no container")
+        if connection.options.pre_start_required:
+            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+        if connection.options.get_preferred_allocation_available:
+            _ask_for_preferred(plugin, plugin.lists.healthy, [], 1)
+    _require_same(device, before, again[0], "devices", "cdi_devices")
+    return "it answers as before"
 
 
 @check(

@@ -20,6 +20,9 @@ from devicecore_tools.conformance.model import Skip, does_not_apply_if, skip_if,
 _MAX_SINGLE_DEVICES = 64  # that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
 _SHORTEST_CALL = 0.1  # seconds
+_PATIENCE = 60.0  # seconds for Allocate, for which a kubelet has no limit, until it was once not answered
+_SLOW_CALL = 2.0  # seconds of a call of Allocate, after which few devices have to do
+_FEW = 2  # devices
 
 
 @define(eq=False)
@@ -30,6 +33,8 @@ class ListedDevices:
         first: the devices before any change of health was provoked. It is None if there was no list.
         first_at: when they were read, in seconds of `time.monotonic`.
         was_allocated: whether the plugin has answered a call of Allocate.
+        slowest: seconds of its slowest answer to Allocate.
+        is_silent: whether a call of Allocate was not answered at all.
     """
 
     registration: PluginRegistration
@@ -38,6 +43,8 @@ class ListedDevices:
     first: tuple[deviceplugin.Device, ...] | None = None
     first_at: float = 0.0
     was_allocated: bool = False
+    slowest: float = 0.0
+    is_silent: bool = False
     _singles: dict[str, bytes] = field(factory=dict)
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
@@ -76,7 +83,7 @@ class ListedDevices:
         """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         skip_if(not ids, "the plugin lists no healthy device")
-        step = -(-len(ids) // _MAX_SINGLE_DEVICES)
+        step = -(-len(ids) // (_FEW if self.slowest > _SLOW_CALL else _MAX_SINGLE_DEVICES))
         return ids[::step]
 
     def _healthy_ids(self, connection: PluginConnection) -> list[str]:
@@ -99,8 +106,15 @@ class ListedDevices:
         Raises CallFailedError if the plugin answered with an error or not in time.
         """
         requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
-        answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests))
-        self.was_allocated = True
+        began, limit = time.monotonic(), self.settings.timeout if self.is_silent else _PATIENCE
+        try:
+            answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests), limit)
+        except CallFailedError as error:
+            self.is_silent = self.is_silent or error.is_late
+            raise
+        took, self.was_allocated = time.monotonic() - began, True
+        self.slowest = max(self.slowest, took)
+        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins need it
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
@@ -132,15 +146,21 @@ class ListedDevices:
                 return answers[0]
         return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
-    def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:
-        """Call any method. Raises CallFailedError if the plugin answered with an error or not in time."""
+    def call(
+        self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request, timeout: float = 0.0
+    ) -> rpc.Response:
+        """Call any method, for at least so many seconds.
+
+        Raises CallFailedError if the plugin answered with an error or not in time.
+        """
         connection = self.registration.connected()
         self.process.require_time()
-        limit = min(self.settings.timeout, max(self.process.time_left, _SHORTEST_CALL))
+        wanted = max(self.settings.timeout, timeout)
+        limit = min(wanted, max(self.process.time_left, _SHORTEST_CALL))
         try:
             return connection.call(method, request, limit)
         except CallFailedError as error:
-            if error.code == "DEADLINE_EXCEEDED" and limit < self.settings.timeout:
+            if error.code == "DEADLINE_EXCEEDED" and limit < wanted:
                 raise time_is_over(self.settings.budget) from None
             raise
 

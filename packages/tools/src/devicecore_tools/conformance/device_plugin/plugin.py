@@ -43,6 +43,7 @@ class PluginObservations:
         health_changes: the change of health that was seen. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
         growth: what has grown with calls. The text is empty if nothing has, and it is None if that is not known.
+        allocates_again: whether a device was allocated a second time as the first time.
         leaves_others: whether a start of the plugin has left the socket of another one. It is None if none was there.
     """
 
@@ -53,6 +54,7 @@ class PluginObservations:
     refused: int = 0
     leaves_others: bool | None = None
     growth: str | None = None
+    allocates_again: bool = False
 
 
 class PluginUnderTest:

@@ -49,6 +49,7 @@ boards: "list[Plugin]" = []
 taken: set[str] = set()
 kept: dict[str, str] = {}  # variables of former calls
 blocks: list[bytes] = []
+latest: list[str] = []  # ids of the last call
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
@@ -158,6 +159,12 @@ class Plugin:
             os._exit(2)
         for container in request.container_requests:
             ids = list(container.devices_ids)
+            if FAULT == "mixes-calls":
+                latest[:] = ids
+                time.sleep(0.02)
+                ids = list(latest)
+            if FAULT == "forgets-its-devices" and self.streams > 1:
+                refuse(context, "there are no devices")
             match FAULT:
                 case "refuses-one" if "c1" in ids:
                     refuse(context, "not this one")
@@ -169,6 +176,8 @@ class Plugin:
                     return answer
                 case "answers-few" if len(ids) > 2:
                     return answer
+                case "allocates-slowly":
+                    time.sleep(1.2)
                 case "dies" if not ids:
                     os._exit(7)
                 case "stops-after-a-hundred" if next(numbers) > 100:

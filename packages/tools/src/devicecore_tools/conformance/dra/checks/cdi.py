@@ -288,6 +288,27 @@ def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
     return f"{counted(number, 'change')}, each of its own variable or path"
 
 
+@check(
+    MUST,
+    expected="each file and directory that a container mounts, of those that the driver makes",
+    clause=f"{RUNTIME} The same holds if the source of a mount is not there. (CDI specification; KEP-5304: metadata "
+    "of devices is in files that containers mount)",
+)
+def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
+    """Claims of several forms are prepared, and what they mount of the directories of the run is looked for."""
+    number = 0
+    for what, prepared in several_forms(driver):
+        for name in sorted({name for one in prepared for name in one.names}):
+            with skipping(UnresolvableError):
+                mounts = resolve(name, directories(driver)).mounts
+            own = [mount.hostPath for mount in mounts if driver.environment.contains(mount.hostPath)]
+            missing = [path for path in own if not Path(path).exists()]
+            require(not missing, f"of {what}, {name} mounts {some(missing)}, which is not there")
+            number += len(own)
+    does_not_apply_if(not number, "the CDI devices mount nothing of the directories of the driver")
+    return f"{counted(number, 'mount')}"
+
+
 def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
     """Yield what the edits set in a container, and to what."""
     for text in edits.env:

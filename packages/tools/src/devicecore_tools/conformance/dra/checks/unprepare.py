@@ -218,8 +218,17 @@ def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
-    """A claim that was never prepared is unprepared."""
+    """A claim that was never prepared is unprepared, alone, and before and after a prepared one in the same call."""
     driver.calls.unprepared(driver.claims.new(1))
+    for is_first in (True, False):
+        known, unknown = driver.calls.ready(1), Claim("conformance-unknown", str(uuid.uuid4()), ())
+        claims = (known, unknown) if is_first else (unknown, known)
+        with in_context("with a prepared claim in the same call"):
+            answer = driver.calls.unprepare(*claims)
+            skip_if(len(answer) < len(claims), "the answer has no entry for a claim")
+            for claim in claims:
+                require_unprepared(answer, claim)
+        driver.calls.clean_up()
     return "it succeeded"
 
 

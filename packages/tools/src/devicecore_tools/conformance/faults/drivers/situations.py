@@ -6,10 +6,11 @@ Law: each fails the checks that it names, and no others.
 import os
 import threading
 import time
+from contextlib import suppress
 
 import grpc
 
-from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails
+from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, fails
 
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
@@ -114,17 +115,17 @@ class PrintsAllTheTime(GoodDriver):
 
     def print_for_ever(self) -> None:
         while True:
-            print("\n".join(["nothing has happened since I said so last " * 10] * 20), flush=True)
+            print("\n".join(["nothing has happened since I said so last " * 10] * 200), flush=True)
             time.sleep(0.02)
 
 
 @fails("prepares-many-claims")
-class WorksForFortyClaims(GoodDriver):
+class WorksForTwentyClaims(GoodDriver):
     seen: frozenset[str] = frozenset()
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         self.seen |= {claim.uid}
-        if len(self.seen) > 40:
+        if len(self.seen) > 20:
             raise ClaimError("the table of claims is full")
         return super().prepare_claim(claim, context)
 
@@ -167,10 +168,21 @@ class PublishesNothingForAMoment(GoodDriver):
         threading.Thread(target=self.flicker, daemon=True).start()
 
     def flicker(self) -> None:
+        own = f"spec.driver%3D{self.published_name}"
         while not self.over.wait(0.1):
-            self.is_away = not self.is_away
-            own = f"spec.driver%3D{self.published_name}"
-            self.reconcile(self.call("GET", f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector={own}")[1]["items"])
+            self.is_away = bool(self.node_uid) and not self.is_away
+            with suppress(OSError):  # the other thread has written it, too
+                self.reconcile(self.call("GET", f"{SLICES}?fieldSelector={own}")[1]["items"])
 
     def parts(self) -> list[list[Json]]:
         return [[], []] if self.is_away else super().parts()
+
+
+@fails("mounts-what-it-has-made")
+class MountsAFileThatIsNotThere(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        body = super().spec(uid, results)
+        for device in body["devices"]:
+            mount = {"hostPath": f"{self.directory}/{device['name']}.json", "containerPath": f"/run/{device['name']}"}
+            device["containerEdits"]["mounts"] = [mount]
+        return body
