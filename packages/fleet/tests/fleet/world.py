@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from devicecore_fleet.fleet import assembly
+from devicecore_fleet.fleet.description import FleetDescription
 from devicecore_fleet.fleet.fleet import Fleet
 from devicecore_fleet.fleet.reading import parse_fleet
 from devicecore_tools.testing.api_server import LocalApiServer
@@ -57,8 +58,13 @@ class World:
 
     def start(self, root: Path | None = None, file: str = FILE) -> Fleet:
         settings = assembly.FleetSettings(self.kubeconfig, root=root)
-        self.fleet = assembly.start(parse_fleet(file, "fleet.yaml"), settings, self.woken.set, self.closing)
+        self.file = file
+        self.fleet = assembly.start(self.described(), settings, self.woken.set, self.closing, self.described)
         return self.fleet
+
+    def described(self) -> FleetDescription:
+        """What the fleet's file says now."""
+        return parse_fleet(self.file, "fleet.yaml")
 
     def until(self, condition: Callable[[], object], *, but: Callable[[], object] = lambda: "") -> None:
         """Run the fleet until something is true."""

@@ -460,15 +460,17 @@ class NodePods(ObjectHandler):
 
     def listed(self, objects: Sequence[Json]) -> None:
         """Tell each node all of its pods."""
-        of_node: dict[str, list[Json]] = {node: [] for node in self._nodes}
+        of_node: dict[str, list[Json]] = {node: [] for node in tuple(self._nodes)}
         for pod in objects:
-            of_node[node_of(pod)].append(pod)
+            of_node.get(node_of(pod), []).append(pod)
         for node, found in of_node.items():
-            self._nodes[node].listed(found)
+            if (receiver := self._nodes.get(node)) is not None:
+                receiver.listed(found)
 
     def seen(self, kind: str, found: Json) -> None:
         """Tell the node of a pod what has changed."""
-        self._nodes[node_of(found)].seen(kind, found)
+        if (receiver := self._nodes.get(node_of(found))) is not None:
+            receiver.seen(kind, found)
 
 
 def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:

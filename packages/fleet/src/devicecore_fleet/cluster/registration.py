@@ -75,12 +75,13 @@ class RegisteredNodes(ObjectHandler):
     def listed(self, objects: Sequence[Json]) -> None:
         """Tell each node its Node."""
         found = {one["metadata"]["name"]: one for one in objects}
-        for name, seen in self._seen_by.items():
+        for name, seen in tuple(self._seen_by.items()):  # nodes may be added and removed meanwhile
             seen(found.get(name))
 
     def seen(self, kind: str, found: Json) -> None:
         """Tell a node what has become of its Node."""
-        self._seen_by[found["metadata"]["name"]](None if kind == "DELETED" else found)
+        if (seen := self._seen_by.get(found["metadata"]["name"])) is not None:
+            seen(None if kind == "DELETED" else found)
 
 
 class RegisteredNode(NodeStatusSink):
@@ -157,6 +158,11 @@ class RegisteredNode(NodeStatusSink):
         with self._lock:
             is_there = self._node is not None and self._next_look is None
             return is_there and not self._is_doubted and self._refusal is None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the Node was there, and somebody has deleted it."""
+        return self._next_look is not None
 
     @property
     def refusal(self) -> str | None:
@@ -321,15 +327,15 @@ class RegisteredNode(NodeStatusSink):
             self._awaited = None
             return False
         if who is Held.BY_OTHERS or version != before or not waits:
-            self._refuse(holder_of(found, self.name))
+            self._refuse(holder_of(found, self.name), "Stop that one first, or choose another name")
             return True
         self._awaited, self._wait = (version, since), min(RENEW_SECONDS, left, seconds_left(found, now))
         self._problem = f"{holder_of(found, self.name)}, and is taken over unless that one renews it"
         self._changed()
         return True
 
-    def _refuse(self, why: str) -> None:
-        refusal = f"{why}. Nothing of it is changed. Choose another name, or take it over with --adopt"
+    def _refuse(self, why: str, cure: str = "Choose another name, or take it over with --adopt") -> None:
+        refusal = f"{why}. Nothing of it is changed. {cure}"
         with self._lock:
             self._refusal = self._problem = refusal
         _log.error("node %s is refused: %s", self.name, refusal)

@@ -122,9 +122,9 @@ def run(
     "--control", type=_file, metavar="SOCKET", envvar=CONTROL, show_envvar=True, required=True, help="The fleet's."
 )
 @click.argument("nodes")
-@click.argument("words", metavar="COMMAND...", nargs=-1, required=True)
+@click.argument("words", metavar="COMMAND...", nargs=-1)
 def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
-    """Order a fault, or its end, on nodes of a fleet.
+    """Order a fault, or its end, on nodes of a fleet, or another set of nodes.
 
     NODES is a name or a pattern such as 'dgx-*'.
 
@@ -134,6 +134,13 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     driver-gone NAME   driver-back NAME
     partition   heal                         separate the node from the API server
     down   up   reboot                       stop and start the node
+
+    In place of nodes and a command, the set of nodes is changed by:
+
+    \b
+    add GROUP=N     more nodes of a group: `dgx` is that of dgx-{number:03}
+    remove NODES    stop nodes, and delete their Nodes
+    reload          have the nodes that the file says now
 
     The exit status is 1 if no node can obey.
 
@@ -184,7 +191,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
         if control is not None:  # first, so that a second fleet ends before it registers nodes
             last_to_first.enter_context(FleetSocket(control, _ordered(running)))
         chosen = assembly.FleetSettings(**settings)
-        started = assembly.start(description, chosen, signals.wake, last_to_first)
+        started = assembly.start(description, chosen, signals.wake, last_to_first, lambda: read_fleet(file))
         running.append(started)
         last_to_first.callback(running.clear)
         shown = kind()

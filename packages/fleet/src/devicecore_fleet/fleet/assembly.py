@@ -21,11 +21,12 @@ from devicecore.domain.text import foreign_text
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore_fleet.cluster.addresses import addresses_of
 from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods
-from devicecore_fleet.cluster.pods import NodePods
+from devicecore_fleet.cluster.pods import NodePods, PodReceiver
 from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.registration import RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.nodes import LABEL
+from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.writer import THREADS, ApiWriter
 from devicecore_fleet.fleet.connection import ServerConnection, SharedConnection
 from devicecore_fleet.fleet.description import FleetDescription, GroupDescription
@@ -93,9 +94,13 @@ class FleetSettings:
 
 
 def start(
-    description: FleetDescription, settings: FleetSettings, wake: Callable[[], None], last_to_first: ExitStack
+    description: FleetDescription,
+    settings: FleetSettings,
+    wake: Callable[[], None],
+    last_to_first: ExitStack,
+    read: Callable[[], FleetDescription] | None = None,
 ) -> Fleet:
-    """Start a fleet, and then the watch of its pods.
+    """Start a fleet, and then the watch of its pods. `read` reads its file again when it is told to reload.
 
     Raises:
         RootInUseError: another fleet keeps its files in the root.
@@ -117,25 +122,30 @@ def start(
     last_to_first.callback(saver.end)
     shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), monotonic, settings.root, metrics)
     connections: dict[str, ServerConnection] = {}
+    gates: dict[str, PodReceiver] = {}
+    seen: dict[str, Callable[[Json | None], None]] = {}
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)
     connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt, process)
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
-        connections[name] = ServerConnection(name, group, connection, wake_node)
-        return connections[name]
+        connections[name] = made = ServerConnection(name, group, connection, wake_node)
+        gates[name], seen[name] = made.gate, made.seen
+        return made
 
-    fleet = Fleet(description, shared, connect, wake)
+    def disconnect(name: str) -> None:
+        for known in (connections, gates, seen):
+            del known[name]
+
+    fleet = Fleet(description, shared, connect, wake, disconnect=disconnect, read=read)
     if metrics is not None:
         from devicecore_fleet.fleet.metrics import FleetCollector
 
         metrics.registry.register(FleetCollector(fleet.totals))
     last_to_first.enter_context(writer)
     last_to_first.enter_context(fleet)
-    gates = NodePods({name: one.gate for name, one in connections.items()})
-    last_to_first.enter_context(KubeApiPods(gates, access))
-    seen_by = RegisteredNodes({name: one.seen for name, one in connections.items()})
-    last_to_first.enter_context(KubeApiNodes(seen_by, access, label="" if settings.adopt else LABEL))
+    last_to_first.enter_context(KubeApiPods(NodePods(gates), access))
+    last_to_first.enter_context(KubeApiNodes(RegisteredNodes(seen), access, label="" if settings.adopt else LABEL))
     return fleet
 
 

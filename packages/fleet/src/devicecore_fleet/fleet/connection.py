@@ -10,17 +10,19 @@ from uuid import NAMESPACE_DNS, uuid5
 from attrs import evolve, field, frozen
 from devicecore_tools.node.settings import all_taints
 
+from devicecore.adapters.kube_api.requests import NODES, PODS
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.claims import ClaimSource
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.registration import RegisteredNode
+from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
 from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription, machine_info
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.writer import Writer
-from devicecore_fleet.fleet.description import GroupDescription
+from devicecore_fleet.fleet.description import GroupDescription, filled
 from devicecore_fleet.fleet.fleet import NodeConnection
 from devicecore_fleet.fleet.slices import NodeSlices, StoredSlices
 from devicecore_fleet.fleet.virtual_node import NodeLink
@@ -110,6 +112,50 @@ class ServerConnection(NodeConnection):
         if not self.gate.is_closed:
             self._node.seen(node)
 
+    def catch_up(self) -> None:
+        """List the pods that are bound to the node, which is added while the watch of pods runs."""
+
+        def catch_up(requests: KubeApiRequests) -> None:
+            self.gate.listed(requests.list(PODS, f"spec.nodeName={self._name}"))
+
+        self._shared.writer.put(("pods", self._name), catch_up)
+
+    def change(self, group: GroupDescription) -> None:
+        """Take what the node has from now on; it does not run. What it showed in labels and annotations goes."""
+        before, self._group = self._group, group
+        self._slices = NodeSlices(self._name, group, self._proven, self._shared.slices, self._uid)
+        old, new = (self._shown(one) for one in (before, group))
+        changes = {part: {**dict.fromkeys(old[part]), **new[part]} for part in new if old[part] != new[part]}
+        if changes and (uid := self._uid()) is not None:
+            patch: Json = {"metadata": {**changes, "uid": uid}}
+
+            def relabel(requests: KubeApiRequests) -> None:
+                requests.patch(NODES, self._name, patch)
+
+            self._shared.writer.put(("labels", self._name), relabel)
+
+    def _shown(self, group: GroupDescription) -> dict[str, dict[str, str]]:
+        found = describe(self._name, group, 0, (), taints=False)
+        return {"labels": dict(found.labels), "annotations": dict(found.annotations)}
+
+    def remove(self) -> None:
+        """Delete the Node, and send nothing more of it. The node does not run."""
+        uid = self._uid() if self._node.is_ours else None
+        self.gate.close()
+        self.gate.forget_jobs()
+        if uid is not None:
+
+            def delete(requests: KubeApiRequests) -> None:
+                if (node := requests.find(NODES, self._name)) is not None and node["metadata"]["uid"] == uid:
+                    requests.delete(NODES, self._name, uid=uid)
+
+            self._shared.writer.put(("removal", self._name), delete)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has deleted the Node."""
+        return self._node.is_gone
+
     @property
     def refusal(self) -> str | None:
         """Why the Node of this name is left alone. It is None if it is not."""
@@ -147,6 +193,8 @@ def describe(
         name,
         group.capacity,
         labels={LABEL: "true", **group.labels},
+        annotations={key: filled(text, 0, name) for key, text in group.annotations.items()},
+        provider_id=filled(group.provider_id, 0, name),
         host_ips=host_ips,
         taints=all_taints(group.taints, is_tainted=taints),
         info={

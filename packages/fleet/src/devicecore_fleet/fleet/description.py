@@ -20,6 +20,9 @@ _PLACE = re.compile(r"\{(node|number)(?::0([1-9]))?\}")
 
 Json = Mapping[str, object]
 
+MAX_NODES = 5_000
+"""Nodes of a fleet: as many as Kubernetes supports in a cluster."""
+
 
 def filled(pattern: str, number: int, node: str = "") -> str:
     """Return a text in which `{number}`, `{number:03}` and `{node}` are replaced."""
@@ -129,6 +132,8 @@ class GroupDescription:
         capacity: cpu, memory, pods and perhaps others, as quantities.
         directory: where each node's own directory with sockets is; None for nodes without sockets.
         topology_objects: whether a NodeResourceTopology is published of each.
+        annotations: of each Node; `{node}` is its name.
+        provider_id: of each Node, with `{node}`; empty for none.
     """
 
     pattern: str
@@ -142,6 +147,13 @@ class GroupDescription:
     drivers: tuple[DriverDescription, ...] = ()
     directory: Path | None = None
     topology_objects: bool = False
+    annotations: Mapping[str, str] = field(factory=dict, hash=False)
+    provider_id: str = ""
+
+    @property
+    def title(self) -> str:
+        """What commands call the group: its pattern up to the number, such as `dgx` of `dgx-{number:03}`."""
+        return self.pattern.partition("{")[0].rstrip("-.")
 
     @property
     def patterns(self) -> tuple[DevicePattern, ...]:

@@ -15,11 +15,12 @@ from typing import Protocol, TypeVar
 from attrs import evolve, frozen
 
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import counted, foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.runtime.wake_up import WakeUp
 from devicecore_fleet.fleet.commands import check_command, places_of
-from devicecore_fleet.fleet.description import FleetDescription, GroupDescription
+from devicecore_fleet.fleet.description import MAX_NODES, FleetDescription, GroupDescription, filled
 from devicecore_fleet.fleet.schedule import Schedule
 from devicecore_fleet.fleet.views import NodeView, Totals
 from devicecore_fleet.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
@@ -54,6 +55,19 @@ class NodeConnection(Protocol):
     def cut(self, *, is_cut: bool) -> None:
         """Separate the node from the API server, or connect it again."""
 
+    def catch_up(self) -> None:
+        """Learn which pods are bound to the node, which is added while the fleet runs."""
+
+    def change(self, group: GroupDescription) -> None:
+        """Take what the node has from its next start on."""
+
+    def remove(self) -> None:
+        """Delete the Node, and send nothing more of it."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has deleted the Node."""
+
     @property
     def refusal(self) -> str | None:
         """Why the Node of this name is left alone. It is None if it is not."""
@@ -79,6 +93,8 @@ class Fleet(HasLifecycle):
         shared: what the nodes share.
         connect: connects each node with the cluster.
         wake: called from other threads when `step` has something to do.
+        disconnect: called with the name of a node that was removed.
+        read: reads the description again; None if it cannot be.
     """
 
     def __init__(
@@ -87,7 +103,15 @@ class Fleet(HasLifecycle):
         shared: SharedParts,
         connect: Connect,
         wake: Callable[[], None] = lambda: None,
+        *,
+        disconnect: Callable[[str], None] = lambda _: None,
+        read: Callable[[], FleetDescription] | None = None,
     ) -> None:
+        self._shared = shared
+        self._connect = connect
+        self._disconnect = disconnect
+        self._read = read
+        self._groups = description.groups
         self._clock = shared.clock
         self._wake = wake
         self._ready = SimpleQueue[str]()
@@ -109,11 +133,14 @@ class Fleet(HasLifecycle):
         self.nodes: dict[str, VirtualNode] = {}
         """The nodes by name, in the order of the file."""
         for name, group in description.nodes():
-            self.connections[name] = connection = connect(name, group, self._waker(name))
-            self.nodes[name] = VirtualNode(name, group, shared, connection.link, self._waker(name))
+            self._make(name, group)
         self._order_of_ticks = tuple(self.nodes)
         self.version: int = 0
         """Another number than before if a view may have changed."""
+
+    def _make(self, name: str, group: GroupDescription) -> None:
+        self.connections[name] = connection = self._connect(name, group, self._waker(name))
+        self.nodes[name] = VirtualNode(name, group, self._shared, connection.link, self._waker(name))
 
     def _begin(self) -> None:
         self._began = self._clock()
@@ -159,7 +186,7 @@ class Fleet(HasLifecycle):
             self._advance(name)
         while self._due and self._due[0][0] <= self._clock():
             at, name = heapq.heappop(self._due)
-            if self._due_of.get(name) == at:
+            if self._due_of.get(name) == at and name in self.nodes:
                 self._advance(name)
         self._tick()
         now = self._clock()
@@ -173,7 +200,8 @@ class Fleet(HasLifecycle):
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
             self._is_ready.discard(name)  # before it is looked at, so that whatever wakes it meanwhile counts
-            yield name
+            if name in self.nodes:  # it may have been removed
+                yield name
 
     def _advance(self, name: str) -> None:
         self._due_of[name] = due = self.nodes[name].advance()
@@ -186,10 +214,14 @@ class Fleet(HasLifecycle):
 
     @property
     def _next_tick(self) -> float:
+        if not self._order_of_ticks:
+            return float("inf")
         return self._began + self._ticks * PERIOD / len(self._order_of_ticks)
 
     def _tick(self) -> None:
         now = self._clock()
+        if not self._order_of_ticks:
+            return
         missed = int((now - self._next_tick) / PERIOD) * len(self._order_of_ticks)
         self._ticks += max(0, missed)  # after a pause of the machine, each node ticks once and not for each period
         while self._next_tick <= now:
@@ -228,6 +260,9 @@ class Fleet(HasLifecycle):
 
     def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
         """Do what `command` does, in the thread that calls `step`."""
+        if (change := self._change_of(pattern, command)) is not None:
+            self.version += 1
+            return change()
         names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
         if not names:
             return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
@@ -242,6 +277,110 @@ class Fleet(HasLifecycle):
         more = [f"... and {counted(len(said) - _MAX_ANSWERS, 'more node')}"] if len(said) > _MAX_ANSWERS else []
         self.version += 1
         return FleetAnswer((*said[:_MAX_ANSWERS], *more), obeyed)
+
+    # --- the set of nodes ---------------------------------------------------------------------------------------------
+
+    def _change_of(self, first: str, rest: tuple[str, ...]) -> Callable[[], FleetAnswer] | None:
+        """Return what changes the set of nodes, if the words of a command do. Nodes may have the names of commands."""
+        match (first, *rest):
+            case ["reload"]:
+                return self._reload
+            case ["add", text] if "=" in text:
+                return lambda: self._add(text)
+            case ["remove", pattern] if "remove" not in self.nodes:
+                return lambda: self._remove(
+                    [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)], pattern
+                )
+            case _:
+                return None
+
+    def _add(self, text: str) -> FleetAnswer:
+        title, _, count = text.rpartition("=")
+        groups = [one for one in self._groups if title in (one.title, one.pattern)]
+        most = MAX_NODES - len(self.nodes)
+        if len(groups) != 1:
+            known = ", ".join(one.pattern for one in self._groups[:_MAX_ANSWERS])
+            why = f"expected one of the groups {known}" if not groups else "expected the whole pattern of its names"
+            return FleetAnswer((f"{why}, got {foreign_text(title, 100)!r}",))
+        if "{number" not in groups[0].pattern:
+            return FleetAnswer((f"the names of {groups[0].pattern} have no {{number}}, so there is one such node",))
+        if not (count.isascii() and count.isdecimal() and 0 < int(count[:9]) <= most):
+            return FleetAnswer((f"expected a number of nodes from 1 to {most}, got {foreign_text(count, 20)!r}",))
+        group, names, number = groups[0], list[str](), groups[0].first
+        while len(names) < int(count):
+            if (name := filled(group.pattern, number)) not in self.nodes:
+                names.append(name)
+            number += 1
+        if not is_dns_subdomain(names[-1], 63):
+            return FleetAnswer((f"{names[-1]} is too long for the name of a node",))
+        return self._changed([self._begin_late(name, group) for name in names])
+
+    def _begin_late(self, name: str, group: GroupDescription) -> str:
+        self._make(name, group)
+        try:
+            self._start(name)
+        except DeviceCoreError as error:
+            self._down.add(name)
+            return f"node {name}: is added, and cannot start: {error}"
+        self.connections[name].catch_up()
+        return f"node {name}: is added"
+
+    def _remove(self, names: Sequence[str], pattern: str) -> FleetAnswer:
+        if not names:
+            return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
+        return self._changed(self._take_away(names))
+
+    def _take_away(self, names: Sequence[str]) -> list[str]:
+        for name in names:
+            self.nodes[name].stop()
+            self.connections[name].remove()
+            self._disconnect(name)
+            del self.nodes[name], self.connections[name]
+            self._due_of.pop(name, None)
+            self._rebooting.pop(name, None)
+            for some in (self._cut, self._down):
+                some.discard(name)
+        return [f"node {name}: is removed" for name in names]
+
+    def _reload(self) -> FleetAnswer:
+        """Have the nodes that the file says now. One that has something else now starts again, with its pods."""
+        if self._read is None:
+            return FleetAnswer(("this fleet has no file",))
+        try:
+            description = self._read()
+        except (DeviceCoreError, OSError) as error:
+            return FleetAnswer((f"nothing is changed, because the file cannot be read: {error}",))
+        wanted = dict(description.nodes())
+        self._groups = description.groups
+        if description.commands != self._commands:
+            self._commands = description.commands
+            self._schedule = Schedule(self._commands, self._clock())
+        said = self._take_away([name for name in self.nodes if name not in wanted])
+        for name, group in wanted.items():
+            if name not in self.nodes:
+                said.append(self._begin_late(name, group))
+            elif self.nodes[name].group != group or self.connections[name].is_gone:
+                said.append(self._begin_anew(name, group))
+        return self._changed(said or ["the file says nothing new"])
+
+    def _begin_anew(self, name: str, group: GroupDescription) -> str:
+        self.nodes[name].stop()
+        self.nodes[name].change(group)
+        self.connections[name].change(group)
+        if name in self._down:
+            return f"node {name}: is changed, and down"
+        self._down.add(name)
+        said = self._come_up(name)
+        return f"node {name}: is changed, and {said}"
+
+    def _changed(self, said: Sequence[str]) -> FleetAnswer:
+        """Take note of another set of nodes: their ticks are spread anew. Return the answer."""
+        self._order_of_ticks = tuple(self.nodes)
+        self._began, self._ticks = self._clock(), 0
+        for sentence in said:
+            _log.info("%s", sentence)
+        more = [f"... and {counted(len(said) - _MAX_ANSWERS, 'more node')}"] if len(said) > _MAX_ANSWERS else []
+        return FleetAnswer((*said[:_MAX_ANSWERS], *more), len(said))
 
     def _obey_one(self, name: str, command: tuple[str, ...]) -> str:
         node = self.nodes[name]

@@ -26,6 +26,7 @@ from devicecore.system.files import read_file
 from devicecore_fleet.cluster.records import seconds_of
 from devicecore_fleet.fleet.commands import check_command
 from devicecore_fleet.fleet.description import (
+    MAX_NODES,
     DevicePattern,
     DriverDescription,
     FleetDescription,
@@ -38,9 +39,6 @@ from devicecore_fleet.fleet.description import (
 
 T = TypeVar("T")
 
-MAX_NODES = 5_000
-"""Nodes of a fleet: as many as Kubernetes supports in a cluster."""
-
 MAX_DEVICES = 2_000
 """Devices of a node."""
 
@@ -50,10 +48,12 @@ MAX_ALL_DEVICES = 500_000
 _MAX_FAULTS = 1_000
 _MAX_SECONDS = 1e7
 _MAX_NUMA = 64
+_MAX_TEXT = 4096  # characters of an annotation or a providerID
 _MAX_COUNTER_SETS = 64
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
+    *("annotations", "providerID"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
 )
 # Without a size of its disk, no pod that asks for ephemeral storage would be sent to a node.
@@ -162,6 +162,8 @@ def _group(group: Value) -> GroupDescription:
         drivers,
         Path(directory) if directory else None,
         group["topologyObjects"].boolean(),
+        _annotations(group["annotations"]),
+        _of_each_node(group["providerID"]),
     )
     if (devices := sum(one.count for one in found.patterns)) > MAX_DEVICES:
         group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")
@@ -194,6 +196,23 @@ def _labels(value: Value) -> Mapping[str, str]:
             one.refuse(f"expected the name of a label, got {name!r}")
         labels[name] = _label_value(one)
     return labels
+
+
+def _annotations(value: Value) -> Mapping[str, str]:
+    for name, one in value.mapping().items():
+        if not is_qualified_name(name):
+            one.refuse(f"expected the name of an annotation, got {name!r:.100}")
+    return {name: _of_each_node(one) for name, one in value.mapping().items()}
+
+
+def _of_each_node(value: Value) -> str:
+    """Return a text that may have `{node}` in it."""
+    text = value.text("")
+    if len(text) > _MAX_TEXT or "{number" in text:
+        value.refuse(
+            f"expected at most {_MAX_TEXT} characters, with {{node}} in place of {{number}}, got {text!r:.100}"
+        )
+    return text
 
 
 def _label_value(value: Value) -> str:

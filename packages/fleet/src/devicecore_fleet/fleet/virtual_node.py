@@ -127,6 +127,13 @@ class VirtualNode(HasLifecycle):
         self.engine: NodeEngine | None = None
         """The engine while the node runs."""
 
+    def change(self, group: GroupDescription) -> None:
+        """Have what a group has from the next start on. The node does not run."""
+        self.group = group
+        self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
+        self._unhealthy = {str(one.name): frozenset() for one in group.drivers}
+        self._away &= {*self._plugins, *self._unhealthy}
+
     @property
     def is_running(self) -> bool:
         """Whether it has been started, and not been stopped since."""

@@ -60,6 +60,8 @@ class NodeDescription:
         info: fields of `nodeInfo`.
         problem: why the node is not ready; empty if it is.
         adopts: whether a Node or Lease that devicecore has not made is taken over.
+        annotations: further annotations.
+        provider_id: by which the controller of a cloud or an autoscaler knows the node; empty for none.
     """
 
     name: str
@@ -71,6 +73,8 @@ class NodeDescription:
     info: Mapping[str, str] = field(factory=dict)
     problem: str = ""
     adopts: bool = False
+    annotations: Mapping[str, str] = field(factory=dict)
+    provider_id: str = ""
 
 
 def machine_info(node: str) -> dict[str, str]:
@@ -94,9 +98,12 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
         "metadata": {
             "name": node.name,
             "labels": {**labels, "kubernetes.io/hostname": node.name, **node.labels},
-            "annotations": dict([ANNOTATION]),
+            "annotations": {**node.annotations, **dict([ANNOTATION])},
         },
-        "spec": {"taints": [dict(taint) for taint in node.taints]} if node.taints else {},
+        "spec": {
+            **({"providerID": node.provider_id} if node.provider_id else {}),
+            **({"taints": [dict(taint) for taint in node.taints]} if node.taints else {}),
+        },
         "status": {**wanted, "conditions": _at(with_transitions((), wanted["conditions"], now), now)},
     }
 
