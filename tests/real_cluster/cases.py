@@ -18,6 +18,7 @@ CLASS, CLAIMED = "gpu.example.com", "claimed.example.com/gpu"
 
 RUN_FOR, STOP_AFTER = "devicecore.io/run-for", "devicecore.io/stop-after"
 RUNTIME_CLASS = "with-overhead"
+OLD = "claim-that-is-old"
 
 
 @frozen
@@ -36,7 +37,12 @@ class Case:
 
     @property
     def turn(self) -> int:
-        """When the pod is made: 0 first, 1 if the node refuses it for what others have, 2 if these do not count it."""
+        """When the pod is made: 0 first, 1 if the node refuses it for what others have, 2 if these do not count it.
+
+        3 is later than a kubelet believes a driver that says nothing more about its devices.
+        """
+        if self.name == OLD:
+            return 3
         if "runtimeClassName" in self.spec:
             return 2  # of its overhead, a kubelet counts twice as much as it should
         return int(self.until == "Failed" and "activeDeadlineSeconds" not in self.spec)
@@ -179,6 +185,7 @@ CASES: tuple[Case, ...] = (
     Case("other-affinity", "Failed", spec={"affinity": _AFFINITY}),
     Case("other-system", "Failed", spec={"os": {"name": "windows"}}),
     Case("claim", spec=_claiming(_CLAIM)),
+    Case(OLD, spec=_claiming(_CLAIM)),
     Case("claim-of-a-template", spec=_claiming(_TEMPLATE)),
     Case("claim-of-an-init-container", spec=_claiming(_TEMPLATE, init="init-one")),
     Case("claim-by-a-resource", size={CLAIMED: "1"}),
@@ -192,4 +199,4 @@ CASES: tuple[Case, ...] = (
 """The pods."""
 
 if os.environ.get("SHARE"):  # what CI has the time for
-    CASES = tuple(one for one in CASES if one.name in ("devices", "pod-level", "sidecar", "claim", "deleted"))
+    CASES = tuple(one for one in CASES if one.name in ("devices", "pod-level", "sidecar", "claim", OLD))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from tests.real_cluster.cases import CASES, CLAIMED, CLASS, RUNTIME_CLASS, Case
+from tests.real_cluster.cases import CASES, CLAIMED, CLASS, OLD, RUNTIME_CLASS, Case
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.differences import TIME, UID, differences, is_listed, owned
 from tests.real_cluster.kubelet import RealKubelet
@@ -133,6 +133,8 @@ def seen(both: Both) -> Seen:
         )
     for turn in sorted({case.turn for case in CASES}):
         cases = [case for case in CASES if case.turn == turn]
+        if any(case.name == OLD for case in cases):
+            settle(OLD_CLAIM)
         for node in (both.ours, both.real):
             for case in cases:
                 admin.create(case.pod(node.name, node.name))
@@ -140,7 +142,6 @@ def seen(both: Both) -> Seen:
             say(f"waiting for {len(cases)} pods in the namespace {namespace}")
             problems += _wait_for_the_end(both.plane, namespace, cases)
     problems += _unmet(lambda: wait_for("the status to settle", lambda: _is_settled(both), 30.0))
-    settle(OLD_CLAIM)
     found = {one: {pod["metadata"]["name"]: pod for pod in admin.list("Pod", one)} for one in both.spaces}
     return Seen(found, tuple(problems))
 

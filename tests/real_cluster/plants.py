@@ -85,7 +85,7 @@ def _around(owner: object, name: str, wrapped: Callable[..., object]) -> None:
 _PODS = "test_a_pod_is_the_same and fleet"
 
 
-@plant("nodes", _PODS, "claim status.containerStatuses[main].allocatedResourcesStatus")
+@plant("nodes", _PODS, "claim-that-is-old status.containerStatuses[main].allocatedResourcesStatus")
 def _health_of_claims_is_forgotten() -> None:
     """A kubelet, and a node of ours, believe a driver that says nothing more about its devices for 30 seconds."""
     told = set[tuple[int, str]]()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from devicecore_fleet.command.fleet import run
+from devicecore_fleet.command.fleet import do, run
 from devicecore_fleet.fleet.commands import check_command
 from devicecore_fleet.fleet.reading import parse_fleet, shapes
 from devicecore_tools.command.api_server import api_server
@@ -40,6 +40,8 @@ def test_each_command_of_the_guide_exists(words: list[str], tmp_path: Path, caps
         case ["shapes", name, ">", _]:
             assert main(["fleet", "shapes", name]) == 0
             assert capsys.readouterr().out == shapes()[name]
+        case ["do", "add" | "remove" | "reload", *_]:
+            do.make_context("do", ["--control", "fleet.sock", *arguments[1:]])
         case ["do", node, *command]:
             nodes = parse_fleet(shapes()["mig"], "mig").groups[0]
             assert node == "mig-*" or node in nodes.node_names()
