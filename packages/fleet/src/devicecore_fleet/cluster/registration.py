@@ -23,6 +23,7 @@ from devicecore.domain.errors import SinkError
 from devicecore.ports.sink import NodeStatusSink
 from devicecore_fleet.cluster.object_watch import ObjectHandler
 from devicecore_fleet.cluster.process import Process
+from devicecore_fleet.cluster.refusals import log_refused
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words import events
 from devicecore_fleet.cluster.words.leases import (
@@ -96,6 +97,7 @@ class RegisteredNode(NodeStatusSink):
         changed: called after each answer of the server that says something new.
         process: holds the Lease; by default this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes. None is never.
+        refused: called with the name of the node and the reason if it is refused.
     """
 
     def __init__(
@@ -107,7 +109,9 @@ class RegisteredNode(NodeStatusSink):
         *,
         process: Process | None = None,
         heartbeat: timedelta | None = HEARTBEAT,
+        refused: Callable[[str, str], None] = log_refused,
     ) -> None:
+        self._refused = refused
         self._process = process or Process()
         self._heartbeat = heartbeat
         self._writer = writer
@@ -338,7 +342,7 @@ class RegisteredNode(NodeStatusSink):
         refusal = f"{why}. Nothing of it is changed. {cure}"
         with self._lock:
             self._refusal = self._problem = refusal
-        _log.error("node %s is refused: %s", self.name, refusal)
+        self._refused(self.name, refusal)
         self._changed()
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:

@@ -23,6 +23,7 @@ from devicecore_fleet.cluster.addresses import addresses_of
 from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods
 from devicecore_fleet.cluster.pods import NodePods, PodReceiver
 from devicecore_fleet.cluster.process import Process
+from devicecore_fleet.cluster.refusals import Refusals
 from devicecore_fleet.cluster.registration import RegisteredNodes
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.nodes import LABEL
@@ -126,7 +127,8 @@ def start(
     seen: dict[str, Callable[[Json | None], None]] = {}
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)
-    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt, process)
+    refused = Refusals(writer).add
+    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt, process, refused)
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
         connections[name] = made = ServerConnection(name, group, connection, wake_node)

@@ -16,6 +16,7 @@ from devicecore.ports.claims import ClaimSource
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.process import Process
+from devicecore_fleet.cluster.refusals import log_refused
 from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
@@ -42,6 +43,7 @@ class SharedConnection:
         taints: whether a new Node keeps pods away that do not tolerate the fleet.
         adopts: whether Nodes and Leases that devicecore has not made are taken over.
         process: holds the Leases.
+        refused: called with the name of a node and the reason if it is refused.
     """
 
     writer: Writer
@@ -51,6 +53,7 @@ class SharedConnection:
     taints: bool = True
     adopts: bool = False
     process: Process = field(factory=Process)
+    refused: Callable[[str, str], None] = log_refused
 
 
 class ServerConnection(NodeConnection):
@@ -174,7 +177,14 @@ class ServerConnection(NodeConnection):
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
         # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
-        return RegisteredNode(description, self.gate, changed=self._changed, process=shared.process, heartbeat=None)
+        return RegisteredNode(
+            description,
+            self.gate,
+            changed=self._changed,
+            process=shared.process,
+            heartbeat=None,
+            refused=shared.refused,
+        )
 
     def _changed(self) -> None:
         self._decide()
