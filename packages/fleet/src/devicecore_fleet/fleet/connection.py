@@ -143,7 +143,7 @@ class ServerConnection(NodeConnection):
 
     def remove(self) -> None:
         """Delete the Node, and send nothing more of it. The node does not run."""
-        uid = self._uid() if self._node.is_ours else None
+        uid = self._uid() if self._node.refusal is None else None  # also if the Node is being read again
         self.gate.close()
         self.gate.forget_jobs()
         if uid is not None:
