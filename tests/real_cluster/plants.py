@@ -7,7 +7,7 @@ the tests and in each command of ours that they start. A plant that its check do
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from devicecore_tools.testing.api_server import http
 
 from devicecore.adapters.kube_api import Backoff, KubeApiSink
 from devicecore.domain.capacity import NodeStatus
+from devicecore.plugins.simulated import SimulatedPlugin
 
 Json = Any
 
@@ -203,6 +204,14 @@ def _a_new_object_is_answered_as_an_old_one() -> None:
 @plant("doctor", "a_plugin_is_killed] or a_plugin_in_use_is_paused", "doctor has not found")
 def _doctor_finds_nothing() -> None:
     _around(report_of_doctor, "check", lambda *_: ())
+
+
+@plant("kind", "", "to have 8 nvidia.com/gpu")
+def _a_simulated_plugin_has_one_device_less() -> None:
+    def begin(original: Callable[..., Any], plugin: SimulatedPlugin, resource: str, devices: Iterable[object]) -> None:
+        original(plugin, resource, [*devices][1:])
+
+    _around(SimulatedPlugin, "__init__", begin)
 
 
 # --- running them -----------------------------------------------------------------------------------------------------
