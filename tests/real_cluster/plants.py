@@ -21,6 +21,7 @@ from devicecore_fleet.cluster.words.leases import Held, seconds_left
 from devicecore_fleet.fleet import virtual_node
 from devicecore_fleet.fleet.virtual_node import VirtualNode
 from devicecore_tools.doctor.findings import report as report_of_doctor
+from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.testing.api_server import http
 
 from devicecore.adapters.kube_api import Backoff, KubeApiSink
@@ -204,6 +205,11 @@ def _a_new_object_is_answered_as_an_old_one() -> None:
 @plant("doctor", "a_plugin_is_killed] or a_plugin_in_use_is_paused", "doctor has not found")
 def _doctor_finds_nothing() -> None:
     _around(report_of_doctor, "check", lambda *_: ())
+
+
+@plant("pods", "taint", "but the scheduler")
+def _taints_of_nodes_do_not_count() -> None:
+    _around(PodAsks, "obstacle", lambda *_: None)
 
 
 @plant("kind", "", "to have 8 nvidia.com/gpu")
