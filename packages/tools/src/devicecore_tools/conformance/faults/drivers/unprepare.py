@@ -25,7 +25,7 @@ from devicecore_tools.conformance.faults.good_driver import (
 )
 
 
-@fails("unprepares-a-claim")
+@fails("unprepares-a-claim", "unprepares-an-unknown-claim")
 class RefusesPreparedClaims(GoodDriver):
     def unprepare_claim(self, claim: Message) -> None:
         if claim.uid in self.claims:
