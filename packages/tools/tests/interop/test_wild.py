@@ -16,14 +16,8 @@ QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60,
 # The resource under test, and the checks that fail. None of them has severity must.
 HABITS = {
     "nvidia": ("nvidia.com/gpu.shared", {"allocates-all-devices", "mounts-the-same-again", "removes-its-socket"}),
-    "fatal": (
-        "vendor.example/qat",
-        {"gives-the-variables-of-each-device", "mounts-the-same-again", "stays-up", "removes-its-socket"},
-    ),
-    "several": (
-        "vendor.example/kind-1",
-        {"gives-the-variables-of-each-device", "mounts-the-same-again", "removes-its-socket"},
-    ),
+    "fatal": ("vendor.example/qat", {"mounts-the-same-again", "stays-up", "removes-its-socket"}),
+    "several": ("vendor.example/kind-1", {"mounts-the-same-again", "removes-its-socket"}),
     "empty": ("vendor.example/none", {"removes-its-socket"}),
     "alpha": ("", {"serves-before-it-registers"}),
 }

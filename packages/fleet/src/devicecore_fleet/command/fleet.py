@@ -124,7 +124,7 @@ def run(
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1)
 def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
-    """Order a fault, or its end, on nodes of a fleet, or another set of nodes.
+    """Order a fault or its end on nodes, or change the nodes.
 
     NODES is a name or a pattern such as 'dgx-*'.
 

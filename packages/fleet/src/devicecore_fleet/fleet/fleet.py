@@ -374,7 +374,7 @@ class Fleet(HasLifecycle):
         return f"node {name}: is changed, and {said}"
 
     def _changed(self, said: Sequence[str]) -> FleetAnswer:
-        """Take note of another set of nodes: their ticks are spread anew. Return the answer."""
+        """Take note of another set of nodes: their ticks are spread again. Return the answer."""
         self._order_of_ticks = tuple(self.nodes)
         self._began, self._ticks = self._clock(), 0
         for sentence in said:
