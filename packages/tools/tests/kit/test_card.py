@@ -88,14 +88,15 @@ def test_a_browser_shows_every_check_and_loads_nothing_else(browser: Browser, tm
         ["FAIL", "must", "two\n\ntwo is done", explained.format("two")],
         ["FAIL", "should", "three\n\nthree is done", explained.format("three")],
         ["ok", "must", "one\n\none is done", "it was so"],
-        ["skip", "info", "four\n\nfour is done", "it was so"],
+        ["n/a", "info", "four\n\nfour is done", "it was so"],
     ]
     facts = browser.run("document.querySelector('dl').innerText").splitlines()
     assert [text for text in facts if text] == [
         *("Kind", "device plugin", "Release", "v1.2.3", "Date", "2026-11-21", "API version", "v1beta1")
     ]
     assert browser.run("document.querySelector('pre').innerText") == "first\nsecond"
-    assert browser.run("document.querySelector('main > p').innerText").startswith("example.com/chip, 3 devices: 1 ")
+    line = browser.run("document.querySelector('main > p').innerText")
+    assert line.startswith("example.com/chip, 3 devices: 4 checks: 1 passed, ")
 
 
 def test_the_page_of_a_run_has_what_its_json_has(browser: Browser, tmp_path: Path) -> None:
