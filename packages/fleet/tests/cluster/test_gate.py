@@ -14,6 +14,8 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from tests.cluster.jobs import Jobs
 
 from devicecore.adapters.kube_api import Access
+from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.requests import PODS
 
 Json = Any
 
@@ -106,3 +108,42 @@ def test_a_pod_that_cannot_be_understood_keeps_no_gate_closed(caplog: pytest.Log
     assert receiver.told == ["ADDED plain"]
     assert not gate.is_closed
     assert "pods odd cannot be understood, and is skipped: TypeError: spec has the wrong type" in caplog.text
+
+
+def test_what_the_watch_shows_while_pods_are_listed_is_newer_than_the_list() -> None:
+    receiver = Receiver()
+    gate = NodeGate(Jobs(), None, lambda: receiver)
+
+    def listing() -> Sequence[Json]:
+        gate.seen("ADDED", a_pod("bound-since", {}))
+        gate.seen("DELETED", a_pod("gone-since", {}))
+        return [a_pod("gone-since", {})]
+
+    gate.catch_up(listing)
+    assert receiver.told == ["listed gone-since", "ADDED bound-since", "DELETED gone-since"]
+
+
+def test_a_list_that_failed_is_waited_for(requests: KubeApiRequests) -> None:
+    receiver = Receiver()
+    gate = NodeGate(Jobs(), None, lambda: receiver)
+    with pytest.raises(RequestError):
+        gate.catch_up(lambda: requests.list(PODS))  # it was not started
+    gate.seen("ADDED", a_pod("b", {}))
+    assert receiver.told == []
+    gate.close()
+    gate.open()
+    assert receiver.told == []
+    gate.catch_up(lambda: [a_pod("a", {})])
+    assert receiver.told == ["listed a", "ADDED b"]
+
+
+def test_a_list_of_the_watch_replaces_one_that_is_made_meanwhile() -> None:
+    receiver = Receiver()
+    gate = NodeGate(Jobs(), None, lambda: receiver)
+
+    def listing() -> Sequence[Json]:
+        gate.listed([a_pod("new", {})])
+        return [a_pod("old", {})]
+
+    gate.catch_up(listing)
+    assert receiver.told == ["listed new"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.leases import holder, lease
@@ -16,7 +17,7 @@ from devicecore_fleet.fleet.slices import StoredSlices
 from devicecore_tools.node.feed import PodReport
 from devicecore_tools.node.outcome import Outcome, OutcomeKind
 from devicecore_tools.testing.api_server import LocalApiServer
-from devicecore_tools.testing.api_server.faults import Answer
+from devicecore_tools.testing.api_server.faults import Answer, Drop, RunFirst
 from tests.cluster.jobs import Jobs
 
 from devicecore import NodeStatus
@@ -39,8 +40,8 @@ class Connected:
         self.jobs = Jobs()
         ((_, self.group),) = parse_fleet(FILE, "fleet.yaml").nodes()
         claims, slices = KubeApiClaims(access), StoredSlices(lambda _: True)
-        shared = SharedConnection(self.jobs, claims, slices, ("10.0.0.1",), process=Process("a"))
-        self.connection = ServerConnection(NAME, self.group, shared, lambda: None)
+        self.shared = SharedConnection(self.jobs, claims, slices, ("10.0.0.1",), process=Process("a"))
+        self.connection = ServerConnection(NAME, self.group, self.shared, lambda: None)
         self.link = self.connection.link()
         self.connection.tick()
         self.jobs.run(requests)
@@ -152,3 +153,102 @@ def test_requests_of_a_run_before_are_not_sent_when_the_node_is_up_again(node: C
     node.connection.cut(is_cut=False)
     node.connection.tick()
     assert "patch pods/status" not in node.sent()
+
+
+def new_node(node: Connected, group: Json = None) -> ServerConnection:
+    """Return the connection of another node of the same name."""
+    made = ServerConnection(NAME, group or node.group, node.shared, lambda: None)
+    made.link()
+    made.tick()
+    return made
+
+
+def nodes(node: Connected) -> list[str]:
+    return [one["metadata"]["name"] for one in node.server.objects("Node")]
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("create", "nodes"), ("create", "events"), ("update", "leases")])
+def test_a_node_that_is_removed_while_it_is_registered_is_deleted(node: Connected, verb: str, resource: str) -> None:
+    """Its Node is there before the answers to all requests of the registration are."""
+    node.connection.remove()
+    node.sent()
+    made = new_node(node)
+    node.server.inject(RunFirst(made.remove), verb=verb, resource=resource)
+    node.sent()
+    assert nodes(node) == []
+
+
+def test_a_node_whose_registration_had_no_answer_is_deleted(node: Connected) -> None:
+    node.connection.remove()
+    node.sent()
+    made = new_node(node)
+    node.server.inject(Drop(after=True), verb="create", resource="nodes")
+    with pytest.raises(RequestError):
+        node.sent()
+    assert nodes(node) == [NAME]
+    made.remove()
+    node.sent()
+    assert nodes(node) == []
+
+
+def test_a_node_that_is_removed_before_it_is_registered_again_is_deleted(node: Connected) -> None:
+    node.link = node.connection.link()
+    node.connection.remove()
+    node.sent()
+    assert nodes(node) == []
+    assert not node.shared.removals
+
+
+def test_a_node_that_is_added_while_its_name_is_removed_gets_a_node_of_its_own(node: Connected) -> None:
+    before = node.server.get("Node", NAME)["metadata"]["uid"]
+    node.connection.remove()
+    new_node(node)
+    node.sent()
+    assert node.server.get("Node", NAME)["metadata"]["uid"] != before
+
+
+def test_a_node_that_is_added_and_removed_again_and_again_leaves_nothing(node: Connected) -> None:
+    node.connection.remove()
+    for _ in range(3):
+        new_node(node).remove()
+    node.sent()
+    assert nodes(node) == []
+    assert not node.shared.removals
+
+
+@pytest.mark.parametrize("process", ["", "b"])
+def test_the_node_of_somebody_else_stays_when_ours_is_removed(node: Connected, process: str) -> None:
+    node.replaced(process)
+    if process:
+        now = datetime.now(UTC)
+        node.server.change(
+            "Lease", NAME, lambda one: one["spec"].update(renewTime=f"{now:%FT%T.%fZ}"), "kube-node-lease"
+        )
+    node.connection.remove()
+    assert not any(one.startswith("delete") for one in node.sent())
+    assert nodes(node) == [NAME]
+
+
+def test_labels_that_change_twice_before_the_node_is_registered_are_the_last(node: Connected) -> None:
+    for zone in ("a", "b"):
+        node.connection.change(evolve(node.group, labels={"zone": zone, f"only-{zone}": ""}))
+        node.link = node.connection.link()
+        node.connection.tick()
+    node.connection.change(evolve(node.group, labels={"zone": "c"}))
+    node.connection.change(evolve(node.group, labels={"zone": "d"}))
+    node.link = node.connection.link()
+    node.connection.tick()
+    node.sent()
+    labels = node.server.get("Node", NAME)["metadata"]["labels"]
+    assert {key: text for key, text in labels.items() if key in ("zone", "only-a", "only-b")} == {"zone": "d"}
+
+
+def test_a_node_that_is_down_does_not_send_its_new_labels(node: Connected) -> None:
+    node.connection.cut(is_cut=True)
+    node.connection.change(evolve(node.group, labels={"zone": "a"}))
+    assert node.sent() == []
+    node.link = node.connection.link()
+    node.connection.cut(is_cut=False)
+    node.connection.tick()
+    node.sent()
+    assert node.server.get("Node", NAME)["metadata"]["labels"]["zone"] == "a"

@@ -43,6 +43,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._passing = Lock()  # held while events are handed on
         self._lock = Lock()  # held while the jobs that wait change, so that no job is handed on after a newer one
         self._is_closed = is_closed
+        self._is_listing = False  # pods are listed, and what the watch shows meanwhile is newer than the list
         self._start = 0  # how often the node has started again
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
@@ -71,21 +72,25 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         with self._passing:
             if not self._is_closed:
                 return
-            listed, self._list = self._list, None
-            changes, self._changes = self._changes, {}
-            receiver = self._receiver()
-            if listed is not None:
-                receiver.listed(listed)
-            for kind, pod in changes.values():
-                try:
-                    receiver.seen(kind, pod)
-                except NOT_UNDERSTOOD as error:
-                    skipped("pods", pod, error)
+            if not self._is_listing:
+                self._hand_on_pods()
             with self._lock:
                 self._is_closed = False
                 jobs, self._jobs = self._jobs, {}
                 for key, job in jobs.items():
                     self._hand_on(key, job)
+
+    def _hand_on_pods(self) -> None:
+        listed, self._list = self._list, None
+        changes, self._changes = self._changes, {}
+        receiver = self._receiver()
+        if listed is not None:
+            receiver.listed(listed)
+        for kind, pod in changes.values():
+            try:
+                receiver.seen(kind, pod)
+            except NOT_UNDERSTOOD as error:
+                skipped("pods", pod, error)
 
     def forget_jobs(self) -> None:
         """Forget what the node wanted to send and has not begun: it starts over."""
@@ -115,18 +120,32 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
         self._writer.put(key, run)
 
+    def catch_up(self, listing: Callable[[], Sequence[Json]]) -> None:
+        """List the pods of the node while they are watched. Raises what `listing` raises.
+
+        What the watch shows meanwhile is handed on after the list. Otherwise a pod that was bound after the list was
+        made would be gone, and one that was deleted would be back.
+        """
+        with self._passing:
+            self._is_listing = True
+        pods = listing()
+        with self._passing:
+            if self._is_listing:  # otherwise the watch has listed all pods meanwhile
+                self._is_listing, self._list = False, pods
+                if not self._is_closed:
+                    self._hand_on_pods()
+
     def listed(self, pods: Sequence[Json]) -> None:
         """Hand a list on, or keep it in place of all that was kept before."""
         with self._passing:
-            if self._is_closed:
-                self._list, self._changes = pods, {}
-            else:
-                self._receiver().listed(pods)
+            self._is_listing, self._list, self._changes = False, pods, {}
+            if not self._is_closed:
+                self._hand_on_pods()
 
     def seen(self, kind: str, pod: Json) -> None:
         """Hand a change on, or keep it in place of an earlier one of the pod."""
         with self._passing:
-            if self._is_closed:
+            if self._is_closed or self._is_listing:
                 self._changes[str(pod["metadata"].get("uid"))] = kind, pod
             else:
                 self._receiver().seen(kind, pod)

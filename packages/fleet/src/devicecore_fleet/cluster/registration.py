@@ -48,9 +48,13 @@ from devicecore_fleet.cluster.words.nodes import (
     node_status,
 )
 from devicecore_fleet.cluster.words.patches import Json, version_of
-from devicecore_fleet.cluster.writer import Writer
+from devicecore_fleet.cluster.writer import Job, Writer
 
+_REPLACED_LOOK = 1.0  # seconds; another Node has taken the name since it was read
 _GONE_LOOK = timedelta(minutes=1)
+
+NOTHING: Mapping[str, Mapping[str, str | None]] = {}
+"""No changes of labels and annotations."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +102,8 @@ class RegisteredNode(NodeStatusSink):
         process: holds the Lease; by default this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes. None is never.
         refused: called with the name of the node and the reason if it is refused.
+        first: the removal of an earlier node of this name, which ends before this one is registered.
+        changes: labels and annotations that a Node which exists must get, or lose if they are None.
     """
 
     def __init__(
@@ -110,8 +116,12 @@ class RegisteredNode(NodeStatusSink):
         process: Process | None = None,
         heartbeat: timedelta | None = HEARTBEAT,
         refused: Callable[[str, str], None] = log_refused,
+        first: Job | None = None,
+        changes: Mapping[str, Mapping[str, str | None]] = NOTHING,
     ) -> None:
         self._refused = refused
+        self._first = first
+        self._changes = changes
         self._process = process or Process()
         self._heartbeat = heartbeat
         self._writer = writer
@@ -174,6 +184,11 @@ class RegisteredNode(NodeStatusSink):
         return self._refusal
 
     @property
+    def unsent(self) -> Mapping[str, Mapping[str, str | None]]:
+        """The changes of labels and annotations that the Node does not show yet."""
+        return self._changes
+
+    @property
     def problem(self) -> SinkError | None:
         """Why the Node does not show what was published; None if it does."""
         problem = self._problem
@@ -234,11 +249,52 @@ class RegisteredNode(NodeStatusSink):
             self.doubt()
         return False
 
+    def delete(self, requests: KubeApiRequests) -> float | None:
+        """Delete the Node, unless it was refused or is not ours. Return after how many seconds to try again.
+
+        A Node that was made by a request without an answer is ours, too. This must not run during another job of the
+        Node: one that is registered meanwhile would stay.
+        """
+        if self._refusal is not None:
+            return None
+        if (wait := self._finish_first(requests)) is not None:
+            return wait
+        self._wait = None
+        found = requests.find(NODES, self.name)
+        if found is None or not self._may_delete(requests, found):
+            return self._wait
+        try:
+            requests.delete(NODES, self.name, uid=found["metadata"]["uid"])
+        except RequestError as error:
+            if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                raise
+            return _REPLACED_LOOK
+        return None
+
+    def _may_delete(self, requests: KubeApiRequests, found: Json) -> bool:
+        """Whether a Node is ours, or would be if it were registered."""
+        if found["metadata"]["uid"] == self.uid:
+            return True
+        if foreign_node(found, self._description):
+            return False
+        held_by = requests.find(LEASES, self.name, LEASE_NAMESPACE)
+        return held_by is None or not self._yield_to_holder(held_by, waits=True)
+
+    def _finish_first(self, requests: KubeApiRequests) -> float | None:
+        """Finish what must be done before the node is registered. Return after how many seconds to try again."""
+        if self._first is not None:
+            if (wait := self._first(requests)) is not None:
+                return wait
+            self._first = None
+        return None
+
     def _write(self, requests: KubeApiRequests) -> float | None:
         """Register the node, or send what its Node does not show yet. Return after how many seconds to try again."""
         if self._refusal is not None:
             return None
         try:
+            if (wait := self._finish_first(requests)) is not None:
+                return wait
             if (node := self._current(requests)) is None:
                 return self._wait
             self._is_overwritten, wanted = False, self._wanted()
@@ -308,6 +364,7 @@ class RegisteredNode(NodeStatusSink):
         if found is not None:
             return self._adopt(requests, found, wanted)
         found = requests.create(NODES, wanted)
+        self._changes = NOTHING
         self._say(requests, found, events.STARTING, now)
         return found
 
@@ -346,7 +403,9 @@ class RegisteredNode(NodeStatusSink):
         self._changed()
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
-        """Give the Node that is there the labels and annotations that it lacks. What others have changed stays.
+        """Give the Node that is there the labels and annotations that it lacks, or that were changed here.
+
+        What others have changed stays.
 
         The label of a fleet is not added, because by it users delete the Nodes that fleets have made. As by a kubelet,
         only its own labels (operating system, architecture, name) are put right, and taints stay.
@@ -355,6 +414,8 @@ class RegisteredNode(NodeStatusSink):
         changes: Json = {}
         for part in ("labels", "annotations"):
             before = found["metadata"].get(part) or {}
+            if changed := {key: text for key, text in self._changes.get(part, {}).items() if before.get(key) != text}:
+                changes[part] = changed
             for key, value in wanted["metadata"][part].items():
                 if key == LABEL:
                     continue
@@ -367,9 +428,10 @@ class RegisteredNode(NodeStatusSink):
                 self.name,
                 ", ".join(lacking),
             )
-        if not changes:
-            return found
-        return requests.patch(NODES, self.name, {"metadata": {**changes, "uid": found["metadata"]["uid"]}})
+        if changes:
+            found = requests.patch(NODES, self.name, {"metadata": {**changes, "uid": found["metadata"]["uid"]}})
+        self._changes = NOTHING
+        return found
 
     def _note_gone(self, error: RequestError) -> None:
         """Note that somebody has deleted the Node. It is looked for at the next tick, and then once a minute."""

@@ -4,25 +4,25 @@ Laws: a node that is down or separated sends nothing and learns nothing. Until i
 nothing of its pods and devices, and takes no pod.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import evolve, field, frozen
 from devicecore_tools.node.settings import all_taints
 
-from devicecore.adapters.kube_api.requests import NODES, PODS
+from devicecore.adapters.kube_api.requests import PODS
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.claims import ClaimSource
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.process import Process
 from devicecore_fleet.cluster.refusals import log_refused
-from devicecore_fleet.cluster.registration import RegisteredNode
+from devicecore_fleet.cluster.registration import NOTHING, RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.topology import TopologyPublisher
 from devicecore_fleet.cluster.words.nodes import LABEL, NodeDescription, machine_info
 from devicecore_fleet.cluster.words.patches import Json
-from devicecore_fleet.cluster.writer import Writer
+from devicecore_fleet.cluster.writer import Job, Writer
 from devicecore_fleet.fleet.description import GroupDescription, filled
 from devicecore_fleet.fleet.fleet import NodeConnection
 from devicecore_fleet.fleet.slices import NodeSlices, StoredSlices
@@ -44,6 +44,7 @@ class SharedConnection:
         adopts: whether Nodes and Leases that devicecore has not made are taken over.
         process: holds the Leases.
         refused: called with the name of a node and the reason if it is refused.
+        removals: what deletes the Nodes of removed nodes, by name, until they are deleted.
     """
 
     writer: Writer
@@ -54,6 +55,7 @@ class SharedConnection:
     adopts: bool = False
     process: Process = field(factory=Process)
     refused: Callable[[str, str], None] = log_refused
+    removals: dict[str, Job] = field(factory=dict)
 
 
 class ServerConnection(NodeConnection):
@@ -72,6 +74,7 @@ class ServerConnection(NodeConnection):
         self._shared = shared
         self._wake = wake
         self._starts = 0
+        self._changes = NOTHING  # of labels and annotations since the last start
         self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._proven)
         self._proven: NodeGate = NodeGate(self.gate, self.gate, lambda: self._pods, is_closed=True)
         self._node = self._new_node()
@@ -82,7 +85,8 @@ class ServerConnection(NodeConnection):
         """Start over, with the pods that the server has shown."""
         self.gate.forget_jobs()
         self._starts += 1
-        self._node = self._new_node()
+        self._node = self._new_node(self._changes or self._node.unsent)
+        self._changes = NOTHING
         self._decide()  # it closes, because the Node is not registered again yet
         self._proven.forget_jobs()
         before, self._pods = self._pods, self._new_pods()
@@ -119,23 +123,24 @@ class ServerConnection(NodeConnection):
         """List the pods that are bound to the node, which is added while the watch of pods runs."""
 
         def catch_up(requests: KubeApiRequests) -> None:
-            self.gate.listed(requests.list(PODS, f"spec.nodeName={self._name}"))
+            self.gate.catch_up(lambda: requests.list(PODS, f"spec.nodeName={self._name}"))
 
         self._shared.writer.put(("pods", self._name), catch_up)
 
     def change(self, group: GroupDescription) -> None:
-        """Take what the node has from now on; it does not run. What it showed in labels and annotations goes."""
+        """Take what the node has from its next start on; it does not run.
+
+        Labels and annotations of the group before go.
+        """
         before, self._group = self._group, group
         self._slices = NodeSlices(self._name, group, self._proven, self._shared.slices, self._uid)
         old, new = (self._shown(one) for one in (before, group))
-        changes = {part: {**dict.fromkeys(old[part]), **new[part]} for part in new if old[part] != new[part]}
-        if changes and (uid := self._uid()) is not None:
-            patch: Json = {"metadata": {**changes, "uid": uid}}
-
-            def relabel(requests: KubeApiRequests) -> None:
-                requests.patch(NODES, self._name, patch)
-
-            self._shared.writer.put(("labels", self._name), relabel)
+        unsent = self._changes or self._node.unsent
+        self._changes = {
+            part: {**unsent.get(part, {}), **dict.fromkeys(old[part]), **new[part]}
+            for part in new
+            if part in unsent or old[part] != new[part]
+        }
 
     def _shown(self, group: GroupDescription) -> dict[str, dict[str, str]]:
         found = describe(self._name, group, 0, (), taints=False)
@@ -143,16 +148,19 @@ class ServerConnection(NodeConnection):
 
     def remove(self) -> None:
         """Delete the Node, and send nothing more of it. The node does not run."""
-        uid = self._uid() if self._node.refusal is None else None  # also if the Node is being read again
         self.gate.close()
         self.gate.forget_jobs()
-        if uid is not None:
+        node, removals = self._node, self._shared.removals
 
-            def delete(requests: KubeApiRequests) -> None:
-                if (node := requests.find(NODES, self._name)) is not None and node["metadata"]["uid"] == uid:
-                    requests.delete(NODES, self._name, uid=uid)
+        def delete(requests: KubeApiRequests) -> float | None:
+            again = node.delete(requests)
+            if again is None and removals.get(self._name) is delete:
+                del removals[self._name]
+            return again
 
-            self._shared.writer.put(("removal", self._name), delete)
+        removals[self._name] = delete
+        # With the key of the node's own job, so that one that is registering it now ends before.
+        self._shared.writer.put(("node", self._name), delete)
 
     @property
     def is_gone(self) -> bool:
@@ -172,7 +180,7 @@ class ServerConnection(NodeConnection):
             self._name, self._proven, self._wake, host_ips=self._shared.host_ips, node=lambda: self._node
         )
 
-    def _new_node(self) -> RegisteredNode:
+    def _new_node(self, changes: Mapping[str, Mapping[str, str | None]] = NOTHING) -> RegisteredNode:
         shared = self._shared
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
@@ -184,6 +192,8 @@ class ServerConnection(NodeConnection):
             process=shared.process,
             heartbeat=None,
             refused=shared.refused,
+            first=shared.removals.get(self._name),
+            changes=changes,
         )
 
     def _changed(self) -> None:
