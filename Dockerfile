@@ -14,12 +14,12 @@ FROM python:3.12-slim AS wheel
 COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
 COPY packages /source/packages
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/tools /source/packages/fleet
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/numa /source/packages/tools /source/packages/fleet
 
 # The tools in an environment of their own, which is all that the small images copy.
 FROM wheel AS tools
 RUN python -m venv --without-pip /opt/devicecore \
-    && python -m pip --python /opt/devicecore/bin/python install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes]"
+    && python -m pip --python /opt/devicecore/bin/python install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes]" devicecore-numa
 
 FROM python:3.12-slim AS small
 COPY --from=tools /opt/devicecore /opt/devicecore
@@ -43,7 +43,7 @@ ENTRYPOINT ["devicecore", "conformance"]
 
 # Nodes in one process. It needs no rights on its machine, and those of docs/fleet/fleet.yaml on the API server.
 FROM base AS fleet
-RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-fleet[prometheus]" \
+RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-fleet[prometheus]" devicecore-numa \
     && mkdir -m 700 /run/fleet && chown 65534:65534 /run/fleet
 USER 65534:65534
 ENV DEVICECORE_FLEET=/run/fleet/fleet.sock

@@ -205,7 +205,7 @@ clean: ## remove the environment that make has made, and everything else that ca
 PROJECTS := pyproject.toml packages/numa/pyproject.toml packages/tools/pyproject.toml packages/fleet/pyproject.toml
 
 $(VENV)/.dev: $(PROJECTS) $(VENV)/.made
-	@echo "== installing devicecore, its tools and its fleet into $(VENV)"
+	@echo "== installing devicecore, its managers, tools and fleet into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
 	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/numa --editable packages/tools --editable packages/fleet --group dev
 	@touch $(VENV)/.runtime $@

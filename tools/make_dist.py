@@ -1,7 +1,7 @@
 """Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
 
-Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, and
-the library with the tools, into empty environments outside the clone, and uses them as a user would. It takes all
+Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, with
+the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user would. It takes all
 dependencies as wheels, so no compiler is needed: the newest ones, and the lowest ones with all extras.
 """
 
@@ -19,6 +19,8 @@ from tools.matrix import EXTRAS, PROJECTS, lowest, pythons
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 WHEELS = ("--only-binary", ":all:")
+
+_ADMISSION = "from devicecore_numa.managers import NumaAdmission; from devicecore_numa.domain.requests import read_pod"
 
 _NO_TOOLS = """
 tools = {"devicecore_tools", "click", "rich", "yaml"}
@@ -51,29 +53,34 @@ def main() -> int:
 
 def is_good(python: str, version: str) -> bool:
     """Return whether the distributions can be installed and used with an interpreter."""
-    library, tools, fleet = wheels()
+    library, numa, tools, fleet = wheels()
     sources = [str(path) for path in sorted(DIST.glob("*.tar.gz"))]
     program = readme_program() + _NO_TOOLS
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         print(f"== Python {version}: the library", flush=True)
         alone = environment(python, Path(place) / "library", *WHEELS, str(library))
         (Path(place) / "program.py").write_text(f"import sys\n{program}", encoding="utf-8")
+        print(f"== Python {version}: the library and the CPU and memory managers", flush=True)
+        managers = environment(python, Path(place) / "managers", *WHEELS, str(library), str(numa))
         print(f"== Python {version}: the library and the tools", flush=True)
         both = environment(python, Path(place) / "both", *WHEELS, str(library), str(tools))
         (Path(place) / "lowest.txt").write_text("\n".join(lowest()), encoding="utf-8")
         bounded = ("--constraint", str(Path(place) / "lowest.txt"))
-        everything = (f"{library}[{EXTRAS}]", str(tools), str(fleet))
+        everything = (f"{library}[{EXTRAS}]", str(numa), str(tools), str(fleet))
         old = environment(python, Path(place) / "old", *WHEELS, *bounded, *everything)
         built = environment(python, Path(place) / "sources", *sources)
         steps = [
             (alone / "python", "program.py"),
             (alone / "python", "-c", "import importlib.util as u; assert u.find_spec('devicecore_tools') is None"),
+            (managers / "python", "-c", f"{_ADMISSION}; import sys\n{_NO_TOOLS}"),
             (both / "python", "program.py"),
+            (both / "python", "-c", "import importlib.util as u; assert u.find_spec('devicecore_numa') is None"),
             (both / "devicecore", "--version"),
             (both / "devicecore", "demo", "--json"),
             (old / "python", "program.py"),
             (both / "python", "-c", "import importlib.util as u; assert u.find_spec('devicecore_fleet') is None"),
             (old / "devicecore", "demo", "--json"),
+            (old / "python", "-c", _ADMISSION),
             (old / "devicecore", "fleet", "shapes"),
             (built / "devicecore", "fleet", "shapes"),
             (built / "devicecore", "--version"),
@@ -93,8 +100,9 @@ def relative_links(wheel: Path) -> list[str]:
 
 
 def wheels() -> list[Path]:
-    """Return the wheels of the library, the tools and the fleet."""
-    return [min(DIST.glob(f"{name}-[0-9]*.whl")) for name in ("devicecore", "devicecore_tools", "devicecore_fleet")]
+    """Return the wheels of the library, the CPU and memory managers, the tools and the fleet."""
+    names = ("devicecore", "devicecore_numa", "devicecore_tools", "devicecore_fleet")
+    return [min(DIST.glob(f"{name}-[0-9]*.whl")) for name in names]
 
 
 def supported() -> list[str]:
@@ -105,12 +113,12 @@ def supported() -> list[str]:
 
 def has_wheels(minor: str) -> bool:
     """Return whether all dependencies, the lowest and the newest, have wheels for a version of Python."""
-    library, tools, fleet = wheels()
+    library, numa, tools, fleet = wheels()
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         bounds = Path(place) / "lowest.txt"
         bounds.write_text("\n".join(lowest()), encoding="utf-8")
         look = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--dry-run", *WHEELS]
-        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", str(tools), str(fleet)]
+        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", str(numa), str(tools), str(fleet)]
         return all(
             subprocess.run([*look, *bounded], cwd=place, check=False).returncode == 0
             for bounded in ((), ("--constraint", str(bounds)))

@@ -19,10 +19,11 @@ ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 PACKAGES = (
     ".[cel,kubernetes,manifests,prometheus]",
+    "./packages/numa",
     "./packages/tools[kubernetes,prometheus]",
     "./packages/fleet[prometheus]",
 )
-_NAMES = ("devicecore-tools[kubernetes,prometheus]", "devicecore-fleet[prometheus]")
+_NAMES = ("devicecore-numa", "devicecore-tools[kubernetes,prometheus]", "devicecore-fleet[prometheus]")
 _WITHOUT_NETWORK = ("unshare", "--net", "--map-root-user")
 
 
@@ -72,6 +73,7 @@ def _try(archive: Path, place: Path, name: str) -> int:
     for step in (
         (*alone, str(bin_directory / "python"), *install, *_NAMES),
         (*alone, str(bin_directory / "devicecore"), "--version"),
+        (*alone, str(bin_directory / "python"), "-c", "import devicecore_numa.managers"),
         (*alone, str(bin_directory / "devicecore"), "fleet", "shapes"),
     ):
         if subprocess.run(step, cwd=place, check=False, stdout=subprocess.DEVNULL).returncode:

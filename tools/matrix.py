@@ -17,11 +17,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-PROJECTS = (ROOT, ROOT / "packages" / "tools", ROOT / "packages" / "fleet")
+PROJECTS = (ROOT, *(ROOT / "packages" / name for name in ("numa", "tools", "fleet")))
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
 TOOLS = ("pytest", "sybil")  # the tools that these tests import, and no type checker
-TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters")
+TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters", "packages/numa/tests")
 DEPENDENCIES = ("lowest", "newest")
 
 
@@ -57,7 +57,7 @@ def lowest() -> Iterator[str]:
     for text in [
         text
         for project in projects
-        for part in (project["dependencies"], *project["optional-dependencies"].values())
+        for part in (project["dependencies"], *project.get("optional-dependencies", {}).values())
         for text in part
     ]:
         requirement = Requirement(text)
@@ -84,6 +84,8 @@ def check(python: str, version: str, dependencies: str) -> bool:
             str(constraints),
             "--editable",
             f"{ROOT}[{EXTRAS}]",
+            "--editable",
+            str(ROOT / "packages" / "numa"),
             "--editable",
             f"{ROOT / 'packages' / 'tools'}[kubernetes,prometheus]",
             "--editable",
