@@ -48,7 +48,7 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    if name.partition(".")[0] in {"devicecore", "devicecore_fleet", "devicecore_tools"}:
+    if name.partition(".")[0] in {"devicecore", "devicecore_fleet", "devicecore_numa", "devicecore_tools"}:
         names = public().get(name, frozenset())
         private = [one for one in fromlist or () if one not in names and f"{name}.{one}" not in public()]
         if private or not (fromlist or name in public()):

@@ -28,7 +28,7 @@ SOURCES = sorted(
         ),
     ]
 )
-FOLDERS = ("tools", "fleet")
+FOLDERS = ("tools", "numa", "fleet")
 PACKAGES = (
     ROOT / "src" / "devicecore",
     *(ROOT / "packages" / name / "src" / f"devicecore_{name}" for name in FOLDERS),

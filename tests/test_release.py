@@ -7,6 +7,7 @@ from tomllib import loads
 from typing import Any
 
 import devicecore_fleet
+import devicecore_numa
 import devicecore_tools
 import pytest
 import yaml
@@ -36,6 +37,7 @@ def test_all_distributions_and_the_citation_have_one_version() -> None:
     versions = {
         devicecore.__version__,
         devicecore_fleet.__version__,
+        devicecore_numa.__version__,
         devicecore_tools.__version__,
         citation["version"],
         *(

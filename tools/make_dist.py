@@ -1,8 +1,9 @@
 """Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
 
-Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, with
-the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user would. It takes all
-dependencies as wheels, so no compiler is needed: the newest ones, and the lowest ones with all extras.
+Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
+with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user
+would. It takes all dependencies as wheels, so no compiler is needed: the newest ones, and the lowest ones with all
+extras.
 """
 
 import re
@@ -118,7 +119,8 @@ def has_wheels(minor: str) -> bool:
         bounds = Path(place) / "lowest.txt"
         bounds.write_text("\n".join(lowest()), encoding="utf-8")
         look = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--dry-run", *WHEELS]
-        look += ["--python-version", minor, "--target", place, f"{library}[{EXTRAS}]", str(numa), str(tools), str(fleet)]
+        look += ["--python-version", minor, "--target", place]
+        look += [f"{library}[{EXTRAS}]", str(numa), str(tools), str(fleet)]
         return all(
             subprocess.run([*look, *bounded], cwd=place, check=False).returncode == 0
             for bounded in ((), ("--constraint", str(bounds)))

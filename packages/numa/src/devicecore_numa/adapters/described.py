@@ -1,4 +1,7 @@
-"""A machine that is described by what each of its NUMA nodes has."""
+"""A machine that is described by what each of its NUMA nodes has.
+
+Law: a description is one machine, or an error.
+"""
 
 from attrs import frozen
 

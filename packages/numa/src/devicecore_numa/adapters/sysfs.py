@@ -1,4 +1,7 @@
-"""The machine on which this runs, read from `/sys` as cAdvisor reads it."""
+"""The machine on which this runs, read from `/sys` as cAdvisor reads it.
+
+Law: a file that does not exist says nothing, and one that cannot be understood is named in the error.
+"""
 
 import re
 from collections.abc import Callable

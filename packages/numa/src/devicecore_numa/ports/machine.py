@@ -1,4 +1,7 @@
-"""Where the machine is described."""
+"""Where the machine is described.
+
+Law: the machine does not change while its source is in use.
+"""
 
 from typing import Protocol
 
