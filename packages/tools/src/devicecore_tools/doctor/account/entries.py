@@ -15,6 +15,8 @@ from devicecore_tools.doctor.account.plugins import is_driver, is_of_others
 from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
 from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import (
+    NO_DIRECTORY,
+    NO_FILE,
     NO_FILES,
     NOT_GIVEN,
     NOT_RECORDED,
@@ -71,6 +73,15 @@ def entries(facts: Facts) -> Iterator[Entry]:
     yield from _numa_nodes(facts)
 
 
+_OPTIONAL = (
+    (Source.PLUGINS, "a device that a plugin lists in a way that no pod gets it"),
+    (Source.CDI, "a CDI device that two files define, or none"),
+    (Source.HEALTH, "a device of a driver that is not healthy"),
+    (Source.EVENTS, "an event that says why a pod does not start"),
+)
+"""What is read only if an option or an API server names it. If it was to be read and could not be, it is missed."""
+
+
 def _sources(facts: Facts) -> Iterator[Entry]:
     """Yield the sources that list what there is, each with the reason if it was not read."""
     look = facts.look
@@ -86,9 +97,13 @@ def _sources(facts: Facts) -> Iterator[Entry]:
     )
     published = (Source.SLICES, "a driver that publishes devices of this node, or should")
     allocated = (Source.ALLOCATIONS, "a ResourceClaim that has lost its devices")
-    wanted = (*(() if look.is_of_server else local), *of_server, published)
-    if look.is_of_server or facts.dra.drivers:
-        wanted = (*wanted, allocated)
+    wanted = [*(() if look.is_of_server else local), *of_server, published]
+    has_claims = bool(facts.dra.drivers) or any(pod.all_claims for pod in bound_here(facts))
+    if look.is_of_server or has_claims or look.allocations.was_refused:
+        wanted.append(allocated)
+    for source, what in _OPTIONAL:
+        was_asked = has_claims or look.readings[source].problem != NOT_RECORDED
+        wanted += [(source, what)] if look.readings[source].was_refused and was_asked else []
     for source, what in wanted:
         reading = look.readings[source]
         problem = reading.problem or ("" if reading.value is not None else NOT_GIVEN)
@@ -96,6 +111,14 @@ def _sources(facts: Facts) -> Iterator[Entry]:
             problem = ""  # that is a finding
         why = f": {problem}" if look.is_of_server else ""  # a report of one node lists its sources with the reasons
         yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
+    api = look.pod_resources.value
+    if api is not None and api.allocatable is None and not look.pod_resources.notes:
+        hole = "a device that the kubelet gives to no pod, because it does not offer GetAllocatableResources"
+        yield Entry(Kind.SOURCE, "allocatable", hole)
+    for source, reading in look.readings.items():
+        for note in reading.notes if reading.value is not None and source is not Source.STATE_FILES else ():
+            if not note.startswith((NO_DIRECTORY, NO_FILE)):
+                yield Entry(Kind.SOURCE, source.value, f"what {source.value} has that was not read: {note}")
     if look.pods.value is not None and facts.pods.why_incomplete and not look.is_of_server:
         yield Entry(Kind.SOURCE, "all pods", f"a pod that is not in the list of pods: {facts.pods.why_incomplete}")
 
@@ -220,7 +243,7 @@ def _cdi(facts: Facts) -> Iterator[Entry]:
     cdi, file = facts.look.cdi, believed_file(facts.look)
     given = {(device, str(one.resource)): None for one in (file.receipts if file else ()) for device in one.cdi_devices}
     prepared = facts.look.claims.value
-    if cdi.problem != NOT_RECORDED:  # records of nodes with drivers have no CDI files if they were made by hand
+    if cdi.value is not None or cdi.place:  # records of nodes with drivers have no CDI files if they were made by hand
         given |= {(id_, one.driver): None for one in (prepared.devices if prepared else ()) for id_ in one.cdi_devices}
     why = cdi.problem if cdi.value is None else "" if cdi.value.is_complete else "not all CDI files could be read"
     for device, resource in given:

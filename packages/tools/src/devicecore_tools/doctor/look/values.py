@@ -40,6 +40,9 @@ ON_THE_NODE = "it lies on the node: run doctor there"
 NO_DIRECTORY = "none of these directories exists"
 """What is noted if there are no CDI files because there is no directory for them."""
 
+NO_FILE = "there is no such file"
+"""How a note or a reason begins if there is no file on the node."""
+
 NOBODY_LISTENS = "no process listens at the socket"
 """What is said of a socket whose process has gone."""
 
@@ -93,6 +96,11 @@ class Reading(Generic[Value]):
     notes: tuple[str, ...] = ()
     is_whole: bool = False
     is_recorded: bool = False
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it was to be read, and could not be."""
+        return self.value is None and bool(self.place)
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":

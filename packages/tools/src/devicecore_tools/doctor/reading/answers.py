@@ -22,7 +22,7 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers in the files of a directory. Without the second file, the kubelet does not offer that call."""
+    """Return the answers in the files of a directory. Without the second file, it is not known what the kubelet has."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()
@@ -42,7 +42,8 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
     except DocumentError as error:
         return Reading(str(place), problem=str(error))
     listed = frozenset((pod["namespace"].text(""), pod["name"].text("")) for pod in pods)
-    return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
+    notes = () if allocatable is not None else (f"there is no file {ALLOCATABLE_NAME}",)
+    return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)), notes)
 
 
 def _answer(place: Path, wanted: str, *others: str) -> Value:

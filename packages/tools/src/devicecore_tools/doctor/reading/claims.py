@@ -22,6 +22,7 @@ from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
 from devicecore_tools.doctor.look.values import (
+    NO_FILE,
     AllocatedClaimSeen,
     ClaimsSeen,
     PoolCounters,
@@ -44,8 +45,8 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
         if not may_be_absent:
-            return Reading(path, problem="there is no such file")
-        return Reading.of(path, ClaimsSeen(), ("there is no such file, so no claim is prepared",))
+            return Reading(path, problem=NO_FILE)
+        return Reading.of(path, ClaimsSeen(), (f"{NO_FILE}, so no claim is prepared",))
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))
     verdict = judge(blob)
@@ -66,7 +67,7 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
     except FileNotFoundError:  # a kubelet without DRA drivers has none
-        return Reading(problem="there is no such file")
+        return Reading(problem=NO_FILE)
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))
     except DeviceCoreError as error:

@@ -24,6 +24,7 @@ from devicecore.system.files import read_file
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore_tools.doctor.look.formats import examine
 from devicecore_tools.doctor.look.values import (
+    NO_FILE,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
     CheckpointSeen,
@@ -118,7 +119,7 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
     except FileNotFoundError:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
-        return Reading.of(path, CheckpointSeen(judge(None)), ("there is no such file",))
+        return Reading.of(path, CheckpointSeen(judge(None)), (NO_FILE,))
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             return Reading.of(path, not_a_file())

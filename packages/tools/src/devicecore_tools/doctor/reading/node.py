@@ -28,8 +28,10 @@ from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
     NO_DIRECTORY,
+    NO_FILES,
     NOBODY_LISTENS,
     NOT_RECORDED,
+    OF_PODS,
     ON_THE_NODE,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -216,6 +218,11 @@ class NodeSources:
             Source.CDI: self.cdi_directories,
         }
         kept: dict[str, Any] = {source.name.lower(): one for source, one in readings.items() if not named.get(source)}
+        for source, reading in read.readings.items():
+            if source not in readings and reading.value is None and reading.problem != NO_FILES:
+                says_why = reading.place and reading.problem != NOT_RECORDED
+                why = reading.problem if says_why else "its file was taken out of the record"
+                kept[source.name.lower()] = evolve(reading, place=reading.place or self.root or "", problem=why)
         elsewhere = whole.elsewhere if "slices" in kept else read.elsewhere
         return evolve(read, **kept, machine=whole.machine, elsewhere=elsewhere)
 
@@ -302,7 +309,10 @@ class NodeSources:
     def _read_health(self) -> Reading[Any]:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
-        return read_health(str(Path(root) / record.HEALTH_NAME), self._time())
+        path = str(Path(root) / record.HEALTH_NAME)
+        if self._reasons is not None and (reason := self._not_in_record(record.HEALTH_NAME)):
+            return Reading(path, problem=reason)
+        return read_health(path, self._time())
 
     def _time(self) -> int:
         """Return when the sources were read. Of a record that does not say it, nothing is of now."""
@@ -318,7 +328,14 @@ class NodeSources:
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
-        return read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None, configured_policies(root))
+        machine = SYSTEM if root == DEFAULT_ROOT else None
+        return read_state_files(root, machine, configured_policies(root), self._why_lost)
+
+    def _why_lost(self, name: str) -> str:
+        """Return why a state file is not in the record. The result is empty if there was none on the node."""
+        if name in OF_PODS and not any(one in (self._reasons or {}) or self._beside(one) for one in OF_PODS):
+            return ""  # the release that has written the record did not read the files of resized pods
+        return self._not_in_record(name)
 
     # --- sockets ------------------------------------------------------------------------------------------------------
 
@@ -402,8 +419,9 @@ class NodeSources:
             if NO_DIRECTORY not in seen.notes or (self.root and sees_files_of_kubelet(self.root)):
                 return seen
             return Reading(seen.place, problem=f"{NO_DIRECTORY}, as a container sees it that does not mount them")
-        is_record = self._reasons is not None
-        return Reading(problem=NOT_RECORDED if is_record else _add("--cdi-dir", "--root"))
+        if self._reasons is None or self.root is None:
+            return Reading(problem=_add("--cdi-dir", "--root"))
+        return Reading(self.root if record.was_saved(self.root) else "", problem=NOT_RECORDED)
 
     # --- objects of the API server ------------------------------------------------------------------------------------
 
@@ -485,7 +503,9 @@ class NodeSources:
             elif beside is not None:
                 document, place = read_document_file(beside), beside
             else:
-                return Reading(problem=self._recorded_reason(name) or _add(option, "--kubeconfig"))
+                is_lost = name == record.RULES and self._reasons is not None and record.was_saved(self.root or "")
+                why = self._recorded_reason(name) or ("it is not in the record" if is_lost else "")
+                return Reading(self.root or "" if is_lost else "", problem=why or _add(option, "--kubeconfig"))
             self.documents[name] = document.data
             is_recorded = given is None and not answers and record.PARTIAL not in (self._reasons or {})
             is_whole = given is None and bool(answers)

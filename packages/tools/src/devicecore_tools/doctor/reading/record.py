@@ -32,6 +32,7 @@ from devicecore_tools.doctor.look.values import (
     SocketsSeen,
     Source,
 )
+from devicecore_tools.doctor.reading.kubelet_settings import CONFIGURATION
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.objects import STATIC_UIDS
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
@@ -116,6 +117,11 @@ def is_record(path: str) -> bool:
         return not (root / "device-plugins").is_dir() and any((root / name).is_file() for name in named)
     except OSError:
         return False
+
+
+def was_saved(path: str) -> bool:
+    """Return whether `--save` has written a record, and not somebody by hand: then all that was read is in it."""
+    return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 
 def reasons(path: str) -> Mapping[str, str]:

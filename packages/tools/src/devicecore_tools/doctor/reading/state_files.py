@@ -5,7 +5,7 @@ Law: a file is called damaged only if a kubelet would end because of it. What is
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -34,7 +34,10 @@ _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
 
 
 def read_state_files(
-    root: str, system: Path | None = None, policies: Mapping[str, str] = MappingProxyType({})
+    root: str,
+    system: Path | None = None,
+    policies: Mapping[str, str] = MappingProxyType({}),
+    why_unread: Callable[[str], str] = lambda _: "",
 ) -> Reading[tuple[StateFileSeen, ...]]:
     """Return the files below a kubelet's root.
 
@@ -42,6 +45,7 @@ def read_state_files(
         root: the kubelet's root directory, or a record.
         system: the machine's description, None for another machine.
         policies: the policy that is configured, by the name of the manager's file, if it is known.
+        why_unread: why it is not known whether the node had a file that is not there; empty if it had none.
     """
     seen, notes = [], []
     for name in (CPU_NAME, MEMORY_NAME, *OF_PODS):
@@ -49,7 +53,8 @@ def read_state_files(
         try:
             blob = read_file(path, MAX_BYTES, follow_links=True)
         except FileNotFoundError:
-            continue  # a kubelet makes a new one
+            notes += [f"{path}: {why}"] if (why := why_unread(name)) else []  # else a kubelet makes a new one
+            continue
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
             continue
