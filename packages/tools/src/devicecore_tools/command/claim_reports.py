@@ -86,7 +86,8 @@ class ClaimReport:
         """What a scheduler does with them, by the node that says most."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
-        return Outcome.UNKNOWN if self._waits_for else self._of_devices
+        is_open = self._of_devices is Outcome.FITS and (self._waits_for or self._unjudged)
+        return Outcome.UNKNOWN if is_open else self._of_devices
 
     @property
     def _overruled(self) -> str | None:
@@ -97,6 +98,11 @@ class ClaimReport:
             return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
         is_known = not self.asks.said or decides_itself(self.asks.said)
         return None if is_known else f"the scheduler says: {foreign_text(self.asks.said, _MAX_SAID)}"
+
+    @property
+    def _unjudged(self) -> Sequence[str]:
+        """What a scheduler looks at besides, so that it may refuse the pod all the same."""
+        return self.asks.unjudged if self.asks is not None else ()
 
     @property
     def _waits_for(self) -> Sequence[str]:
@@ -144,6 +150,7 @@ class ClaimReport:
                 "reason": self.refused or self._overruled or None,
                 "scheduler": self.asks.said or None,
                 "waits_for": list(self._waits_for),
+                "not_looked_at": list(self._unjudged),
                 "deallocated": list(self.taken_away),
                 "preempted": [one.name for one in self._victims],
             }
@@ -195,34 +202,43 @@ class ClaimReport:
         return f"look whether the driver's pod runs on {bare[0]}, and at its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:
-        count = len(self.answers)
+        return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
+
+    def _before_devices(self, best: ClaimAnswer) -> str:
+        """Return the end of the headline if something else decides than devices. It is empty if nothing does."""
         if self._overruled is not None:
-            has = f", although {best.node.name} has what else it asks for" if best.fits else ""
-            return f"{self.title}: gets no node now{has}"
+            return f": gets no node now{f', although {best.node.name} has what else it asks for' * best.fits}"
         if best.obstacle is not None:
-            return f"{self.title}: gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
+            count = len(self.answers)
+            return f": gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
         if self._waits_for:
-            return f"{self.title} on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
+            return f" on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
+        if self._of_devices is Outcome.FITS and self._unjudged:
+            has = "its devices" if self.claims else "room"
+            return f": {best.node.name} has {has}, but not all was looked at that the pod asks for"
+        return ""
+
+    def _about_devices(self, best: ClaimAnswer) -> str:
+        count = len(self.answers)
         says = {
             Outcome.FITS: "gets its devices" if self.claims else "fits",
             Outcome.FITS_NOT: "gets no devices",
-            Outcome.UNKNOWN: "nobody can say whether it gets devices",
+            Outcome.UNKNOWN: f"nobody can say whether it {'gets devices' if self.claims else 'fits'}",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
         if self._victims:
             names = foreign_text(listed([one.name for one in self._victims], _MAX_NAMES))
             ended = f"pod {names} is" if len(self._victims) == 1 else f"pods {names} are"
-            return f"{self.title} on {best.node.name}: fits after {ended} preempted"
+            return f" on {best.node.name}: fits after {ended} preempted"
         if best.fits and self._stopping is not None:
-            says = f"gets no devices from kube-scheduler, although {best.node.name} has them"
-            return f"{self.title}: {says}"
+            return f": gets no devices from kube-scheduler, although {best.node.name} has them"
         alike = sum(one.outcome is Outcome.FITS for one in self.answers)
         which = ""
         if count > 1 and not best.fits:
             which = f", the nearest of {count:,} nodes"
         elif alike > 1:
             which = f", one of {alike:,} such nodes of {count:,}"
-        return f"{self.title} on {best.node.name}{which}: {says}"
+        return f" on {best.node.name}{which}: {says}"
 
     def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Rows for what a scheduler and an API server say before devices are looked at."""
@@ -254,8 +270,15 @@ class ClaimReport:
                     f"{holders} holds claim {one.name} to {only}: the pod can run only there until that ends",
                 )
 
+    def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
+        """Rows for what was not read or not looked at."""
+        yield from (("not looked at", what) for what in self._unjudged)
+        if best.fits and self.asks is not None and self.trial.objects.bound is None:
+            yield "assumed", "no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)"
+
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
         yield from self._first_pairs(best)
+        yield from self._open_pairs(best)
         is_stopped_here = best.refusal is not None and best.refusal.stops_pod
         if (stopping := self._stopping) is not None and not is_stopped_here:
             yield "reason", f"an error on {stopping.node.name} stops the pod on every node: {stopping.answer}"
@@ -275,6 +298,9 @@ class ClaimReport:
             if not best.has_devices:
                 yield "reason", str(best.answer)
                 yield "needs", best.obstacle.cure
+            return
+        if not self.claims:
+            yield "reason", str(best.answer)
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
         for name, text in problem_pairs(self.trial, self.claims, best, all_devices=all_devices):

@@ -3,6 +3,7 @@
 Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that is made from a template."""
 
+_OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
+"""The options that name files with objects of a cluster."""
+
 _MAX_WANTED = 20  # claims and pods of one file
 _NO_CLASSES_THERE = (
     "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs; or "
@@ -36,6 +40,8 @@ _NO_CLASSES = (
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 """The kinds of objects that say which devices are wanted."""
 
+_HAS_A_POD = re.compile(rb"""kind["']?\s*:\s*["']?(?:Pod|Deployment|StatefulSet|DaemonSet|ReplicaSet|Job|CronJob)\b""")
+
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
 
 
@@ -44,7 +50,7 @@ class Wanted:
     """What somebody asks about: the pods and claims of a file, and all its documents.
 
     Attributes:
-        pods: pods that name claims, those of workloads among them.
+        pods: pods that wait for a node, those of workloads among them.
         claims: claims and templates that no pod of the file names.
         others: all documents.
     """
@@ -54,24 +60,30 @@ class Wanted:
     others: Sequence[Value] = ()
 
 
-def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
-    """Return the claims and the pods with claims in what was read of a place. Return None if there are none.
+def may_decide(sources: Mapping[str, object]) -> bool:
+    """Return whether sources have the objects by which a scheduler decides, and none of one node's own."""
+    of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
+    return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
-    A pod counts only if no node has it yet, and if its file or `sources` may say what decides about its claims. The
-    only pod of a file needs no claims if a DeviceClass may serve its extended resources.
+
+def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
+    """Return the claims and the waiting pods in what was read of a place. Return None if there are none.
+
+    A pod counts only if its file or `sources` may say what decides about it.
     """
     from devicecore_tools.doctor.reading.large_documents import parse_documents
 
-    may_decide = any(sources.get(name) for name in ("slices", "claims", "kubeconfig"))
-    if b"ResourceClaim" not in data and b"resourceClaims" not in data and not (may_decide and b"limits" in data):
+    decides = may_decide(sources)
+    of_claims = b"ResourceClaim" in data or b"resourceClaims" in data
+    if not of_claims and not (decides and _HAS_A_POD.search(data)):
         return None
     try:
         documents = parse_documents(data, place)
         items = [item for one in documents for item in items_in(one)]
         kinds = {item["kind"].text("") for item in items}
         pods: list[Value] = []
-        if "DeviceClass" in kinds or may_decide:
-            pods = waiting_pods(items, _text(sources.get("kubeconfig")))
+        if "DeviceClass" in kinds or decides or any(sources.get(name) for name in ("slices", "claims", "kubeconfig")):
+            pods = waiting_pods(items, needs_claims=not decides)
         named = {name for pod in pods for name in _names_of_claims(pod)}
         claims = [
             one
@@ -115,35 +127,32 @@ def items_in(document: Value) -> Iterator[Value]:
             yield from items_in(item)
 
 
-def waiting_pods(items: Sequence[Value], kubeconfig: str | None) -> list[Value]:
-    """Return the pods of objects that name claims and that no node has, also those of workloads.
+def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
+    """Return the pods among objects that wait for a node, also those of workloads.
 
-    A single one needs no claim if it has extended resources that DeviceClasses may serve. An API server is asked
-    whether they do.
+    Pods without claims count only beside pods that have none of a kubelet's messages: those of a list in which other
+    pods have a node or have ended are explained by their messages.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
-    if pods or len(items) != 1 or (single := _waiting_pod(items[0], needs_claims=False)) is None:
-        return pods
-    return [single] if kubeconfig is None or _is_served(single, kubeconfig) else []
+    with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
+    is_alone = len(pods) == sum(item["kind"].data in ("Pod", *_WORKLOADS) for item in items)
+    return pods if is_alone and not needs_claims and len(pods) <= _MAX_WANTED else with_claims
 
 
-def _waiting_pod(item: Value, *, needs_claims: bool = True) -> Value | None:
-    """Return the pod of an object if it names claims and no node has it, also of a workload. Return None else.
-
-    Without `needs_claims`, a pod counts that has extended resources.
-    """
+def _waiting_pod(item: Value) -> Value | None:
+    """Return the pod of an object, or of a workload, if no node has it and it has not ended. Return None else."""
     kind, pod = item["kind"].text(""), item
     if kind in _WORKLOADS:
         spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
         template = item["template"] if kind == "PodTemplate" else spec["template"]
         names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
-        metadata = {**names, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
+        labels = template["metadata"]["labels"].data
+        metadata = {**names, "labels": labels, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
         pod = Value({"kind": "Pod", "metadata": metadata, "spec": template["spec"].data}, item, "spec.template")
     elif kind != "Pod":
         return None
-    is_bound = pod["spec"]["nodeName"].text("")
-    asks = pod["spec"]["resourceClaims"].sequence() or (not needs_claims and _extended_resources(_read_pod(pod)))
-    return pod if asks and not is_bound else None
+    has_ended = pod["status"]["phase"].text("") in {"Succeeded", "Failed"}
+    return None if pod["spec"]["nodeName"].text("") or has_ended else pod
 
 
 def _read_pod(pod: Value) -> Pod:
@@ -157,18 +166,6 @@ def _extended_resources(pod: Pod) -> list[str]:
     from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 
     return [name for name, size in pod_request(pod).items() if size and may_be_of_a_class(name) and name not in served]
-
-
-def _is_served(pod: Value, kubeconfig: str) -> bool:
-    """Return whether a DeviceClass of an API server serves an extended resource of a pod."""
-    from devicecore_tools.doctor.pod.cluster_objects import objects_of
-    from devicecore_tools.doctor.reading.api_server import read_objects
-
-    classes = read_objects("", kubeconfig, ("DeviceClass",))["DeviceClass"]
-    if isinstance(classes, str):
-        return False
-    known = objects_of([Value({"items": [{**one, "kind": "DeviceClass"} for one in classes]}, kubeconfig)])
-    return any(name in known.extended for name in _extended_resources(_read_pod(pod)))
 
 
 def _names_of_claims(pod: Value) -> Iterator[str]:
@@ -201,7 +198,7 @@ def _claim_trial(
     files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:
-        refused = "".join(f", which does not list them: {one}" for one in problems.values())
+        refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
         sources.append(f"at the API server of {kubeconfig}{refused}")
     return ClaimTrial(objects, () if release is None else (release,), sources)
 
@@ -211,7 +208,7 @@ def _documents(
 ) -> Iterator[Value]:
     """Return the documents one after the other, so that the text of only one of them has to be kept.
 
-    `problems` gets why an API server does not list templates: only pods that name one need them.
+    `problems` gets why an API server does not list kinds that only some pods need.
     """
     from devicecore_tools.doctor.reading.large_documents import read_all_documents
 
@@ -222,13 +219,20 @@ def _documents(
     if kubeconfig is not None:
         from devicecore_tools.doctor.reading.api_server import OF_CLAIMS, read_objects
 
-        for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
-            if isinstance(items, str) and kind == "ResourceClaimTemplate":
+        for kind in OF_CLAIMS:
+            items = read_objects("", kubeconfig, (kind,))[kind]
+            if isinstance(items, str) and kind in _OPTIONAL:
                 problems[kind] = items
                 continue
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
-            yield Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}")
+            # A list says its kind also if it is empty, so that it is known that there are no pods.
+            found = {"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in items]}
+            yield Value(found, f"{kubeconfig}: {kind}")
+
+
+_OPTIONAL = ("ResourceClaimTemplate", "Pod", "Namespace")
+"""Kinds without which most pods can be judged; of the others, the answer says what was not looked at."""
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -238,12 +242,11 @@ def _documents(
 def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
     """Print what each pod and claim has, or what the nodes say of it if it has nothing. Return the exit status.
 
-    `sources` has the options `slices`, `claims`, `kubeconfig`, `node_name` and `scheduler`. Raises ValueError if one
+    `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
     cannot be read.
     """
-    slices, claims, kubeconfig, node, scheduler = (
-        _text(sources.get(name)) for name in ("slices", "claims", "kubeconfig", "node_name", "scheduler")
-    )
+    kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
+    places = [_text(sources.get(name)) for name in _OBJECTS]
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
     from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim
     from devicecore_tools.doctor.pod.cluster_objects import template_of
@@ -253,7 +256,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
-    trial = _claim_trial((slices, claims), kubeconfig, wanted.others, scheduler)
+    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler)
     reports: list[AllocatedReport | ClaimReport] = [
         _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]
@@ -286,17 +289,26 @@ def _title_of(pod: Value) -> str:
 
 
 def _report_of_pod(
-    trial: "ClaimTrial", title: str, manifest: Value, node: str | None, kubeconfig: str | None
+    trial: "ClaimTrial",
+    title: str,
+    manifest: Value,
+    node: str | None,
+    kubeconfig: str | None = None,
+    *,
+    is_kubelet_asked: bool = False,
 ) -> "ClaimReport":
     """Return what nodes say of a pod: of what it asks besides devices, and of its claims.
 
-    If no node takes it, the claims that nobody else uses lose their devices first, as a scheduler takes them away.
+    A kubelet that is asked besides answers for the devices of plugins, if no Node does. If no node takes the pod, the
+    claims that nobody else uses lose their devices first, as a scheduler takes them away.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
     from devicecore_tools.doctor.pod.scheduling import PodAsks, why_refused
 
     pod, asks = _read_pod(manifest), PodAsks.of(manifest)
+    if is_kubelet_asked and node not in trial.objects.machines:
+        asks = asks.without_plugins()
     resources = [name for name in _extended_resources(pod) if trial.class_for(name)]
     refused = why_refused(pod) or trial.why_refused(pod)
     idle = [] if refused else trial.idle_claims(pod)
@@ -341,22 +353,24 @@ def _text(option: object) -> str | None:
 
 
 def answer_of_node(
-    pod: Value, node: str, slices: str | None, claims: str | None, *, is_named: bool = True
+    pod: Value, node: str, slices: str | None, claims: str | None, pods: str | None = None, *, is_named: bool = True
 ) -> "ClaimReport | None":
-    """Return what a node says of a pod. Return None if no file says anything of its claims.
+    """Return what a node says of a pod. Return None if no file says anything of what it asks for.
 
     A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
     files say nothing of the node.
     """
     known = _read_pod(pod)
-    if not (slices or claims) or not (known.claims or _extended_resources(known)):
+    if not (slices or claims):
         return None
-    trial = _claim_trial((slices, claims), None)
+    trial = _claim_trial((slices, claims, None if pods == "-" else pods), None)
     name = trial.name_of(node, is_named=is_named)
+    if name is None and not (known.claims or _extended_resources(known)):
+        return None
     if name is None:
         places = " and ".join(filter(None, (slices, claims)))
         raise UnknownNodeError(f"no ResourceSlice and no Node in {places} is of {node}, so its devices are not known")
-    return _report_of_pod(trial, _title_of(pod), pod, name, None)
+    return _report_of_pod(trial, _title_of(pod), pod, name, is_kubelet_asked=True)
 
 
 class UnknownNodeError(ValueError):

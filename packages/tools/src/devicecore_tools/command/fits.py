@@ -118,7 +118,8 @@ def fits(
         nodes = [
             _node(place, wanted, tolerations, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)
         ]
-        tried = [_tried(node, wanted, manifest, slices, claims, is_named=node.name not in places) for node in nodes]
+        files = (slices, claims, pods)
+        tried = [_tried(node, wanted, manifest, files, is_named=node.name not in places) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -189,9 +190,9 @@ class _Tried:
 
 
 def _tried(
-    node: "TrialNode", pod: Pod, manifest: Value, slices: str | None, claims: str | None, *, is_named: bool
+    node: "TrialNode", pod: Pod, manifest: Value, files: tuple[str | None, str | None, str | None], *, is_named: bool
 ) -> _Tried:
-    """Try a pod on a node. Raises ValueError if a file cannot be read."""
+    """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
     from devicecore_tools.doctor.pod.scheduling import why_refused
     from devicecore_tools.doctor.pod.trial import fit
@@ -199,7 +200,7 @@ def _tried(
     if why_refused(pod):
         return _Tried(fit(node, pod))
     try:
-        report = answer_of_node(manifest, node.name, slices, claims, is_named=is_named)
+        report = answer_of_node(manifest, node.name, *files, is_named=is_named)
     except UnknownNodeError as error:
         return _Tried(fit(node, pod), problem=str(error))
     answer = fit(node, pod if report is None else report.trial.admitted(pod, node.name, node.allocatable))

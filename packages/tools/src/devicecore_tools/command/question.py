@@ -150,7 +150,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "") -> Said | Want
     """
     pods, claims = named_at_server(name, kubeconfig)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
-    if (waiting := waiting_pods(pods, kubeconfig)) or claims:
+    if (waiting := waiting_pods(pods)) or claims:
         return Wanted(waiting, claims)
     return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 

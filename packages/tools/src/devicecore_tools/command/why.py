@@ -94,11 +94,10 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
-    A file with ResourceClaims, templates of them, or pods and workloads that name some is explained too, or a pod whose
-    extended resources a DeviceClass serves: which node has the devices, or, of the node that comes nearest, what is in
-    the way, and what would have to change. --slices and
-    --claims are lists of `kubectl get -o json` and may have slices, classes, claims and nodes; or --kubeconfig reads
-    them all.
+    A file with pods that wait for a node, with workloads, ResourceClaims or templates of them is explained too: which
+    node takes the pod and with which devices, or, of the node that comes nearest, what is in the way, and what would
+    have to change. --slices, --claims, --node and --pods are lists of `kubectl get -o json` and may have slices,
+    classes, claims, nodes and pods; or --kubeconfig reads them all.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
@@ -111,8 +110,9 @@ def why(
     A sentence of another scheduler, an autoscaler, a container runtime or the kubelet's log is named as theirs, with
     where to ask.
 
-    Exit status: 0 if something was explained, 1 if nobody who is known says it, 2 if nothing could be read. Of claims:
-    0 if they get their devices, 1 if not, 3 if nobody can say, 4 if the rules allow it, but a scheduler of that release
+    Exit status: 0 if something was explained, 1 if nobody who is known says it, 2 if nothing could be read. Of
+    claims and pods that wait: 0 if they get their devices and a node, 1 if not, 3 if nobody can say, or if something
+    was not looked at that decides, 4 if the rules allow it, but a scheduler of that release
     does not find the devices.
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])

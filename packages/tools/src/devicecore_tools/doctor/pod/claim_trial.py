@@ -73,6 +73,8 @@ OF_TEMPLATE = "of ResourceClaimTemplate "
 _MAX_OUT_OF_QUESTION = 20
 """Nodes that are out of the question and that are tried all the same, if no other node has the devices."""
 
+_GET_NODES = "kubectl get nodes -o json, as one more file for --slices, or --kubeconfig"
+
 _MAX_ALTERNATIVES = 8
 """Alternatives of a request, as in the API: the first of them scores most (scheduler: `computeScore`)."""
 
@@ -586,6 +588,9 @@ class ClaimTrial:
         plugins, bound = self._of_plugins(node.name, resources), self._objects.bound
         if asks is not None:
             served = [name for name in resources if name not in plugins]
+            if node.name not in self._objects.machines and (lacking := self._lacking(claims, asks, served)):
+                why = f"no Node was read, so it is not known whether it has {lacking}: {_GET_NODES}"
+                return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
             of_node = None if bound is None else bound.get(node.name, ())
             if (out := asks.obstacle(machine)) is not None:
                 return ClaimAnswer(node, NoAllocation(str(out)), obstacle=out)
@@ -599,6 +604,11 @@ class ClaimTrial:
             why = f"a device plugin serves {listed(plugins, 3)} there, and no pods were read that may hold its devices"
             return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
         return ClaimAnswer(node, answer)
+
+    @staticmethod
+    def _lacking(claims: Sequence[UnallocatedClaim], asks: PodAsks, served: Sequence[str]) -> str:
+        """Return what a pod asks for that only the Node tells, if it was not read."""
+        return asks.needs_node(served) or ("" if claims else "what the pod asks for")
 
     def _is_found(self, situation: Situation) -> bool:
         """Return whether schedulers of all releases in question find devices, if the rules allow them."""

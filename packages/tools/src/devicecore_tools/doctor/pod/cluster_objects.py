@@ -188,13 +188,16 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     """
     found = _Objects()
     given, numbers = iter(kinds), count()
+    are_pods_read = False
     for document in documents:
         kind = next(given, "")
+        are_pods_read |= document["kind"].data == "PodList"
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
             metadata = item["metadata"]
             own = metadata["name"].text("")
             name = f"{metadata['namespace'].text('default')}/{own}" if own else str(next(numbers))
             found.add(item["kind"].text(kind), name, item)
+            are_pods_read |= item["kind"].data == "Pod" and item is not document
         # Each file of a large cluster is forgotten before the next one is read.
         document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
     rules = tuple(found.rules.values())
@@ -212,7 +215,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         tuple(version for _, version in found.nodes.values()),
         {name.partition("/")[2]: rule for name, rule in found.rules.items()},
         found.machines,
-        bound or None,
+        bound if bound or are_pods_read else None,
         found.admin_namespaces,
     )
 

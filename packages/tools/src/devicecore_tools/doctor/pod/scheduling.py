@@ -7,7 +7,7 @@ never asked for devices, so nothing that is wrong with its devices can stop the 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.allocation.model import DeviceToleration, Taint, TargetNode
 from devicecore.domain.allocation.node_selectors import node_selector
@@ -28,12 +28,13 @@ Sizes = Mapping[str, Quantity]
 
 @frozen
 class ClusterNode:
-    """What a Node says that decides which pods it takes. `allocatable` has its resources of all kinds."""
+    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds."""
 
     target: TargetNode
     taints: tuple[Taint, ...] = ()
     is_cordoned: bool = False
     allocatable: Sizes = field(factory=dict)
+    capacity: Sizes = field(factory=dict)
 
     @classmethod
     def of(cls, node: Value) -> "ClusterNode":
@@ -44,8 +45,12 @@ class ClusterNode:
             Taint(one["key"].text(""), one["value"].text(""), one["effect"].text(""))
             for one in spec["taints"].sequence()
         )
-        sizes = {name: one.amount() for name, one in node["status"]["allocatable"].mapping().items()}
-        return cls(TargetNode(metadata["name"].text(""), labels), taints, spec["unschedulable"].boolean(), sizes)
+        sizes, capacity = (
+            {name: one.amount() for name, one in node["status"][which].mapping().items()}
+            for which in ("allocatable", "capacity")
+        )
+        target = TargetNode(metadata["name"].text(""), labels)
+        return cls(target, taints, spec["unschedulable"].boolean(), sizes, capacity)
 
 
 @frozen
@@ -94,6 +99,7 @@ class PodAsks:
         priority: decides which pods it may preempt.
         preempts: whether it preempts any.
         said: what the scheduler said last in the condition PodScheduled; empty if the pod has none that is False.
+        unjudged: what else a scheduler looks at, and is not looked at here.
     """
 
     name: str
@@ -108,6 +114,7 @@ class PodAsks:
     said: str = ""
     priority: int = 0
     preempts: bool = True
+    unjudged: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Value) -> "PodAsks":
@@ -125,10 +132,7 @@ class PodAsks:
             _written(required),
             tuple(
                 DeviceToleration(
-                    one["key"].text(""),
-                    one["operator"].text("") or "Equal",
-                    one["value"].text(""),
-                    one["effect"].text(""),
+                    one["key"].text(""), one["operator"].text("Equal"), one["value"].text(""), one["effect"].text("")
                 )
                 for one in spec["tolerations"].sequence()
             ),
@@ -137,7 +141,20 @@ class PodAsks:
             next(said, ""),
             priority_of(spec),
             spec["preemptionPolicy"].text("") != "Never",
+            tuple(_unjudged(spec)),
         )
+
+    def without_plugins(self) -> "PodAsks":
+        """Return what the pod asks for without the devices of plugins."""
+        return evolve(self, sizes={name: of for name, of in self.sizes.items() if not is_extended_resource(name)})
+
+    def needs_node(self, served: Iterable[str]) -> str:
+        """Return what the pod asks for that only a Node tells. The result is empty if that is nothing."""
+        if self.labels or self.accepts is not None:
+            return "the labels that the pod selects"
+        wanted = (name for name, size in self.sizes.items() if size.nanos and is_extended_resource(name))
+        lacking = [name for name in wanted if name not in served]
+        return listed(lacking, _MAX_NAMES)
 
     def obstacle(self, node: ClusterNode) -> Obstacle | None:
         """Return why the node is out of the question. Return None if it is not.
@@ -221,9 +238,25 @@ class PodAsks:
         return any(one.tolerates(taint) for one in self.tolerations)
 
 
-def _toleration(one: Value) -> DeviceToleration:
-    operator = one["operator"].text("") or "Equal"
-    return DeviceToleration(one["key"].text(""), operator, one["value"].text(""), one["effect"].text(""))
+def _unjudged(spec: Value) -> Iterator[str]:
+    """Yield what a scheduler looks at besides, as far as the pod asks for it."""
+    affinity = spec["affinity"]
+    if affinity["podAffinity"][_REQUIRED].sequence():
+        yield "its affinity to other pods"
+    if affinity["podAntiAffinity"][_REQUIRED].sequence():
+        yield "its anti-affinity to other pods"
+    spreads = spec["topologySpreadConstraints"].sequence()
+    if any(one["whenUnsatisfiable"].text("DoNotSchedule") == "DoNotSchedule" for one in spreads):
+        yield "its topology spread constraints"
+    containers = (*spec["containers"].sequence(), *spec["initContainers"].sequence())
+    ports = [one["hostPort"].integer(0) for of in containers for one in of["ports"].sequence()]
+    if any(ports):
+        yield f"whether its host ports are free: {listed([str(one) for one in ports if one], _MAX_NAMES)}"
+    volumes = [one["persistentVolumeClaim"]["claimName"].text("") for one in spec["volumes"].sequence()]
+    if any(volumes):
+        yield f"where the volumes are of PersistentVolumeClaim {foreign_text(listed(list(filter(None, volumes)), 3))}"
+    if (name := spec["schedulerName"].text("")) not in {"", "default-scheduler"}:
+        yield f"the rules of its own scheduler, {foreign_text(name, 100)}"
 
 
 def _is_unscheduled(condition: Value) -> bool:

@@ -34,12 +34,16 @@ _RESOURCES = {
     "ResourceClaim": [CLAIMS],
     "DeviceClass": [CLASSES],
     "ResourceClaimTemplate": [ApiResource("resource.k8s.io", "v1", "resourceclaimtemplates")],
+    "Namespace": [ApiResource("", "v1", "namespaces")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
 _OLDER = ("v1beta2", "v1beta1")  # of the other kinds of dynamic resource allocation, until Kubernetes 1.33
 
-OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule", "Node")
-"""The kinds that decide which devices claims get."""
+OF_CLAIMS = (
+    *("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
+    *("Node", "Pod", "Namespace"),
+)
+"""The kinds that decide on which node a pod runs, and which devices it gets."""
 
 PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
 """The events that are read if none is for one pod: no status of a pod says what they say."""
