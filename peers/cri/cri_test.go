@@ -212,3 +212,22 @@ func TestAnImageExistsOnceItIsPulled(t *testing.T) {
 		t.Errorf("expected one image, got %v, %v", all, err)
 	}
 }
+
+func TestAnAnnotationSaysWhatAContainerWouldDo(t *testing.T) {
+	s := serving(t)
+	_, id := s.run(t, map[string]string{saysWhat: "main: oom after 1ms; other: exit 3"})
+	time.Sleep(5 * time.Millisecond)
+	if got := s.status(t, id); got.ExitCode != killed || got.Reason != reasonOOM {
+		t.Errorf("expected it to be killed because of its memory, got %v", got)
+	}
+	text := "main: exit 3 after 1m30s; side: not-ready; start after 2s; side: no-image"
+	for container, wanted := range map[string]behavior{
+		"main":  {ends: true, code: 3, reason: reasonError, lasts: 90 * time.Second},
+		"side":  {isUnready: true, hasNoImage: true},
+		"other": {startsAfter: 2 * time.Second},
+	} {
+		if got := behaviors(text, container); got != wanted {
+			t.Errorf("expected %v of %s, got %v", wanted, container, got)
+		}
+	}
+}

@@ -5,10 +5,14 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -60,6 +64,11 @@ func (i *images) PullImage(
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	name := request.GetImage().GetImage()
+	// A runtime is not told which container an image is for, so each is named after its container.
+	container, _, _ := strings.Cut(path.Base(name), ":")
+	if behaviors(request.GetSandboxConfig().GetAnnotations()[saysWhat], container).hasNoImage {
+		return nil, status.Errorf(codes.Unknown, "no image: the annotation %s says so", saysWhat)
+	}
 	id := imageID(name)
 	image := &runtimeapi.Image{Id: id, RepoTags: []string{name}, Size: 1, Spec: request.GetImage()}
 	i.pulled[name], i.pulled[id] = image, image

@@ -22,6 +22,7 @@ import (
 const (
 	runFor    = "devicecore.io/run-for"    // the containers end after this time, with code 0
 	stopAfter = "devicecore.io/stop-after" // the containers go on for this time when they are stopped
+	saysWhat  = "devicecore.io/containers" // what goes wrong with each container
 )
 
 // The names of containers begin with these, because a runtime does not know what is an init container.
@@ -57,6 +58,7 @@ type container struct {
 	config                     *runtimeapi.ContainerConfig
 	created, started, finished time.Time
 	code                       int32
+	reason                     string // for which it has ended
 }
 
 func (c *container) state() runtimeapi.ContainerState {
@@ -163,7 +165,11 @@ func (r *runtime) settle() {
 			continue
 		}
 		meta, name := c.sandbox.config.GetMetadata(), c.config.GetMetadata().GetName()
-		if strings.HasPrefix(name, initPrefix) {
+		would := c.sandbox.behavior(name)
+		if would.ends && time.Since(c.started) >= would.lasts {
+			r.finish(c, c.started.Add(would.lasts), would.code)
+			c.reason = would.reason
+		} else if strings.HasPrefix(name, initPrefix) {
 			r.finish(c, c.started, completed)
 		} else if d, ok := c.sandbox.duration(runFor); ok && time.Since(c.started) >= d &&
 			!strings.HasPrefix(name, sidePrefix) {
@@ -178,7 +184,10 @@ func (r *runtime) settle() {
 
 // finish ends a container. The caller holds the lock.
 func (r *runtime) finish(c *container, at time.Time, code int32) {
-	c.finished, c.code = at, code
+	c.finished, c.code, c.reason = at, code, reasonCompleted
+	if code != completed {
+		c.reason = reasonError
+	}
 	_ = r.write("exited", c.sandbox, c)
 }
 
@@ -370,14 +379,22 @@ func (r *runtime) find(id string) (*container, error) {
 }
 
 func (r *runtime) StartContainer(
-	_ context.Context, request *runtimeapi.StartContainerRequest,
+	ctx context.Context, request *runtimeapi.StartContainerRequest,
 ) (*runtimeapi.StartContainerResponse, error) {
 	r.lock.Lock()
-	defer r.lock.Unlock()
 	c, err := r.find(request.GetContainerId())
+	r.lock.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	would := c.sandbox.behavior(c.config.GetMetadata().GetName())
+	select {
+	case <-time.After(time.Until(c.sandbox.created.Add(would.startsAfter))):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	c.started = time.Now()
 	return &runtimeapi.StartContainerResponse{}, r.write("started", c.sandbox, c)
 }
@@ -461,17 +478,10 @@ func (r *runtime) ContainerStatus(
 	if err != nil {
 		return nil, err
 	}
-	reason := ""
-	if !c.finished.IsZero() {
-		reason = reasonError
-		if c.code == completed {
-			reason = reasonCompleted
-		}
-	}
 	image := c.config.GetImage()
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
 		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state(), CreatedAt: c.created.UnixNano(),
-		StartedAt: nanoseconds(c.started), FinishedAt: nanoseconds(c.finished), ExitCode: c.code, Reason: reason,
+		StartedAt: nanoseconds(c.started), FinishedAt: nanoseconds(c.finished), ExitCode: c.code, Reason: c.reason,
 		Image:    &runtimeapi.ImageSpec{Image: cmp.Or(image.GetUserSpecifiedImage(), image.GetImage())},
 		ImageRef: image.GetImage(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 		Mounts: c.config.GetMounts(), LogPath: c.logPath(),
@@ -501,8 +511,20 @@ func (r *runtime) ReopenContainerLog(
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-func (r *runtime) ExecSync(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	return &runtimeapi.ExecSyncResponse{}, nil // the probes of pods succeed
+// ExecSync is how a kubelet asks the probes of containers.
+func (r *runtime) ExecSync(
+	_ context.Context, request *runtimeapi.ExecSyncRequest,
+) (*runtimeapi.ExecSyncResponse, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	c, err := r.find(request.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if c.sandbox.behavior(c.config.GetMetadata().GetName()).isUnready {
+		return &runtimeapi.ExecSyncResponse{ExitCode: 1}, nil
+	}
+	return &runtimeapi.ExecSyncResponse{}, nil
 }
 
 func (r *runtime) ListContainerStats(

@@ -70,6 +70,7 @@ MISTAKES = {
     A_NODE
     + COUNTED
     + "count: 3": "f:10: nodes[0].drivers[0].devices[0].consumesCounters[0].counterSet: expected the name of",
+    A_NODE + "  containers: [{do: crash}]": "f:3: nodes[0].containers[0].do: expected `exit CODE [after TIME]`",
     A_NODE + GPUS + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2'",
     A_NODE + GPUS + "- {at: soon, nodes: a, do: down}": "f:5: faults[0].at: expected a duration",
     A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: expected",
@@ -82,6 +83,18 @@ def test_a_mistake_is_one_sentence_with_line_and_path(text: str) -> None:
         fleet(text)
     assert str(caught.value).startswith(MISTAKES[text])
     assert "\n" not in str(caught.value)
+
+
+def test_the_first_behavior_that_fits_a_pod_counts() -> None:
+    says = "[{pods: 'train-*', do: oom}, {pods: 'a/*', do: not-ready}, {labels: {app: s}, do: exit 1}]"
+    (group,) = fleet(f"{A_NODE}  containers: {says}").groups
+
+    def said(name: str, namespace: str = "default", **labels: str) -> str:
+        return group.said_of({"metadata": {"name": name, "namespace": namespace, "labels": labels}})
+
+    assert [said("train-1", "a"), said("x", "a", app="s"), said("x", app="s"), said("x")] == [
+        *("oom", "not-ready", "exit 1", "")
+    ]
 
 
 def test_a_device_is_named_by_itself_or_with_its_owner() -> None:

@@ -61,6 +61,19 @@ def test_pods_get_devices_are_refused_and_go(world: World) -> None:
     world.until(lambda: world.phase("four") == "Running")
 
 
+def test_the_file_says_how_containers_end_unless_their_pod_does(world: World) -> None:
+    world.start(file=FILE + "  containers: [{pods: 'ends*', do: 'main: exit 3; other: oom'}]")
+    for name, annotation in (("ends", ""), ("ends-well", "exit 0"), ("goes-on", "")):
+        annotations = {"devicecore.io/containers": annotation}
+        spec = {"nodeName": "n-0", "restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+        world.server.create({"kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec})
+    world.until(lambda: world.phase("ends") == "Failed" and world.phase("ends-well") == "Succeeded")
+    (container,) = world.server.get("Pod", "ends")["status"]["containerStatuses"]
+    assert container["state"]["terminated"]["exitCode"] == 3
+    world.until(lambda: world.phase("goes-on") == "Running")
+    assert not [one for one in world.server.objects("Event") if one["reason"] == "NotUnderstood"]
+
+
 @pytest.mark.parametrize("has_sockets", [False, True])
 def test_a_claim_gets_its_device_once_and_its_health_is_shown(world: World, directory: Path, has_sockets: bool) -> None:
     world.start(file=FILE + (f"  directory: {directory}/{{node}}" if has_sockets else ""))

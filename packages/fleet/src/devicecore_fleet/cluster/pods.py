@@ -58,6 +58,7 @@ class ClusterPods(PodFeed, PodReporter):
         node: returns the Node, which pods must fit; None if it is not known.
         clock: monotonic seconds.
         wall: returns the time that the server is told.
+        says: returns what the containers of a pod would do, if its annotation does not say it.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class ClusterPods(PodFeed, PodReporter):
         node: Callable[[], RegisteredNode | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = utc_now,
+        says: Callable[[Json], str] = lambda _: "",
     ) -> None:
+        self._says = says
         self._node_name = node_name
         self._writer = writer
         self._wake = wake
@@ -142,7 +145,7 @@ class ClusterPods(PodFeed, PodReporter):
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
         if record is None:
-            record = self._records[uid] = PodRecord(reduced(pod), batch=self._batch)
+            record = self._records[uid] = PodRecord(reduced(pod), batch=self._batch, says=self._says(pod))
             self._changed[uid] = None
             record.recall()
             if record.has_run:
@@ -160,6 +163,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     def _learn(self, uid: PodUid, record: PodRecord, pod: Json) -> bool:
         """Take a newer version of a pod. Return whether the engine has to look at it."""
+        record.says = self._says(pod)
         is_decisive = record.take(pod)
         if is_decisive:
             self._changed[uid] = None

@@ -104,7 +104,7 @@ class PodRecord:
     is_patching: bool = False
     batch: int = 0  # of the pods that were seen between two looks at the Node
     says: str = ""
-    """What the fleet's file says that its containers would do, as the annotation `CONTAINERS` says it."""
+    """What the fleet's file says that its containers would do, if the annotation `CONTAINERS` says nothing."""
     change_at: float = math.inf
     """When one of its containers is otherwise than now (monotonic seconds)."""
     _read_from: tuple[str, ...] = ()  # the texts from which the behaviors were read
@@ -207,14 +207,16 @@ class PodRecord:
         texts = self.says, self._annotations.get(CONTAINERS, "")
         if texts == self._read_from:
             return []
-        self._read_from, self._behaviors = texts, {}
+        self._read_from, (of_file, of_pod) = texts, map(str.strip, texts)
+        known = {"", *self.containers}  # a file speaks of many pods, and not all have the containers that it names
+        self._behaviors = {name: one for name, one in parse(of_file).items() if name in known}
         try:
-            found = {name: one for text in texts for name, one in parse(text).items()}
-            if unknown := [name for name in found if name and name not in self.containers]:
+            found = parse(of_pod)
+            if unknown := [name for name in found if name not in known]:
                 raise BehaviorError(f"there is no container {foreign_text(unknown[0], 100)}")  # noqa: TRY301 - one answer
         except BehaviorError as error:
             return [not_understood(f"{CONTAINERS}: {error}")]
-        self._behaviors = found
+        self._behaviors = found or self._behaviors
         return []
 
     def _behavior(self, name: str) -> Behavior:

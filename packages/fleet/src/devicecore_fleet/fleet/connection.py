@@ -177,7 +177,12 @@ class ServerConnection(NodeConnection):
 
     def _new_pods(self) -> ClusterPods:
         return ClusterPods(
-            self._name, self._proven, self._wake, host_ips=self._shared.host_ips, node=lambda: self._node
+            self._name,
+            self._proven,
+            self._wake,
+            host_ips=self._shared.host_ips,
+            node=lambda: self._node,
+            says=self._group.said_of,
         )
 
     def _new_node(self, changes: Mapping[str, Mapping[str, str | None]] = NOTHING) -> RegisteredNode:

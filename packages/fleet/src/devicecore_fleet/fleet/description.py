@@ -4,10 +4,12 @@ Law: the values are immutable, and the nodes of a group share theirs, so the des
 more memory than that of one. What a node publishes in ResourceSlices has its name, and is its own.
 """
 
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from attrs import field, frozen
 
@@ -122,6 +124,28 @@ def _fields(pattern: DevicePattern, number: int, numa: int | None, node: str) ->
 
 
 @frozen
+class BehaviorDescription:
+    """What the containers of some pods would do on a node.
+
+    Attributes:
+        pods: their names, or `NAMESPACE/NAME`, as a pattern.
+        labels: labels that they all have.
+        says: what the annotation of a pod would say.
+    """
+
+    pods: str
+    labels: Mapping[str, str] = field(hash=False)
+    says: str
+
+    def fits(self, pod: Mapping[str, Any]) -> bool:
+        """Whether it is about a pod, which is an object of the API."""
+        metadata = pod["metadata"]
+        name = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
+        name = name if "/" in self.pods else str(metadata["name"])
+        return fnmatch.fnmatchcase(name, self.pods) and self.labels.items() <= (metadata.get("labels") or {}).items()
+
+
+@frozen
 class GroupDescription:
     """Nodes that are alike.
 
@@ -134,6 +158,7 @@ class GroupDescription:
         topology_objects: whether a NodeResourceTopology is published of each.
         annotations: of each Node; `{node}` is its name.
         provider_id: of each Node, with `{node}`; empty for none.
+        containers: what the containers of pods would do. Of several that fit a pod, the first counts.
     """
 
     pattern: str
@@ -149,6 +174,11 @@ class GroupDescription:
     topology_objects: bool = False
     annotations: Mapping[str, str] = field(factory=dict, hash=False)
     provider_id: str = ""
+    containers: tuple[BehaviorDescription, ...] = ()
+
+    def said_of(self, pod: Mapping[str, Any]) -> str:
+        """Return what the containers of a pod would do, as its annotation would say it; empty for nothing."""
+        return next((one.says for one in self.containers if one.fits(pod)), "")
 
     @property
     def title(self) -> str:

@@ -23,10 +23,12 @@ from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_val
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
 from devicecore.system.files import read_file
+from devicecore_fleet.cluster.lives import BehaviorError, parse
 from devicecore_fleet.cluster.records import seconds_of
 from devicecore_fleet.fleet.commands import check_command
 from devicecore_fleet.fleet.description import (
     MAX_NODES,
+    BehaviorDescription,
     DevicePattern,
     DriverDescription,
     FleetDescription,
@@ -53,7 +55,7 @@ _MAX_COUNTER_SETS = 64
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
-    *("annotations", "providerID"),
+    *("annotations", "providerID", "containers"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
 )
 # Without a size of its disk, no pod that asks for ephemeral storage would be sent to a node.
@@ -164,6 +166,7 @@ def _group(group: Value) -> GroupDescription:
         group["topologyObjects"].boolean(),
         _annotations(group["annotations"]),
         _of_each_node(group["providerID"]),
+        tuple(_behavior(one) for one in group["containers"].sequence()),
     )
     if (devices := sum(one.count for one in found.patterns)) > MAX_DEVICES:
         group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")
@@ -213,6 +216,15 @@ def _of_each_node(value: Value) -> str:
             f"expected at most {_MAX_TEXT} characters, with {{node}} in place of {{number}}, got {text!r:.100}"
         )
     return text
+
+
+def _behavior(value: Value) -> BehaviorDescription:
+    _check_fields(value, ("pods", "labels", "do"))
+    try:
+        parse(value["do"].text())
+    except BehaviorError as error:
+        value["do"].refuse(str(error), error)
+    return BehaviorDescription(value["pods"].text("*"), _labels(value["labels"]), value["do"].text())
 
 
 def _label_value(value: Value) -> str:
