@@ -1,6 +1,9 @@
 """The CPU manager, the memory manager, and admissions by all three managers, with their state files."""
 
 import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from random import Random
 
 from attrs import frozen
@@ -26,6 +29,8 @@ FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
 MIXED = "D29"
 """A NUMA node is in a group and has memory of its own: what the kubelet does depends on Go's order of maps."""
+TWICE = "D30"
+"""Two containers have the same CPU: the kubelet frees it if one of them belongs to a pod that is refused."""
 
 _OPTIONS = (
     "full-pcpus-only",
@@ -235,6 +240,17 @@ def _pod(random: Random, uid: str, case: Json, *, has_devices: bool) -> Json:
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
+class _WatchedCpus(CpuManager):
+    """A CPU manager that remembers whether a CPU was ever given to two pods."""
+
+    was_given_twice = False
+
+    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
+        super().allocate(pod, container, hint)
+        of_pods = [reduce(or_, held.values(), 0) for held in self.state.assignments.values()]  # each a set of bits
+        self.was_given_twice |= sum(map(int.bit_count, of_pods)) > reduce(or_, of_pods, 0).bit_count()
+
+
 class _WatchedMemory(MemoryManager):
     """A memory manager that remembers whether a NUMA node was ever in two groups of nodes at once."""
 
@@ -307,7 +323,7 @@ class NumaReplay:
                     for one in given["nodes"]
                 ],
             )
-        self.cpus = CpuManager(self.policy, self.stores["cpu_manager_state"], self.pods.request)
+        self.cpus = _WatchedCpus(self.policy, self.stores["cpu_manager_state"], self.pods.request)
         self.memory = _WatchedMemory(static, self.stores["memory_manager_state"], self.pods.request)
         self.cpus.start()
         self.memory.start()
@@ -483,10 +499,64 @@ def pod_of(given: Json) -> Pod:
 # --- the judge -------------------------------------------------------------------------------------------------------
 
 
-def played(case: Json) -> tuple[Json, list[Json], int]:
-    """Return the steps that a kubelet would answer, our answers, and after which step memory may differ (`MIXED`)."""
+TRIES = 60
+"""How often the kubelet is asked again, because it takes some decisions in the order of a Go map."""
+
+
+@frozen
+class Compared:
+    """Where a kubelet differs from us, by step, and the steps after which it has a node in two groups."""
+
+    lines: Sequence[tuple[int, str]]
+    mixed: Sequence[int] = ()
+
+
+@frozen
+class Played:
+    """The steps that a kubelet would answer, our answers from the start on, and what may differ after which of them."""
+
+    case: Json
+    ours: list[Json]
+    since: Mapping[str, int]
+
+    def refused(self) -> list[int]:
+        """The steps with which a pod is refused."""
+        steps = enumerate(self.case["steps"], start=1)
+        return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
+
+    def without_refusals(self, last: int | None = None) -> "Played":
+        """Leave out the pods that are refused, but for that of the last step: such a pod changes nothing here."""
+        end = len(self.case["steps"]) if last is None else last
+        left_out = {*self.refused()} - {last}
+        kept = [number for number in range(1, end + 1) if number not in left_out]
+        steps = [self.case["steps"][number - 1] for number in kept]
+        return Played({**self.case, "steps": steps}, [self.ours[number] for number in (0, *kept)], self.since)
+
+    def compared(self, oracle: Oracle) -> Compared:
+        """Ask a kubelet, and compare its answers with ours."""
+        answers = oracle.ask("numa", self.case)
+        if isinstance(answers, dict):
+            return Compared([(0, str(answers)[:3000])])
+        lines, mixed = list[tuple[int, str]](), list[int]()
+        for number, (mine, given) in enumerate(zip(self.ours, answers, strict=True)):
+            op = "begin" if number == 0 else self.case["steps"][number - 1]["op"]
+            theirs, wrong = decoded(given)
+            found = [*wrong, *differences(comparable(mine), comparable(theirs))]
+            lines += ((number, f"step {number} {op}{line}") for line in found)
+            if _is_mixed(theirs.get("memory_manager_state", {}).get("nodes", {})):
+                mixed.append(number)
+        return Compared(lines, mixed)
+
+
+def _is_mixed(nodes: Json) -> bool:
+    """Whether a NUMA node is in two groups of nodes, in a state as `readable` returns it."""
+    return any(nodes[str(one)][1] != cells for _, cells, _ in nodes.values() for one in cells)
+
+
+def played(case: Json) -> Played:
+    """Play a case on our managers."""
     replay = NumaReplay(case)
-    ours, mixed = [replay.begin()], len(case["steps"]) + 1
+    ours, since = [replay.begin()], dict[str, int]()
     steps, refused = list[Json](), set[str]()
     for step in case["steps"]:
         uid = step["object"]["metadata"]["uid"] if "object" in step else step.get("uid")
@@ -500,29 +570,51 @@ def played(case: Json) -> tuple[Json, list[Json], int]:
         ours.append(answer)
         if step["op"] == "admit" and not answer["ok"]:
             refused.add(uid)
-        if replay.running and replay.memory.was_mixed:
-            mixed = min(mixed, len(steps))
-    return {**case, "steps": steps}, ours, mixed
+        if replay.running:
+            rows = ((MIXED, replay.memory.was_mixed), (TWICE, replay.cpus.was_given_twice))
+            since = {**{row: len(steps) for row, is_so in rows if is_so}, **since}
+    return Played({**case, "steps": steps}, ours, since)
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare each step, and both state files byte for byte, but for the order of blocks."""
-    case, ours, mixed = played(case)
-    answers = oracle.ask("numa", case)
-    if isinstance(answers, dict):
-        return Verdict(None, [str(answers)[:3000]])
-    lines, excused = list[str](), list[str]()
-    for number, (mine, given) in enumerate(zip(ours, answers, strict=True)):
-        step = {"op": "begin"} if number == 0 else case["steps"][number - 1]
-        theirs, wrong = decoded(given)
-        lines += wrong
-        found = differences(comparable(mine), comparable(theirs))
-        for line in found:
-            known = number > mixed or (number == mixed and line.startswith(".memory_manager_state"))
-            (excused if known else lines).append(f"step {number} {step['op']}{line}")
-    if lines:
-        return Verdict(None, lines)
-    return Verdict(MIXED, excused) if excused else AGREED
+    """Compare each step, and both state files byte for byte, but for the order of blocks.
+
+    A difference is known if the kubelet that is asked again answers as we do, and its choice is one of devices (D18)
+    or made after a NUMA node was in two groups (D29). It is also known if a NUMA node was in two groups, or a CPU was
+    given to two pods (D30), and the kubelet answers as we do if the pods that are refused are left out.
+    """
+    ours = played(case)
+    theirs = ours.compared(oracle)
+    lines = [line for _, line in theirs.lines]
+    if not lines:
+        return AGREED
+    first = theirs.lines[0][0]
+    rows = {row for row, number in ours.since.items() if number <= first}
+    rows |= {MIXED} if any(number <= first for number in theirs.mixed) else set()
+    is_choice = all(".devices." in line for number, line in theirs.lines if number == first)
+    if (is_choice or MIXED in rows) and _is_answered(ours, oracle):
+        return Verdict(MIXED if MIXED in rows else "D18", lines)
+    if rows and _is_answered(ours.without_refusals(), oracle) and _refuses_as_we_do(ours, theirs, oracle):
+        return Verdict("+".join(sorted(rows)), lines)
+    return Verdict(None, lines)
+
+
+def _is_answered(ours: Played, oracle: Oracle) -> bool:
+    """Whether the kubelet answers as we do, now or if it is asked again."""
+    return any(not ours.compared(oracle).lines for _ in range(TRIES))
+
+
+def _refuses_as_we_do(ours: Played, theirs: Compared, oracle: Oracle) -> bool:
+    """Whether the kubelet refuses each pod of another verdict as we do, once no other pod has been refused before."""
+    for number in sorted({number for number, line in theirs.lines if "_manager_state" not in line} & {*ours.refused()}):
+        alone = ours.without_refusals(number)
+        for _ in range(TRIES):
+            found = [line for at, line in alone.compared(oracle).lines if at == len(alone.case["steps"])]
+            if all("_manager_state" in line for line in found):
+                break
+        else:
+            return False
+    return True
 
 
 def comparable(answer: Json) -> Json:

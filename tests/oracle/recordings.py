@@ -77,8 +77,9 @@ def health_histories(oracle: Oracle) -> Iterator[Json]:
 def numa_histories(oracle: Oracle) -> Iterator[Json]:
     """Histories of the CPU manager, the memory manager and all three, with the state files of the last step."""
     for number, made in _cases(lambda random: random.choice((numa.cpus, numa.memory, numa.admissions))(random)):
-        case, _, mixed = numa.played(made)
-        if mixed <= len(case["steps"]) or len(case["machine"]["topology"]) > 4:
+        played = numa.played(made)
+        case = played.case
+        if played.since or len(case["machine"]["topology"]) > 4:
             continue
         answers = oracle.ask("numa", case)
         files = {name: answers[-1][name] for name in numa.FILES if name in answers[-1]}

@@ -1,6 +1,7 @@
 """Each cause excuses one field of one kind of answer: a fault planted next to it is a difference that nobody knows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -8,7 +9,7 @@ import pytest
 
 from devicecore.domain.allocation import Release
 from tests.histories import Replay
-from tests.oracle import allocators, claims, devices, text
+from tests.oracle import allocators, claims, devices, numa, text
 from tests.oracle.asking import Json, Oracle
 from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
@@ -49,6 +50,11 @@ def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_d
     assert quantity("-1500m", **(part | {"exact": "-3.5"})) is None
     assert quantity("-1500m", **(part | {"int64": True})) is None
     assert quantity("1500m", canonical="1500m", exact="1.5", int64=False, value=1) is None
+    lost = {"canonical": "78", "exact": "78000000000000000000000", "int64": False, "value": 0}
+    assert quantity("78000E", **lost) == "D22"
+    assert quantity("78000E", **(lost | {"canonical": "7"})) is None
+    assert quantity("78000E", **(lost | {"canonical": "780"})) is None
+    assert quantity("78000E", **(lost | {"exact": "7800000000000000000000"})) is None
     assert quantity("1" * 201, canonical="1", exact="1", int64=False, value=1) == "D22"
 
 
@@ -149,6 +155,58 @@ def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pyte
 
     monkeypatch.setattr(Replay, "play", forgetful)
     assert devices.lost_by_a_refusal(history)
+
+
+class Kubelet:
+    """An oracle that answers as our managers of CPUs and memory do, apart from what `change` makes of the answers."""
+
+    version = "1.37.2"
+
+    def __init__(self, change: Callable[[Json, list[Json]], None]) -> None:
+        self._change = change
+
+    def ask(self, kind: str, question: Json) -> Json:
+        del kind
+        answers = [dict(one) for one in numa.played(question).ours]
+        self._change(question, answers)
+        return answers
+
+
+@pytest.mark.parametrize(("make", "seed", "row"), [(numa.memory, 91, "D29"), (numa.cpus, 77, "D30")])
+def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: int, row: str
+) -> None:
+    """D29, D30: the verdict on the pod, and all that the kubelet does without the pod, have to be ours."""
+    monkeypatch.setattr(numa, "decoded", lambda answer: (answer, []))
+    monkeypatch.setattr(numa, "TRIES", 1)
+    played = numa.played(make(Random(str(seed))))
+    assert row in played.since, "take a number of which a pod is refused after a NUMA node or a CPU is held twice"
+    case, last, begin = played.case, played.refused()[-1], min(played.since.values())
+    uid = case["steps"][last - 1]["object"]["metadata"]["uid"]
+
+    def judged(change: Callable[[Json, list[Json]], None]) -> str | None:
+        return numa.judge(case, cast("Oracle", Kubelet(change))).cause
+
+    def leaves_behind(question: Json, answers: list[Json], *, also: str = "memory_manager_state") -> None:
+        for number, step in enumerate(question["steps"], start=1):
+            if step["op"] == "admit" and step["object"]["metadata"]["uid"] == uid:
+                for answer in answers[number:]:
+                    answer[also] = {"policy": "other"}
+
+    def differs(question: Json, answers: list[Json]) -> None:
+        del question
+        answers[begin]["memory_manager_state"] = {"policy": "other"}
+
+    def message(question: Json, answers: list[Json]) -> None:
+        leaves_behind(question, answers)
+        leaves_behind(question, answers, also="message")
+
+    assert judged(lambda *_: None) == ""
+    assert judged(leaves_behind) == row
+    assert judged(partial(leaves_behind, also="cpu_manager_state")) == row
+    assert judged(partial(leaves_behind, also="reason")) is None
+    assert judged(differs) is None
+    assert judged(message) is None
 
 
 def test_a_cause_that_explains_far_more_cases_than_usual_is_named() -> None:

@@ -38,8 +38,8 @@ def _disturbed(random: Random, text: str, letters: str) -> str:
 def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     """Compare what a text is, and its canonical form, which Go writes once it has forgotten the text that it read.
 
-    D22: the length of a text, and the whole number of a negative decimal or of a number that Go cannot hold. Ours is
-    compared with what the number is in decimals.
+    D22: the length of a text, the suffix of a number that has 21 zeros or more, and the whole number of a negative
+    decimal or of a number that Go cannot hold. Ours is compared with what the number is in decimals.
     """
     text = case["text"]
     theirs = oracle.ask("quantity", case)
@@ -57,6 +57,8 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     if "canonical" in theirs:
         theirs = {**theirs, "canonical": _with_suffix(theirs["canonical"])}
     lines = list(differences(ours, theirs))
+    if theirs["ok"]:
+        theirs = {**theirs, "canonical": _with_lost_suffix(theirs["canonical"], theirs["exact"])}
     if not lines:
         return AGREED
     if len(text) > MAX_QUANTITY_LENGTH:
@@ -78,6 +80,17 @@ def _with_suffix(canonical: str) -> str:
 
 
 _SUFFIX_OF = dict(zip(range(-9, 19, 3), ("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), strict=True))
+
+
+def _with_lost_suffix(canonical: str, exact: str) -> str:
+    """Return a canonical form with the suffix that Go loses (`78000E` is written `78`: no suffix stands for 10^21)."""
+    number = exact.partition(".")[0]
+    zeros = len(number) - len(canonical)
+    is_lost = zeros >= _FIRST_LOST and zeros % 3 == 0 and number == canonical + "0" * zeros
+    return f"{canonical}{'0' * (zeros - 18)}E" if is_lost else canonical
+
+
+_FIRST_LOST = 21
 
 
 def _nanos(exact: str) -> str:
