@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from devicecore_tools.conformance import Check
-from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.device_plugin import CHECKS, situations
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 from devicecore_tools.conformance.dra.checks.situations import CELLS, FORMS, NO_CELL
 
@@ -25,7 +25,29 @@ def pages() -> dict[Path, str]:
         ("claims", "Checks of DRA drivers: claims, CDI, state", of_claims),
     )
     made = {FOLDER / f"{name}.md": _page(title, checks) for name, title, checks in parts}
-    return made | {FOLDER / "situations.md": "\n".join(_table())}
+    tables = "\n".join([*_table(), *_plugins()])
+    return made | {FOLDER / "situations.md": tables}
+
+
+def _plugins() -> Iterator[str]:
+    """Yield the table of situations of device plugins."""
+    columns = situations.COLUMNS
+    yield "# Checks of device plugins: the table of situations\n"
+    yield "Allocate is called for single devices and for two before each event."
+    yield "[device-plugins.md](device-plugins.md) has the checks of other situations.\n"
+    heads = [f"`{one.name.removesuffix('-{}')}`: {one.expected}" for one in columns]
+    yield f"| event | {' | '.join(heads)} |"
+    yield "|---" * (len(columns) + 1) + "|"
+    for event, cells in situations.CELLS.items():
+        row = []
+        for one in columns:
+            name = one.name.format(event.ending)
+            there = f"`{situations.KEPT_NAMES.get(name, name)}` (must)"
+            row.append(there if one in cells else situations.WHY_NOT[event, one])
+        yield f"| {event.name} | {' | '.join(row)} |"
+    for name, texts in situations.OTHER_CELLS.items():
+        yield f"| {name} | {' | '.join(texts)} |"
+    yield ""
 
 
 def _table() -> Iterator[str]:

@@ -111,8 +111,6 @@ SUBJECTS = (
 
 # What the source says of a failure, by the beginning of the subject's name and the check. Everything here was read.
 SOURCE: Mapping[tuple[str, str], str] = {
-    ("Kubernetes' sample", "returns-after-its-stream-is-cut"): "ListAndWatch of stub.go waits for updates and its own "
-    "stop, never for the end of the stream; it registers again only when kubelet.sock is made",
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",
     ("Kubernetes' test", "unprepares-after-a-restart"): "nodeUnprepareResource looks the claim up in a map in memory, "

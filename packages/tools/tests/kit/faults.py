@@ -32,6 +32,9 @@ SHORT = {
     "never-returns": evolve(QUICK, returning=0.8),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
     "watches-files": evolve(QUICK, noticing=0.8),
+    "needs-a-kubelet": evolve(QUICK, returning=0.8, away=0.5),
+    "looks-up-late": evolve(QUICK, returning=4),
+    "begins-healthy": evolve(QUICK, timeout=2, undo_health="rm -f {dir}/sick"),
     "gives-up": evolve(QUICK, returning=0.8, away=4),
     "spins": evolve(QUICK, away=4),
     "finds-its-socket": evolve(QUICK, returning=0.8),
@@ -41,17 +44,18 @@ SHORT = {
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
     "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
 }
-OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-files": "--noticing"}
+OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
 """The option that would give more time, which the report names, by fault."""
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
-RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("stays-up")]
+RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("keeps-its-ids")]
 """The checks that restart the kubelet or the plugin, or change the health of a device."""
 CALM = [name for name in NAMES if name not in RESTARTS]
 EMPTIED = "returns-after-the-directory-is-emptied"
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
+PREFERS = ["prefers-after-a-kubelet-restart", "prefers-after-a-kill"]
 RETURNS = [name for name in NAMES if name.startswith("returns-")]
 
 # The fault, and the checks to make.
@@ -97,6 +101,10 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("answers-few", CALM),
     ("forgets", CALM),
     ("lists-a-device-twice", CALM),
+    ("lists-copies", CALM),
+    ("spans", CALM),
+    ("names-two", CALM),
+    ("expects-all", CALM),
     ("mounts-the-first", CALM),
     ("sets-the-last", CALM),
     ("accumulates", CALM),
@@ -123,6 +131,8 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("dies-of-a-later-change", [*HEALTH, "stays-up"]),
     ("lists-what-has-changed", HEALTH),
     ("never-recovers", HEALTH),
+    ("numbers-the-healthy", [*HEALTH, "allocates-while-a-device-is-sick"]),
+    ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
     ("returns-twice", HEALTH),
 ]
 # Faults and habits that show when the kubelet or the plugin restarts.
@@ -135,17 +145,25 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("short-stream", ["serves-before-it-registers", "keeps-its-stream-open"]),
     ("odd-bytes", ["answers-options", "keeps-its-stream-open", EMPTIED]),
     ("registers-again", ["keeps-its-stream-open", "sends-few-lists", "registers-once", *CALM[-1:]]),
-    ("forgets-its-devices", [EMPTIED, "allocates-again-in-the-same-way", "allocates-after-a-kubelet-restart"]),
+    ("forgets-its-devices", ["allocates-after-a-kubelet-restart", "gives-the-same-nodes-after-a-restart"]),
     ("busy", ["is-quiet-when-idle"]),
     ("flickers", ["keeps-its-stream-open", "keeps-its-devices"]),
     ("chatters", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
-    ("numbers-anew", ["allocates-each-device", "gives-the-same-nodes-after-a-restart"]),
+    ("numbers-anew", ["gives-the-same-nodes-after-a-restart", "allocates-after-sigterm"]),
+    ("forgets-its-containers", [name for name in NAMES if name.startswith("pre-starts-")]),
+    ("prefers-before-a-restart", PREFERS),
+    ("prefers-at-its-first-start", PREFERS),
+    ("moves", [EMPTIED, "keeps-its-numa-nodes"]),
+    ("needs-a-kubelet", ["waits-for-a-late-kubelet"]),
+    ("looks-up-late", ["returns-after-two-restarts"]),
+    ("ends-after-a-while", ["registers-once", "stays-up"]),
+    ("empties-its-directory", ["leaves-sockets-of-others-alone", "leaves-sockets-of-others-alone-after-sigterm"]),
     ("new-ids", ["starts-where-it-was-killed", "keeps-its-ids"]),
-    ("returns-with-fewer-devices", ["returns-after-its-stream-is-cut", "keeps-its-ids"]),
-    ("deletes-other-sockets", ["starts-where-it-was-killed", "leaves-sockets-of-others-alone"]),
+    ("returns-with-fewer-devices", [EMPTIED, "keeps-its-ids"]),
+    ("deletes-other-sockets", [name for name in NAMES if name.startswith("leaves-sockets-")]),
     ("never-returns", [EMPTIED]),
     ("watches-its-socket", ["returns-after-kubelet-sock-is-recreated"]),
-    ("watches-files", ["returns-after-its-stream-is-cut"]),
+    ("watches-files", RETURNS),
     ("gives-up", AWAY[:1]),
     ("spins", AWAY),
     ("floods", ["is-patient-with-a-kubelet-that-refuses"]),

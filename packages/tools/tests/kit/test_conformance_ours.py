@@ -32,4 +32,4 @@ def test_our_plugins_pass_every_check() -> None:
         assert report.subject == "example.com/gpu, 10 devices"
     # Simulated devices have no device nodes, no preferences, and nothing provokes their health; a
     # watcher takes each socket for a plugin.
-    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 17
+    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 22

@@ -1,5 +1,6 @@
 """A run passes only if every must-check that applies was made: whatever keeps one from being made ends it with 1."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -7,7 +8,7 @@ import pytest
 from attrs import evolve
 from devicecore_tools.command.conformance_report import Reporting
 from devicecore_tools.conformance import Check, Report, Severity
-from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.device_plugin import CHECKS, situations
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 from devicecore_tools.conformance.model import DoesNotApply, Skip, Undecided
 from devicecore_tools.conformance.reports import counts_of, summary
@@ -55,3 +56,13 @@ def test_the_numbers_of_the_last_line_add_up() -> None:
     counts = counts_of(report_without(EVERY[0], Skip("no"), EVERY))
     assert counts.pop("checks") == sum(counts.values()) == len(EVERY)
     assert counts["not_decided"] == 1
+
+
+def test_each_cell_of_the_table_of_plugins_has_a_check_or_a_reason() -> None:
+    names = {one.name for one in CHECKS}
+    for event, cells in situations.CELLS.items():
+        for one in situations.COLUMNS:
+            assert (one in cells) != bool(situations.WHY_NOT.get((event, one))), (event.name, one.name)
+    reasons = [*situations.WHY_NOT.values(), *(text for row in situations.OTHER_CELLS.values() for text in row)]
+    assert {name for text in reasons for name in re.findall("`([^`]*)`", text)} <= names
+    assert all(len(row) == len(situations.COLUMNS) and all(row) for row in situations.OTHER_CELLS.values())

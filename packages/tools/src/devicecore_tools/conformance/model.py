@@ -70,6 +70,10 @@ class DoesNotApply(Skip):
     """Raised by a check of something optional that the subject does not have. The text says what."""
 
 
+class NotYet(Skip):
+    """Raised by a check of something that may still come, so that it is made again at the end. The text says what."""
+
+
 class Undecided(Skip):
     """Raised by a check that the run could not decide. The text says why."""
 

@@ -14,6 +14,7 @@ from devicecore_tools.conformance.model import (
     Check,
     DoesNotApply,
     Failure,
+    NotYet,
     Result,
     Skip,
     Subject,
@@ -37,6 +38,8 @@ def run_checks(
     *,
     on_result: Callable[[Result], None] = lambda _: None,
     excuses_load: bool = False,
+    later: list[Check[Subject]] | None = None,
+    not_made: str = "",
 ) -> tuple[tuple[Result, ...], str]:
     """Make the checks in their order.
 
@@ -44,42 +47,54 @@ def run_checks(
         checks: the checks.
         subject: what they check.
         on_result: called with each result, but not with those of checks that were not made after an `Abort`.
+        later: gets the checks that have raised `NotYet`, which have no result then; None if they are not decided.
+        not_made: why no check is made. The text is empty if they are.
         excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
 
     Returns:
         The results of all checks, and why the last ones were not made, or an empty text.
     """
     results: list[Result] = []
-    not_made = ""
     for check in checks:
         if not_made:
             results.append(_result(check, Verdict.UNDECIDED, not_made, 0.0))
             continue
         began = time.monotonic()
-        try:
-            check.needs(subject)
-            verdict, actual = Verdict.PASSED, check.look(subject)
-        except Skip as skip:
-            verdict, actual = Verdict.SKIPPED if isinstance(skip, DoesNotApply) else Verdict.UNDECIDED, str(skip)
-        except Failure as failure:
-            verdict, actual = Verdict.FAILED, str(failure)
-            load = load_of_a_processor()
-            if isinstance(failure, Abort):
-                not_made = f"not made, because {check.name} failed"
-            elif excuses_load and failure.is_late and load > _BUSY:
-                verdict = Verdict.UNDECIDED
-                actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
-        except _IMPOSSIBLE as error:
-            verdict, actual = Verdict.UNDECIDED, str(impossible(error))
-        except SystemExit:  # a signal asks this process to end, and the results so far are worth a report
-            verdict, actual = Verdict.UNDECIDED, INTERRUPTED
-            not_made = f"not made, because {INTERRUPTED}"
-        except Exception as error:  # noqa: BLE001 - a mistake in one check must not lose the results of the others
-            verdict, actual = Verdict.UNDECIDED, f"a mistake in the check itself: {type(error).__name__}: {error}"
-        seconds = time.monotonic() - began
-        results.append(_result(check, verdict, actual, seconds))
+        verdict, actual, not_made = _made(check, subject, excuses_load=excuses_load)
+        if verdict is None and later is not None:
+            later.append(check)
+            continue
+        results.append(_result(check, verdict or Verdict.UNDECIDED, actual, time.monotonic() - began))
         on_result(results[-1])
     return tuple(results), not_made
+
+
+def _made(check: Check[Subject], subject: Subject, *, excuses_load: bool) -> tuple[Verdict | None, str, str]:
+    """Make a check. Return its verdict, or None if it may be made later; what happened; and why no other is made."""
+    verdict: Verdict | None = Verdict.UNDECIDED
+    not_made = ""
+    try:
+        check.needs(subject)
+        verdict, actual = Verdict.PASSED, check.look(subject)
+    except NotYet as skip:
+        verdict, actual = None, str(skip)
+    except Skip as skip:
+        verdict, actual = Verdict.SKIPPED if isinstance(skip, DoesNotApply) else Verdict.UNDECIDED, str(skip)
+    except Failure as failure:
+        verdict, actual = Verdict.FAILED, str(failure)
+        load = load_of_a_processor()
+        if isinstance(failure, Abort):
+            not_made = f"not made, because {check.name} failed"
+        elif excuses_load and failure.is_late and load > _BUSY:
+            verdict = Verdict.UNDECIDED
+            actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
+    except _IMPOSSIBLE as error:
+        actual = str(impossible(error))
+    except SystemExit:  # a signal asks this process to end, and the results so far are worth a report
+        actual, not_made = INTERRUPTED, f"not made, because {INTERRUPTED}"
+    except Exception as error:  # noqa: BLE001 - a mistake in one check must not lose the results of the others
+        actual = f"a mistake in the check itself: {type(error).__name__}: {error}"
+    return verdict, actual, not_made
 
 
 def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float) -> Result:

@@ -5,6 +5,7 @@ Law: a plugin is asked once for each device alone, and what it answered is kept 
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from attrs import define, field
 
@@ -15,7 +16,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Skip, does_not_apply_if, skip_if, skipping, time_is_over
+from devicecore_tools.conformance.model import NotYet, Skip, does_not_apply_if, skip_if, skipping, time_is_over
 
 _MAX_SINGLE_DEVICES = 64  # that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
@@ -80,11 +81,17 @@ class ListedDevices:
 
     @property
     def healthy(self) -> list[str]:
-        """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises Skip if there is none."""
+        """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises NotYet if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
-        skip_if(not ids, "the plugin lists no healthy device")
+        if not ids:
+            raise NotYet("the plugin lists no healthy device")
         step = -(-len(ids) // (_FEW if self.slowest > _SLOW_CALL else _MAX_SINGLE_DEVICES))
         return ids[::step]
+
+    def wait_for_healthy(self, limit: float) -> None:
+        """Wait until the plugin lists a healthy device, for at most so many seconds."""
+        with suppress(Skip):  # there is no time left, or the plugin is gone
+            self.process.wait(lambda: self._healthy_ids(self.require_list()), limit)
 
     def _healthy_ids(self, connection: PluginConnection) -> list[str]:
         """Return the ids of the healthy devices in the last list, in which it looks once."""

@@ -163,6 +163,7 @@ class BareKubelet:
         unknown_methods: methods that were called and that do not belong to this API.
         lost: a sentence for each device that was healthy, and in the next list of its stream was not.
         expects_changes: whether the user's command changes the health of devices from now on.
+        cut_at: when it has cut all connections last, in seconds of `time.monotonic`.
         refused: how often each resource of the process was refused with `refusal`.
     """
 
@@ -176,6 +177,7 @@ class BareKubelet:
     refused: Counter[str] = field(factory=Counter)
     lost: dict[str, None] = field(factory=dict)
     expects_changes: bool = False
+    cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
     """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
     attempt: ClassVar[str] = "call of Register"
@@ -232,6 +234,7 @@ class BareKubelet:
 
     def hang_up(self) -> None:
         """Cut every connection."""
+        self.cut_at = time.monotonic()
         for registration in self.registrations:
             connection = registration.connection
             if connection is not None:

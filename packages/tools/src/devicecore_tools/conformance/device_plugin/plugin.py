@@ -4,15 +4,16 @@ Law: each part has one task, and knows only those before it: the process, the re
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from devicecore_tools.conformance.device_plugin.devices import ListedDevices
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Failure
+from devicecore_tools.conformance.model import Failure, Skip
 from devicecore_tools.testing.process import PluginProcess
 
 
@@ -43,8 +44,9 @@ class PluginObservations:
         health_changes: the change of health that was seen. It is None if none was seen.
         refused: how often the process ended because the kubelet had refused it.
         growth: what has grown with calls. The text is empty if nothing has, and it is None if that is not known.
-        allocates_again: whether a device was allocated a second time as the first time.
-        leaves_others: whether a start of the plugin has left the socket of another one. It is None if none was there.
+        while_sick: how many devices were allocated while another one was unhealthy, or what was wrong then. It is None
+            if none was unhealthy.
+        situations: what was seen of each event, by its name.
     """
 
     absence: Absence | None = None
@@ -52,9 +54,9 @@ class PluginObservations:
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
     refused: int = 0
-    leaves_others: bool | None = None
     growth: str | None = None
-    allocates_again: bool = False
+    while_sick: Failure | Skip | int | None = None
+    situations: dict[str, Any] = field(factory=dict)
 
 
 class PluginUnderTest:

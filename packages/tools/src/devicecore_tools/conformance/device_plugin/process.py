@@ -16,6 +16,7 @@ from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 _NAME_INTERVAL = 1.1  # seconds between two starts, for plugins with the second of their start in the socket's name
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL, except in the check of SIGTERM
+_AFTER_A_CUT = 10.0  # seconds, in which some plugins crash or end because their streams have ended
 _CLOCK_STEP = 50_000_000  # nanoseconds by which a file's time may be behind the clock
 
 
@@ -43,6 +44,8 @@ class ProcessUnderTest(SubjectProcess):
         self._started_ns = 0
         self.started_at: float = 0.0
         """When the process was started last, in seconds of `time.monotonic`."""
+        self.unprovoked: set[int] = set()
+        """The ids of processes that have ended by themselves, long after the kubelet had cut a connection."""
 
     @property
     def is_ours(self) -> bool:
@@ -78,6 +81,13 @@ class ProcessUnderTest(SubjectProcess):
             self.running.kill()
             self._end_rest()  # before `stop`, which waits until no daemon has the pipe of its output
             self.running.stop(grace=0.0)
+
+    def _note_exit(self) -> None:
+        """Note how the process has ended, if it has ended by itself, and whether the kubelet was the reason."""
+        number = len(self.exits)
+        super()._note_exit()
+        if time.monotonic() > self.kubelet.cut_at + _AFTER_A_CUT:
+            self.unprovoked.update(one.pid for one in self.exits[number:])
 
     def kill_and_start(self) -> None:
         """Kill the process, so that its socket stays, and start it again in another second of the clock."""

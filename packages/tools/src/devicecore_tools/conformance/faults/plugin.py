@@ -34,7 +34,7 @@ OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 MARKS = DIRECTORY / ".starts"
 STARTS = 0
-if FAULT == "numbers-anew":
+if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
     MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
@@ -56,7 +56,7 @@ streamed: list[float] = []  # when streams began
 was_sick: list[bool] = []  # at each list
 
 
-def devices() -> list[api.Device]:
+def devices() -> list[api.Device]:  # noqa: C901 - every fault is a branch
     """Return the list of devices."""
     ids = ["c0", "c1", "c2"]
     health = "Healthy"
@@ -69,6 +69,8 @@ def devices() -> list[api.Device]:
             ids.append("c" * 64)
         case "new-ids":
             ids = [f"{id_}-{os.getpid()}" for id_ in ids]
+        case "lists-copies":
+            ids = ["c0-0", "c0-1", "c1-0"]
         case "odd-health":
             health = "healthy"
         case "huge":
@@ -84,7 +86,7 @@ def devices() -> list[api.Device]:
     if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
         listed[0].health = "Unhealthy"
     for device in listed:
-        device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else 0)
+        device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else int(FAULT == "moves" and len(was_sick) > 1))
     return listed
 
 
@@ -119,16 +121,18 @@ class Plugin:
             over.wait()
         yield from self.full_lists(request, context)
 
-    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
+    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901 - faults
         if FAULT == "odd-bytes":
             context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # as gRPC's library for Go
         ended = threading.Event()
         if not context.add_callback(ended.set):
             ended.set()  # the stream had ended before
         self.streams += 1
+        if FAULT == "forgets-its-containers":
+            taken.clear()
         began = time.monotonic()
         streamed.append(began)
-        sent = None
+        sent: bool | None = None
         try:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if time.monotonic() - began > STREAMS.get(FAULT, math.inf):
@@ -145,6 +149,12 @@ class Plugin:
                     now = False  # this stream ends soon
                 is_new = FAULT == "chatters" or (FAULT == "flickers" and len(was_sick) < 3)
                 if (now != sent or is_new) and FAULT != "silent":
+                    if FAULT == "begins-healthy" and sent is None and self.streams > 1 and now:
+                        sent = now
+                        yield api.ListAndWatchResponse(
+                            devices=[api.Device(ID=f"c{n}", health="Healthy") for n in range(3)]
+                        )
+                        continue
                     sent = now
                     is_empty = FAULT == "returns-without-devices" and self.streams > 1
                     is_short = FAULT == "returns-with-fewer-devices" and self.streams > 1
@@ -202,11 +212,15 @@ class Plugin:
                 answer.container_responses.append(self.given(ids))
         return answer
 
-    def given(self, ids: list[str]) -> api.ContainerAllocateResponse:
-        nodes = [id_[1:] for id_ in ids]
+    def given(self, ids: list[str]) -> api.ContainerAllocateResponse:  # noqa: C901 - every fault is a branch
+        nodes = [id_[1:].split("-")[0] for id_ in ids]
         match FAULT:
             case "numbers-anew":
                 nodes = [str((int(node) + STARTS) % 3) for node in nodes]
+            case "numbers-the-healthy" if SICK.exists():
+                nodes = [str(int(node) - 1) for node in nodes]
+            case "spans" if nodes:
+                nodes = [str(node) for node in range(int(min(nodes)), int(max(nodes)) + 1)]
             case "by-position" | "cdi-by-position":
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":
@@ -235,7 +249,7 @@ class Plugin:
             ],
             cdi_devices=[
                 api.CDIDevice(name=one if FAULT == "short-cdi-name" else f"ex.org/chip={one}")
-                for one in (nodes if FAULT == "cdi-by-position" else ids)
+                for one in (nodes if FAULT == "cdi-by-position" else ids[:2] if FAULT == "names-two" else ids)
             ],
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
@@ -244,13 +258,18 @@ class Plugin:
         )
 
     def preferred(self, request: Request, context: grpc.ServicerContext) -> api.PreferredAllocationResponse:
-        if FAULT == "prefers-nothing":
+        is_late = (FAULT == "prefers-before-a-restart" and self.streams > 1) or (
+            FAULT == "prefers-at-its-first-start" and STARTS > 0
+        )
+        if FAULT == "prefers-nothing" or is_late:
             context.abort(grpc.StatusCode.INTERNAL, "no preference")
         answer = api.PreferredAllocationResponse()
         for container in request.container_requests:
             if FAULT == "panics-at-a-must" and container.must_include_deviceIDs:
                 print("panic: runtime error: index out of range [1] with length 1", flush=True)
                 os._exit(2)
+            if FAULT == "expects-all" and "c0" not in container.available_deviceIDs:
+                refuse(context, "list index out of range")
             must = [] if FAULT == "prefers-at-will" else list(container.must_include_deviceIDs)
             rest = [id_ for id_ in container.available_deviceIDs if id_ not in must]
             size = container.allocation_size - (FAULT == "prefers-too-few" and container.allocation_size > 2)
@@ -261,7 +280,8 @@ class Plugin:
         return answer
 
     def pre_start(self, request: Request, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
-        if FAULT == "no-pre-start" or (FAULT == "starts-one-device" and len(request.devices_ids) > 1):
+        is_forgotten = FAULT == "forgets-its-containers" and not taken.issuperset(request.devices_ids)
+        if FAULT == "no-pre-start" or (FAULT == "starts-one-device" and len(request.devices_ids) > 1) or is_forgotten:
             refuse(context, "it does not start")
         return api.PreStartContainerResponse()
 
@@ -359,7 +379,7 @@ def waits_before_return() -> bool:
     return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
 
 
-def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912 - every fault is a branch
+def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault is a branch
     """Serve and register, and again after each restart of the kubelet."""
     server = None if FAULT in {"registers-first", "registers-early"} else plugin.serve()
     registered_with = None
@@ -371,8 +391,12 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912 - every fault is a bra
             os._exit(1)
         if FAULT == "never-returns" and registered_with:
             break
+        if FAULT == "ends-after-a-while" and registered_with and time.monotonic() > registered_at + 1.5:
+            os._exit(3)
         dropped = any(one.dropped for one in (plugin, *boards)) and FAULT not in {"watches-files", "watches-its-socket"}
         gone = server is not None and identity(SOCKET) is None
+        if FAULT == "looks-up-late" and registered_with == kubelet:
+            gone = dropped = False
         anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
         anew = anew or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
         is_back = FAULT == "registers-after-a-return" and plugin.streams > 1
@@ -392,6 +416,9 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912 - every fault is a bra
             if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
                 os._exit(1)
             registered_with = kubelet if status is grpc.StatusCode.OK and FAULT != "registers-again" else None
+            if FAULT == "looks-up-late":
+                over.wait(1.5)
+                registered_with = identity(KUBELET)
             retry_at = 0.0 if registered_with else time.monotonic() + 0.3
             if server is None and (registered_with or FAULT == "registers-early"):
                 server = plugin.serve()
@@ -429,6 +456,10 @@ def burn() -> None:
 def end(*_: object) -> None:
     if FAULT == "leaves-its-socket":
         os._exit(0)
+    if FAULT == "empties-its-directory":
+        for path in DIRECTORY.iterdir():
+            if path not in {KUBELET, SICK}:
+                path.unlink()
     if FAULT == "panics-at-sigterm":
         print("panic: close of closed channel\n\ngoroutine 1 [running]:", flush=True)
         SOCKET.unlink()
@@ -442,6 +473,8 @@ if __name__ == "__main__":
         time.sleep(3.0)
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
+    if FAULT == "needs-a-kubelet" and not KUBELET.exists():
+        signal.pause()
     if FAULT == "deletes-other-sockets":
         for path in DIRECTORY.glob("*.sock"):
             if path != KUBELET:

@@ -1,0 +1,284 @@
+"""Situations of device plugins: what happens to the plugin, and what is observed of it afterwards.
+
+Law: a check is a cell of a table, an event by an observation, for calls with one id and with several. All cells of an
+event share it. `OTHER_CELLS` has the check that makes another cell, or the reason why it is empty.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from attrs import define, field, frozen
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.text import counted
+from devicecore.wire import deviceplugin
+from devicecore_tools.conformance.device_plugin.checks import (
+    ALLOCATE,
+    MUST,
+    PREFERENCE,
+    RESTARTS,
+    all_hardware,
+    allocate_or_skip,
+    ask_for_preferred,
+    others_left_alone,
+    owners_of,
+    strange,
+)
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
+from devicecore_tools.conformance.model import (
+    Check,
+    DoesNotApply,
+    Failure,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    require,
+    skip_if,
+    some,
+)
+from devicecore_tools.testing.process import StillRunningError
+
+Answer = deviceplugin.ContainerAllocateResponse
+
+_EACH = 8  # devices that are allocated alone
+_TERM = 3.0  # seconds to end after SIGTERM; another check gives more
+
+
+@frozen
+class Event:
+    """What happens to a plugin.
+
+    Attributes:
+        name: what happens, in a few words.
+        ending: how the names of its checks end.
+        happens: makes it happen, and returns when the plugin is registered again. Raises Failure or Skip if it is not.
+    """
+
+    name: str
+    ending: str
+    happens: Callable[[PluginUnderTest], object]
+
+
+@define(eq=False)
+class Situation:
+    """The calls before an event: by what they were for, the ids and the answers to two calls."""
+
+    calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
+    problem: Skip | None = None
+    leaves_others: bool | None = None
+
+    def begin(self, plugin: PluginUnderTest, event: Event) -> None:
+        """Allocate, and let the event happen."""
+        ids = plugin.lists.healthy
+        wanted = {f"{device} alone": [device] for device in ids[:_EACH]}
+        if len(ids) > 1:  # as an application's container gets the device of an init container again, and more
+            wanted["two devices, one of them as before"] = [ids[-1], ids[0]]
+        for form, devices in wanted.items():
+            try:
+                answers = [allocate_or_skip(plugin, devices)[0] for _ in range(2)]
+            except DoesNotApply:
+                continue
+            self.calls[form] = devices, (answers[0], answers[1])
+        with others_left_alone(plugin) as noted:
+            try:
+                event.happens(plugin)
+            except Failure as failure:  # another check reports it
+                self.problem = Skip(f"it did not come back: {failure}")
+            self.leaves_others = noted()
+
+
+def _restart_kubelet(plugin: PluginUnderTest) -> None:
+    plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
+
+
+def _kill(plugin: PluginUnderTest) -> None:
+    number = len(plugin.kubelet.registrations)
+    plugin.process.kill_and_start()
+    plugin.registration.see_it_return(number)
+
+
+def _terminate(plugin: PluginUnderTest) -> None:
+    process, number = plugin.process.require_process(), len(plugin.kubelet.registrations)
+    process.terminate()
+    with suppress(StillRunningError):
+        process.wait(_TERM)
+    plugin.process.kill_and_start()
+    plugin.registration.see_it_return(number)
+
+
+KUBELET_RESTART = Event("the kubelet restarts and deletes all sockets", "after-a-kubelet-restart", _restart_kubelet)
+KILL = Event("the plugin is killed and started again", "after-a-kill", _kill)
+TERM = Event("the plugin is ended with SIGTERM and started again", "after-sigterm", _terminate)
+
+
+@frozen
+class Observation:
+    """What is observed after an event. Its attributes are those of a check, with `{}` in place of the event."""
+
+    name: str
+    done: str
+    expected: str
+    clause: str
+    look: Callable[[PluginUnderTest, Situation], str]
+
+
+def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
+    announced = plugin.registration.connected().options.pre_start_required
+    does_not_apply_if(not announced, "the plugin does not require it")
+    for form, (devices, _) in before.calls.items():
+        with in_context(f"for {form}"):
+            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
+    return f"it answers {counted(len(before.calls), 'call')}"
+
+
+def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
+    owner = owners_of({devices[0]: answers[0] for devices, answers in before.calls.values() if len(devices) == 1})
+    for form, (devices, answers) in before.calls.items():
+        with in_context(f"for {form}"):
+            again = plugin.lists.allocate(devices)
+            require(again, "the answer is for no container")
+            given = sorted(all_hardware(again[0]))
+            moved = [
+                f"{one}, which was that of {owner[one]}" for one in given if owner.get(one, devices[0]) not in devices
+            ]
+            require(not moved, f"the answer gives {some(moved)}")
+            others = [others[0] for ids, others in before.calls.values() if not set(ids) & set(devices)]
+            more = strange(again[0], own=answers[0], others=others)
+            require(not more, f"the answer has {some(more)}")
+            missing = sorted((_names(answers[0]) & _names(answers[1])) - _names(again[0]))
+            require(not missing, f"the answer has no {some(missing)}")
+            left = len(again[0].cdi_devices) - min(len(one.cdi_devices) for one in answers)
+            require(left >= 0, f"the answer has {len(again[0].cdi_devices)} CDI devices, and {-left} more before")
+    return f"{counted(len(before.calls), 'call')} answered as before"
+
+
+def _names(answer: Answer) -> frozenset[str]:
+    """Return what an answer gives a container by names that stay."""
+    found = [f"device node {one.host_path}" for one in answer.devices]
+    found += [f"mount {one.container_path}" for one in answer.mounts]
+    return frozenset([*found, *(f"variable {one}" for one in answer.envs)])
+
+
+def _prefers(plugin: PluginUnderTest, _: Situation) -> str:
+    ids = plugin.lists.healthy
+    for must in ([], ids[-1:]):
+        ask_for_preferred(plugin, ids, must, 1)
+    return "it answers"
+
+
+def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
+    skip_if(seen.leaves_others is None, "no socket of another plugin could be made in the directory")
+    require(seen.leaves_others, "it has deleted the socket of another plugin, or the kubelet's checkpoint")
+    return "they are still there"
+
+
+PRE_STARTS = Observation(
+    "pre-starts-{}",
+    "Allocate is called, {}, and PreStartContainer, if announced, is called for these devices.",
+    "an answer",
+    "PreStartContainer is called before each container start (api.proto), so also when a container of a pod that runs "
+    "is restarted. Allocate is called once for the container, and is not called again then. (kubelet)",
+    _pre_starts,
+)
+ALLOCATES = Observation(
+    "allocates-{}",
+    "Allocate is called, {}, and Allocate is called again, for one device and for two.",
+    "answers with the same device nodes, and all that was given before",
+    f"{RESTARTS} Containers start after that as before it, and the kubelet remembers which ids containers have. "
+    f"{ALLOCATE}",
+    _allocates,
+)
+PREFERS = Observation(
+    "prefers-{}",
+    "GetPreferredAllocation, if announced, is called when {}.",
+    "an answer",
+    f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod.",
+    _prefers,
+)
+LEAVES = Observation(
+    "leaves-sockets-of-others-alone-{}",
+    "A socket of another plugin and a checkpoint of the kubelet are put into the directory, and {}.",
+    "both are still there",
+    "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each of "
+    "them, and keeps there which container has which device. (kubernetes.io, Device Plugins)",
+    _leaves_others,
+)
+
+CELLS: Mapping[Event, Sequence[Observation]] = {
+    KUBELET_RESTART: (PRE_STARTS, ALLOCATES, PREFERS),
+    KILL: (PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
+    TERM: (PRE_STARTS, ALLOCATES, LEAVES),
+}
+"""What is observed after each event, in this order: Allocate could make up for what PreStartContainer needs."""
+
+KEPT_NAMES: Mapping[str, str] = {
+    "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
+    "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
+}
+"""The names that cells have kept from before there was a table."""
+
+SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is away", "the kubelet starts after the plugin"
+AT_ONCE, MANY = "calls are made at once", "two hundred calls are made"
+TWICE, LOST = "the kubelet restarts twice within a second", "the state of the plugin is lost"
+OTHER_CELLS: Mapping[str, tuple[str, str, str, str]] = {
+    SICK: (
+        "a kubelet starts containers of the devices that are healthy",
+        "`allocates-while-a-device-is-sick`",
+        "`prefers-only-what-is-available`",
+        "nothing happens to the plugin",
+    ),
+    AWAY: (
+        "no kubelet calls then",
+        "`returns-to-a-kubelet-that-was-away`, `reports-a-change-while-the-kubelet-was-away`",
+        "no kubelet calls then",
+        "nothing happens to the plugin",
+    ),
+    LATE: ("as after a kill", "`waits-for-a-late-kubelet`", "as after a kill", "as after a kill"),
+    TWICE: ("as after one restart", "`returns-after-two-restarts`", "as after one restart", "as after one restart"),
+    AT_ONCE: (
+        "a kubelet calls it for each container right after Allocate",
+        "`answers-calls-at-once`",
+        "it is advice",
+        "nothing happens to the plugin",
+    ),
+    MANY: (*("`answers-many-calls`, `grows-with-no-call`",) * 3, "nothing happens to the plugin"),
+    LOST: (*("a plugin has no place of its own for state that a kubelet or Kubernetes knows",) * 4,),
+}
+"""Of other events: the check of each of `COLUMNS`, or why there is none."""
+
+COLUMNS: Sequence[Observation] = (PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
+
+WHY_NOT: Mapping[tuple[Event, Observation], str] = {
+    (KUBELET_RESTART, LEAVES): "the kubelet itself deletes all sockets then",
+    (TERM, PREFERS): "`prefers-after-a-kill`: a process that is killed saves less",
+}
+"""Why a cell is empty."""
+
+
+def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
+    def look(plugin: PluginUnderTest) -> str:
+        if event is not KUBELET_RESTART:
+            plugin.process.require_process()
+        situations = plugin.seen.situations
+        situation = situations.get(event.name)
+        if situation is None:
+            situation = situations[event.name] = Situation()
+            try:
+                situation.begin(plugin, event)
+            except Skip as skip:
+                situation.problem = skip
+        if situation.problem is not None:
+            raise situation.problem
+        if seen is LEAVES:
+            does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would take the socket for a plugin (--registry)")
+        return seen.look(plugin, situation)
+
+    name = seen.name.format(event.ending)
+    done = seen.done.format(event.name)
+    return Check(KEPT_NAMES.get(name, name), MUST, done, seen.expected, seen.clause, look)
+
+
+CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(
+    _cell(event, seen) for event, observations in CELLS.items() for seen in observations
+)
+"""The cells."""

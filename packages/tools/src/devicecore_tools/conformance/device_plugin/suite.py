@@ -1,0 +1,24 @@
+"""All checks of device plugins, in the order in which they are made.
+
+Law: what looks back on the run comes after all that restarts something, and the end of the plugin comes last.
+"""
+
+from devicecore_tools.conformance.device_plugin.checks import ALONE
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
+from devicecore_tools.conformance.device_plugin.situations import CHECKS as CELLS
+from devicecore_tools.conformance.model import Check
+
+_FIRST_OF_HEALTH = next(number for number, one in enumerate(ALONE) if "health" in one.name and "known" not in one.name)
+
+CHECKS: tuple[Check[PluginUnderTest], ...] = (*ALONE[:_FIRST_OF_HEALTH], *CELLS, *ALONE[_FIRST_OF_HEALTH:])
+"""All checks. The later ones change more: streams end, a change of health can stay, and the plugin ends last."""
+
+LAST: tuple[str, ...] = (
+    "keeps-its-ids",
+    "keeps-its-devices",
+    "keeps-its-numa-nodes",
+    "stays-up",
+    "ends-on-sigterm",
+    "removes-its-socket",
+)
+"""The names of those that look back on the run, and end the plugin."""
