@@ -370,6 +370,18 @@ def claimed_unhealthy(look: Look) -> Look:
     return evolve(look, health=Reading.of("dra_health_state", {RDMA: "Unhealthy"}))
 
 
+def device_tainted(look: Look) -> Look:
+    """The driver has tainted another device than the one that is prepared."""
+    sick = PublishedDeviceSeen(RDMA[0], RDMA[1], "rdma-5", taint="rdma.other.org/link=down:NoSchedule")
+    return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), sick)))
+
+
+def two_claims(look: Look) -> Look:
+    """Two schedulers have given one device away."""
+    both = tuple(AllocatedClaimSeen(f"default/of-{one}", (RDMA,), ()) for one in ("one", "other"))
+    return evolve(look, allocations=Reading.of("claims.json", (*(look.allocations.value or ()), *both)))
+
+
 def slices_missing(look: Look) -> Look:
     """The driver of the RDMA device has prepared another device, and its slices were wiped."""
     key = ("tpu.other.org", "n1", "tpu-0")

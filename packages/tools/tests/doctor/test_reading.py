@@ -31,7 +31,7 @@ from devicecore_tools.doctor.reading import cdi, kubelet_directory, plugin_socke
 from devicecore_tools.doctor.reading.answers import read_saved_pod_resources
 from devicecore_tools.doctor.reading.api_server import read_objects, read_version
 from devicecore_tools.doctor.reading.cdi import read_cdi
-from devicecore_tools.doctor.reading.claims import read_claims, slices_in
+from devicecore_tools.doctor.reading.claims import published_by, read_claims, slices_in
 from devicecore_tools.doctor.reading.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.reading.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
@@ -530,7 +530,7 @@ def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
     basic = {"attributes": {"uuid": {"string": "u"}}}
     spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "basic": basic}]}
     path.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
-    seen = _read(lambda document: slices_in(document, "n1"), path).value
+    seen = _read(lambda document: published_by(slices_in(document), "n1"), path).value
     assert seen == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
 
 
@@ -554,7 +554,7 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
         kubelets = server.kubeconfig(tmp_path / "config", {"token": "token"})
         assert read_objects("n1", kubelets, ["ResourceSlice"]) == {"ResourceSlice": slices[:1]}
     assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], slices[1:], [], []])
-    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"), "n1")
+    found = published_by(slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server")), "n1")
     assert [(one.pool, one.device) for one in found] == [("n1", "gpu-0"), ("all", "net")]
     assert found[0].attributes == {PCI: "0000:3b:00.0"}
     assert not isinstance(node, str)
@@ -668,7 +668,7 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
     with api_server_of(_Rules) as url:
         config = kubeconfig_of(url, tmp_path / "config", {})
         slices = NodeSources(str(tmp_path), kubeconfig=str(config), node_name="n1").look().slices
-    assert {one.device: one.is_tainted for one in slices.value or ()} == {
+    assert {one.device: bool(one.taint) for one in slices.value or ()} == {
         name: name == tainted for name in ("gpu-0", "gpu-1")
     }
     assert [note in text for text in slices.notes] == [True] * bool(note)

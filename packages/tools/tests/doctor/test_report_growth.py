@@ -14,7 +14,7 @@ from attrs import evolve
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.report import check, report
 from devicecore_tools.doctor.look import values as looks
-from devicecore_tools.doctor.reading.claims import slices_in
+from devicecore_tools.doctor.reading.claims import published_by, slices_in
 from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
 
 from devicecore.domain.documents import Value
@@ -91,7 +91,7 @@ def partitions_in_many_slices(count: int) -> looks.Look:
     items = [
         {"spec": {"driver": GPU, "nodeName": "n", "pool": pool, **of}} for of in ({"sharedCounters": shared}, *specs)
     ]
-    slices = slices_in(Value({"kind": "ResourceSliceList", "items": items}, "slices"), "n")
+    slices = published_by(slices_in(Value({"kind": "ResourceSliceList", "items": items}, "slices")), "n")
     assert len({id(one.counters) for one in slices}) == 1
     claims = tuple(looks.AllocatedClaimSeen(one.device, ((GPU, "n", one.device),)) for one in slices)
     return evolve(node([], {}), slices=looks.Reading.of("s", slices), allocations=looks.Reading.of("c", claims))

@@ -85,6 +85,7 @@ class DraDevices:
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
         silent: the registration sockets whose processes do not answer, of drivers that no other source names.
         left: the registration sockets that such drivers have left without a process.
+        unasked: the registration sockets of drivers that no other source names, at which nobody was asked.
     """
 
     devices: Mapping[Device, DraDevice]
@@ -96,6 +97,7 @@ class DraDevices:
     ended: frozenset[str] = frozenset()
     silent: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
@@ -130,6 +132,7 @@ class DraDevices:
             ended,
             tuple(_silent_strangers(look, states)),
             tuple(_left_by_strangers(look, states)),
+            tuple(_unasked_strangers(look, states)),
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
@@ -217,7 +220,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
                 told or _told(owners, (cdi.get(key, ""), "/".join(key))),
                 tuple(source for source, names in places if key in names),
                 one.numa_nodes,
-                one.is_tainted,
+                bool(one.taint),
                 key in published and one.is_own,
                 one.is_usable and _has_room(one, *left.get(key[:2], ({}, {}))),
                 tuple(watchers.get(key, ())),
@@ -326,6 +329,15 @@ def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iter
         is_known = any(one in drivers for one in _prefixes(base)) or DriverPresence.SILENT in drivers.values()
         if path.startswith(REGISTRY_PREFIX) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
             yield path.removeprefix(REGISTRY_PREFIX)
+
+
+def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
+    sockets = look.sockets.value or SocketsSeen()
+    for name in sockets.registry:
+        path, base = REGISTRY_PREFIX + name, name.rpartition("/")[2]
+        is_known = path in sockets.named or path in sockets.silent or any(one in drivers for one in _prefixes(base))
+        if sockets.served.get(path) and is_driver(base) and not (is_known or _OF_STORAGE.search(base)):
+            yield name
 
 
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:

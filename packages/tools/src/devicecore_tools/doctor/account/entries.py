@@ -9,10 +9,12 @@ from enum import Enum
 
 from attrs import frozen
 
+from devicecore.domain.model import Health
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.dra import DriverPresence
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.account.plugins import is_driver, is_of_others
-from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
+from devicecore_tools.doctor.account.precedence import CLAIM, KubeletNow, OwnerState, believed_file
 from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import (
     NO_DIRECTORY,
@@ -20,9 +22,15 @@ from devicecore_tools.doctor.look.values import (
     NO_FILES,
     NOT_GIVEN,
     NOT_RECORDED,
+    NOT_STARTED,
+    PLUGINS_PREFIX,
     PodSeen,
     Source,
+    grouped,
 )
+
+TO_END = 20.0
+"""Seconds after its grace period in which a pod ends, if nothing holds it up."""
 
 TO_ADMIT = 10.0
 """Seconds within which a kubelet admits a pod that was sent to it, unless it admits another one that hangs."""
@@ -38,6 +46,7 @@ class Kind(Enum):
     POD = "pods"
     DEVICE = "held devices"
     CDI = "CDI devices"
+    CLAIM = "claims"
     FILE = "state files"
     CONDITION = "conditions"
 
@@ -67,6 +76,7 @@ def entries(facts: Facts) -> Iterator[Entry]:
     yield from _resources(facts)
     yield from _pods(facts)
     yield from _devices(facts)
+    yield from _claims(facts)
     yield from _cdi(facts)
     yield from _files(facts)
     yield from _conditions(facts)
@@ -147,6 +157,26 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
         elif None not in (made, kubelet_made, look.taken) and _is_young(made, kubelet_made, look.taken):
             hole = f"whether the plugin at {name(socket)} stays: it has made its socket just now, and not the kubelet"
         yield Entry(Kind.PLUGIN, socket, hole, resource)
+    living = sum(1 for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one))
+    yield Entry(Kind.SOURCE, "registration", _registration(facts, living))
+
+
+def _registration(facts: Facts, living: int) -> str:
+    """Return what is not known of whether plugins are registered, or can be; empty if nothing."""
+    look, node = facts.look, facts.look.node.value
+    sockets = look.sockets.value
+    if facts.kubelet is not KubeletNow.ANSWERS or sockets is None:
+        return ""
+    if not sockets.kubelet or sockets.served.get(KUBELET_SOCKET) is False:
+        why = "nobody listens at its socket" if sockets.kubelet else "its socket is not there"
+        return f"whether plugins can register with the kubelet, which answers: {why} ({KUBELET_SOCKET})"
+    known = {*facts.lists.resources, *(node.capacity if node else ())}
+    if look.plugins.value is None and living > len(known):
+        return (
+            f"whether each plugin is registered: {counted(living, 'socket')} of plugins are served, and the kubelet "
+            f"knows {counted(len(known), 'resource')}; --plugins asks each for its list"
+        )
+    return ""
 
 
 def _is_young(made: float | None, kubelet_made: float | None, taken: float | None) -> bool:
@@ -154,14 +184,30 @@ def _is_young(made: float | None, kubelet_made: float | None, taken: float | Non
     return 0 <= taken - made < _YOUNG and taken - kubelet_made > 2 * _YOUNG
 
 
+KUBELET_SOCKET = f"{PLUGINS_PREFIX}kubelet.sock"
 _YOUNG = 15.0  # seconds: a plugin that ends again and again is started again after 10 s at first
 
 
 def _drivers(facts: Facts) -> Iterator[Entry]:
+    published = facts.look.slices.value or ()
     for driver, state in facts.dra.drivers.items():
         is_unknown = state is DriverPresence.UNKNOWN and not facts.look.is_of_server
         hole = f"whether DRA driver {name(driver)} runs: no socket is certainly its" if is_unknown else ""
+        problems = grouped((one.pool_problem, one.pool) for one in published if one.driver == driver)
+        for problem, pools in problems.items():
+            if problem and not hole:
+                what = f"pool {names(tuple(dict.fromkeys(pools)))} of DRA driver {name(driver)}"
+                hole = f"whether claims get devices of {what}: {problem}"
         yield Entry(Kind.DRIVER, driver, hole, driver)
+    for socket in facts.dra.unasked:
+        yield Entry(
+            Kind.DRIVER, socket, f"which driver listens at {name(socket)}, and what it publishes: it was not asked"
+        )
+    for remark, devices in grouped((one.remark, one.device) for one in published if one.is_own and one.remark).items():
+        hole = (
+            f"what the taint {foreign_text(remark, 200)} says of {counted(len(devices), 'device')} ({names(devices)})"
+        )
+        yield Entry(Kind.DEVICE, devices[0], hole)
 
 
 def _resources(facts: Facts) -> Iterator[Entry]:
@@ -172,7 +218,9 @@ def _resources(facts: Facts) -> Iterator[Entry]:
         hole = ""
         if node is not None and resource in node.capacity:
             capacity, allocatable = node.capacity[resource], node.allocatable.get(resource, 0)
-            if capacity > allocatable:
+            if not capacity and not allocatable:
+                hole = f"why there are 0 of {name(resource)}: its plugin is gone, or lists no devices"
+            elif capacity > allocatable:
                 hole = f"which {capacity - allocatable:,} of {capacity:,} {name(resource)} are not allocatable, and why"
         is_open = resource in facts.not_free and not is_of_others(facts.look, lists, resource)
         if is_open and not hole and resource not in lists.left_out:
@@ -203,8 +251,33 @@ def _pods(facts: Facts) -> Iterator[Entry]:
 def _why_unknown(facts: Facts, pod: PodSeen) -> str:
     """Return what is not known of a pod; empty if it runs, has ended, or says itself what it waits for."""
     who = f"pod {name(pod.identity)}"
-    if not pod.phase:
-        return f"whether {who} runs: its phase is not known"
+    if pod.phase in {"", "Unknown"} or pod.said[0] == "NodeLost":
+        return f"whether {who} runs: its phase is {pod.phase or 'not known'} {foreign_text(pod.said[0], 100)}".rstrip()
+    doubts = (_why_stopped(pod, who), _why_not_ended(facts, pod, who), _told_otherwise(facts, pod))
+    return next(filter(None, (*doubts, _why_waiting(facts, pod, who))), "")
+
+
+def _why_stopped(pod: PodSeen, who: str) -> str:
+    """Return what a kubelet or a runtime did to a pod with devices, although the pod did nothing wrong."""
+    if not pod.asks_for_devices:
+        return ""
+    if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:
+        said = foreign_text(": ".join(filter(None, pod.said)), 300).rstrip(".")
+        return f"whether pods with devices are ended here again, such as {who}: {said}"
+    for container, (reason, message) in pod.waiting.items():
+        if reason in NOT_STARTED:
+            said = foreign_text(f"{reason}: {message}", 300).rstrip(".")
+            return f"whether container {name(container)} of {who} does not start because of its devices: {said}"
+    return ""
+
+
+def _why_not_ended(facts: Facts, pod: PodSeen, who: str) -> str:
+    taken = facts.look.taken
+    is_late = pod.is_deleting and pod.ends_by is not None and taken is not None and taken - pod.ends_by > TO_END
+    return f"why {who} has not ended: its grace period is over" if is_late and not pod.has_ended else ""
+
+
+def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
     if pod.phase != "Pending" or pod.is_deleting:
         return ""
     if not pod.is_acknowledged:
@@ -215,6 +288,26 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
     return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: its status does not say it"
 
 
+def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
+    """Return what the status of a pod says of its devices, if the kubelet's lists say otherwise now."""
+    if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
+        return ""
+    for (container, resource), devices in pod.statuses.items():
+        for device, told in devices.items() if not resource.startswith(CLAIM) else ():
+            owners = facts.holders.by_device.get(resource, {}).get(device, ())
+            if told != Health.HEALTHY.value and facts.lists.health(resource, device, facts.holders) == "Healthy":
+                return (
+                    f"whether {name(device)} of {name(resource)} is healthy: the status of {pod.identity} says {told}"
+                )
+            if all(pod.identity != one.identity for one in owners):
+                return (
+                    f"whether container {name(container)} of pod {name(pod.identity)} holds {name(device)} of "
+                    f"{name(resource)}: only its status says so"
+                )
+    return ""
+
+
+_ENDED_BY_KUBELET = frozenset({"Evicted", "Preempting", "Terminated", "Shutdown", "NodeShutdown"})
 _BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -237,6 +330,26 @@ def _devices(facts: Facts) -> Iterator[Entry]:
                 holder = f"container {name(living[0].container)} of pod {name(living[0].identity)}"
                 hole = f"whether {holder} still holds devices of {name(resource)}" if unsure else ""
                 yield Entry(Kind.DEVICE, device, "" if facts.look.is_of_server else hole, resource)
+
+
+def _claims(facts: Facts) -> Iterator[Entry]:
+    """Yield each claim that is prepared here, and what drivers say of its devices."""
+    prepared, told = facts.look.claims.value, facts.look.health.value or {}
+    remarks = {claim.claim: said for claim in facts.look.allocations.value or () for said in claim.remarks}
+    for claim, uids in prepared.pods.items() if prepared else ():
+        devices = [one.key for one in prepared.devices if one.claim == claim] if prepared else []
+        unsure = [key[2] for key in devices if told.get(key) == "Unknown"]
+        hole = ""
+        if uids and facts.pods.is_complete and not any(uid in facts.pods.by_uid for uid in uids):
+            hole = f"whether ResourceClaim {name(claim)} is released: it is prepared, and its pods are gone"
+        elif unsure:
+            hole = (
+                f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not said it lately"
+            )
+        elif claim in remarks:
+            (_, _, device), said = remarks[claim]
+            hole = f"whether {name(device)} of ResourceClaim {name(claim)} works: its driver says Ready is {said}"
+        yield Entry(Kind.CLAIM, claim, hole)
 
 
 def _cdi(facts: Facts) -> Iterator[Entry]:
@@ -270,4 +383,7 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
             "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
         )
         yield Entry(Kind.CONDITION, "Ready", hole)
+        for condition, said in node.unsettled.items():
+            text = foreign_text(said, 300)
+            yield Entry(Kind.CONDITION, condition, f"a fault of devices behind the Node's {name(condition)}: {text}")
         yield from (Entry(Kind.CONDITION, one) for one in (*node.pressures, *map(str, node.taints)))

@@ -19,7 +19,14 @@ _PRESSURES = {
 }
 """Of each condition the taint that Kubernetes makes for it, and which pods a kubelet refuses then."""
 
-_OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_OF_PROGRAMS = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node.cluster.x-k8s.io/",
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+)
+_UNTIL_READY = ("/agent-not-ready", "/not-ready", "/uninitialized")  # agents of networks and storage remove these
 _READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready says more
 _REPELLING = ("NoSchedule", "NoExecute")
 
@@ -76,7 +83,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 "When the work on the node is done: kubectl uncordon NODE.",
                 taint,
             )
-        elif taint.key.startswith(_OF_KUBERNETES) and repels(taint) and taint.key not in (*_READY, *_of_pressures()):
+        elif _is_of_program(taint) and repels(taint) and taint.key not in (*_READY, *_of_pressures()):
             yield _tainted(taint)
     count = sum(1 for one in pods.by_name.values() if one.node == node.name and not one.has_ended)
     if node.name and node.max_pods is not None and count >= node.max_pods:
@@ -107,6 +114,11 @@ def why_closed(
 def repels(taint: NodeTaint) -> bool:
     """Return whether a pod that does not tolerate a taint does not get to the Node, or is deleted from it."""
     return taint.effect in _REPELLING
+
+
+def _is_of_program(taint: NodeTaint) -> bool:
+    """Return whether Kubernetes, an autoscaler or an agent has made a taint, and not an administrator."""
+    return taint.key.startswith(_OF_PROGRAMS) or taint.key.endswith(_UNTIL_READY)
 
 
 def _of_pressures() -> list[str]:

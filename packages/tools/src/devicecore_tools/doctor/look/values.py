@@ -232,6 +232,7 @@ class AllocatedClaimSeen:
     `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
     `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
     `only_watched` are the devices to which the claim has only admin access, and `shared` those of which it has a share.
+    `remarks` has what drivers say in the claim's status of devices that are not ready.
     """
 
     claim: str
@@ -240,6 +241,7 @@ class AllocatedClaimSeen:
     is_local: bool = False
     only_watched: frozenset[Device] = frozenset()
     shared: frozenset[Device] = frozenset()
+    remarks: tuple[tuple[Device, str], ...] = ()
 
 
 @frozen
@@ -300,7 +302,9 @@ class PublishedDeviceSeen(_DeviceSeen):
 
     Attributes:
         numa_nodes: what an attribute `numaNode` says, None if there is none.
-        is_tainted: whether only claims which tolerate its taint get it.
+        taint: a taint for which only claims that tolerate it get the device; empty if there is none.
+        remark: a taint that keeps nobody from the device, as a text: a driver says something of it.
+        pool_problem: why its pool gives no device; empty if it does.
         counters: what it shares with the other devices of its pool; None if nothing.
         is_own: whether it was published for this node by the node's name, as the node's own driver does.
         is_usable: whether claims on this node can get it; None if that is not known, or its pool is incomplete.
@@ -312,11 +316,13 @@ class PublishedDeviceSeen(_DeviceSeen):
     device: str
     attributes: Mapping[str, str] = field(factory=dict)
     numa_nodes: tuple[int, ...] | None = None
-    is_tainted: bool = False
+    taint: str = ""
     counters: PoolCounters | None = None
     is_own: bool = True
     is_usable: bool | None = True
     needs_driver: bool = True
+    remark: str = ""
+    pool_problem: str = ""
 
 
 @frozen
@@ -373,6 +379,11 @@ MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 """The taint of a Node whose memory is short."""
 
 
+NOT_STARTED = frozenset(
+    {"CreateContainerError", "RunContainerError", "PreCreateHookError", "StartError", "ContainerCannotRun"}
+)
+"""The reasons for which a container is not running because the kubelet or the runtime could not start it."""
+
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
 """How the reasons begin with which kubelets refuse pods. Those before 1.30 write another message."""
@@ -396,7 +407,7 @@ class PodSeen:
         labels: its labels with their values, without those that controllers make.
         made_at: when the API server made it, in seconds since 1970; None if that is not known.
         said: reason and message of its status, such as those with which a kubelet has refused it.
-        waiting: reason and message of each container that waits, by name.
+        waiting: reason and message of each container that waits or could not be started, by name.
     """
 
     pod: Pod
@@ -489,6 +500,7 @@ class NodeSeen:
         taints: its taints. One that is cordoned has the taint with which the scheduler treats it, too.
         pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
         max_pods: how many pods the kubelet admits; None if not known.
+        unsettled: the other conditions that are not as on a sound node, each with what it says.
     """
 
     name: str = ""
@@ -501,6 +513,7 @@ class NodeSeen:
     taints: tuple[NodeTaint, ...] = ()
     pressures: Mapping[str, str] = field(factory=dict)
     max_pods: int | None = None
+    unsettled: Mapping[str, str] = field(factory=dict)
 
     @property
     def is_silent(self) -> bool:

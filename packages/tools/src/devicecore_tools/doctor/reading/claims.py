@@ -3,17 +3,16 @@
 Law: a file that cannot be read whole is not a file without claims.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from devicecore.domain.allocation import Slices, TargetNode, slice_of
-from devicecore.domain.allocation.model import Features
-from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.allocation.model import Features, NodeRule, PoolDevice, PoolSlice
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.checkpoint import FileVerdict
-from devicecore.domain.documents import Value, described
+from devicecore.domain.documents import Value
 from devicecore.domain.dra import health_file
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ALL_CALLS
@@ -29,6 +28,7 @@ from devicecore_tools.doctor.look.values import (
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
+    grouped,
 )
 from devicecore_tools.doctor.reading.objects import items_of
 
@@ -82,51 +82,46 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
     )
 
 
-def slices_in(document: Value, name: str = "", node: TargetNode | None = None) -> tuple[PublishedDeviceSeen, ...]:
-    """Return the devices of a list of ResourceSlices that a node may use, with their attributes that are texts.
+def slices_in(document: Value) -> tuple[PoolSlice, ...]:
+    """Return a list of ResourceSlices. Raises DocumentError if it is not a complete list of them."""
+    return tuple(map(slice_of, items_of(document, "ResourceSlices", "ResourceSliceList")))
+
+
+def published_by(
+    slices: Iterable[PoolSlice], name: str = "", node: TargetNode | None = None
+) -> tuple[PublishedDeviceSeen, ...]:
+    """Return the devices that a node may use, with their attributes that are texts.
 
     Without the name of the node, all may be its own. Without the Node, whose labels decide, those of a selector may be.
-    Raises DocumentError if it is not a complete list of ResourceSlices.
     """
-    newest: dict[tuple[str, str], int] = {}
-    slices, whole = [], []
-    for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
-        if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
-            item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
-        spec = item["spec"]
-        whole.append(slice_of(item))
-        if spec["nodeName"].text("") in ("", name) or not name:
-            key = spec["driver"].text(), spec["pool"]["name"].text()
-            generation = spec["pool"]["generation"].integer(0)  # slices of an older one do not count any more
-            newest[key] = max(generation, newest.get(key, 0))
-            slices.append((key, generation, spec))
-    pools = {pool.key: pool for pool in Slices(whole).pools(node or TargetNode(name), Features())}
-    current = ((key, spec) for key, generation, spec in slices if generation == newest[key])
-    usable = partial(_is_usable, name=name, node=node)
-    counters = {key: _counters(pool) for key, pool in pools.items()}
+    whole, newest = tuple(slices), dict[tuple[str, str], int]()
+    local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
+    for one in local:  # slices of an older generation do not count any more
+        newest[one.driver, one.pool] = max(one.generation, newest.get((one.driver, one.pool), 0))
+    pools = {pool.key: (pool, _counters(pool)) for pool in Slices(whole).pools(node or TargetNode(name), Features())}
     return tuple(
-        device for key, spec in current for device in _published(key, spec, usable, pools.get(key), counters.get(key))
+        seen
+        for one in local
+        if one.generation == newest[one.driver, one.pool]
+        for seen in _published(
+            one, partial(_is_usable, name=name, node=node), *pools.get((one.driver, one.pool), (None, None))
+        )
     )
 
 
-def elsewhere(document: Value, name: str) -> dict[str, tuple[str, ...]]:
-    """Return the nodes other than this one that the slices of each driver name. Raises DocumentError as `slices_in`."""
-    found: dict[str, dict[str, None]] = {}
-    for item in items_of(document, "ResourceSlices", "ResourceSliceList"):
-        spec = item["spec"]
-        if (node := spec["nodeName"].text("")) not in ("", name):
-            found.setdefault(spec["driver"].text(), {})[node] = None
-    return {driver: tuple(nodes) for driver, nodes in found.items()}
+def elsewhere(slices: Iterable[PoolSlice], name: str) -> dict[str, tuple[str, ...]]:
+    """Return the nodes other than this one that the slices of each driver name."""
+    places = grouped((one.driver, one.place.node) for one in slices if one.place and one.place.node not in ("", name))
+    return {driver: tuple(dict.fromkeys(nodes)) for driver, nodes in places.items()}
 
 
-def _is_usable(one: Value, name: str, node: TargetNode | None) -> bool | None:
+def _is_usable(place: NodeRule, name: str, node: TargetNode | None) -> bool | None:
     """Return whether a slice, or a device of one, is for a node. It is None if that is not known."""
-    named, selector = one["nodeName"].text(""), one["nodeSelector"]
-    if named:
-        return named == name if name else None
-    if selector.data is None or one["allNodes"].data is True:
+    if place.node:
+        return place.node == name if name else None
+    if place.source is None or place.all_nodes:
         return True
-    return node_selector(selector)(node) if node is not None else None
+    return place.accepts(node) if node is not None else None
 
 
 def _counters(pool: Pool) -> PoolCounters | None:
@@ -144,43 +139,38 @@ def _counters(pool: Pool) -> PoolCounters | None:
 
 
 def _published(
-    key: tuple[str, str],
-    spec: Value,
-    usable: Callable[[Value], bool | None],
-    pool: Pool | None,
-    counters: PoolCounters | None,
+    of: PoolSlice, usable: Callable[[NodeRule], bool | None], pool: Pool | None, counters: PoolCounters | None
 ) -> Iterator[PublishedDeviceSeen]:
-    is_whole = not (pool and pool.problem) or not spec["pool"]["resourceSliceCount"].data
-    skipped = {one.data for one in spec["skipNodeOperations"].sequence()}
+    problem = pool.problem if pool and of.count else ""
+    skipped = {*of.skip_node_operations}
     needs_driver = ALL_CALLS not in skipped and not skipped >= {PREPARE, UNPREPARE}
-    for device in spec["devices"].sequence():
-        # Until v1beta1, the fields of a device are one level lower.
-        fields = device if device["basic"].data is None else device["basic"]
-        place = fields if spec["perDeviceNodeSelection"].data is True else spec
+    for device in of.devices:
+        place = of.place_of(device)
         is_usable = usable(place)
         if is_usable is False:
             continue
-        attributes = fields["attributes"].mapping()
-        texts = {name: text for name, one in attributes.items() if (text := one["string"].text(""))}
+        texts = {name: str(one.values[0]) for name, one in device.attributes.items() if one.kind == "string"}
+        taints = grouped((one.effect in REPELLING_EFFECTS, str(one)) for one in device.taints)
         yield PublishedDeviceSeen(
-            *key,
-            device["name"].text(),
-            texts,
-            _numa_nodes(attributes, key[0]),
-            any(one["effect"].text("") in REPELLING_EFFECTS for one in fields["taints"].sequence()),
+            *device.key,
+            {name: text for name, text in texts.items() if text},
+            _numa_nodes(device),
+            next(iter(taints.get(True, ())), ""),
             counters,
-            bool(is_usable) and place["allNodes"].data is not True and place["nodeSelector"].data is None,
-            is_usable if is_whole else None,
+            bool(is_usable) and not place.all_nodes and place.source is None,
+            None if problem else is_usable,
             needs_driver,
+            next(iter(taints.get(False, ())), ""),
+            "" if pool and pool.is_obsolete else problem,
         )
 
 
-def _numa_nodes(attributes: Mapping[str, Value], driver: str) -> tuple[int, ...] | None:
+def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
     """Return the NUMA nodes that the standard attribute names, or else the driver's own. Without both it is None."""
-    for name in ("resource.kubernetes.io/numaNode", f"{driver}/numaNode", "numaNode"):
-        one = attributes.get(name)
-        if one is not None and (one["int"].data is not None or one["ints"].data is not None):
-            return tuple(sorted(one.integer() for one in one["ints"].sequence() or [one["int"]]))
+    for name in ("resource.kubernetes.io/numaNode", f"{device.key.driver}/numaNode", "numaNode"):
+        one = device.attributes.get(name)
+        if one is not None and one.kind in {"int", "ints"}:
+            return tuple(sorted(map(int, one.values)))
     return None
 
 
@@ -213,7 +203,20 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         "metadata.name" in fields,
         frozenset(device for device, one in results if one["adminAccess"].data is True),
         frozenset(device for device, one in results if one["shareID"].data is not None),
+        tuple(
+            ((one["driver"].text(), one["pool"].text(), one["device"].text()), said)
+            for one in status["devices"].sequence()
+            if (said := _remark(one))
+        ),
     )
+
+
+def _remark(device: Value) -> str:
+    """Return what a driver says of a device that is not ready, in the conditions of a claim's status."""
+    for one in device["conditions"].sequence():
+        if one["type"].data == "Ready" and one["status"].data != "True":
+            return ": ".join(filter(None, (one["status"].text(""), one["reason"].text(""), one["message"].text(""))))
+    return ""
 
 
 def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:

@@ -14,7 +14,7 @@ from devicecore.domain.allocation import TargetNode
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
 from devicecore_tools.doctor.look.values import ON_THE_NODE, Look, Reading, Source, grouped
-from devicecore_tools.doctor.reading.claims import allocations_in, slices_in
+from devicecore_tools.doctor.reading.claims import allocations_in, published_by, slices_in
 from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_of, node_in, pods_in, reading
 
 PLACE = "API server"
@@ -85,7 +85,7 @@ def looks_of(answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] |
     def look(name: str, node: Reading[Any]) -> Look:
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
-        published = _read(of_node, "ResourceSliceList", lambda document: slices_in(document, name))
+        published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
         for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
             held += of_device.get(one.key, ())

@@ -52,7 +52,14 @@ from devicecore_tools.doctor.look.values import (
 )
 from devicecore_tools.doctor.reading import record
 from devicecore_tools.doctor.reading.cdi import read_cdi
-from devicecore_tools.doctor.reading.claims import allocations_in, elsewhere, read_claims, read_health, slices_in
+from devicecore_tools.doctor.reading.claims import (
+    allocations_in,
+    elsewhere,
+    published_by,
+    read_claims,
+    read_health,
+    slices_in,
+)
 from devicecore_tools.doctor.reading.kubelet_directory import (
     KubeletDirectory,
     not_a_file,
@@ -446,10 +453,11 @@ class NodeSources:
 
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
-            others.update(elsewhere(document, name) if name else {})
-            found = slices_in(document, name, None if node is None else node_of(node))
+            slices = slices_in(document)
+            others.update(elsewhere(slices, name) if name else {})
+            found = published_by(slices, name, None if node is None else node_of(node))
             kept_back = rules.value or ()
-            return tuple(evolve(one, is_tainted=one.is_tainted or _is_kept_back(one, kept_back)) for one in found)
+            return tuple(evolve(one, taint=one.taint or _taint_of(one, kept_back)) for one in found)
 
         slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
         if slices.value is not None and rules.place and rules.value is None:
@@ -537,10 +545,10 @@ def _is_absent(root: str) -> bool:
     return False
 
 
-def _is_kept_back(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> bool:
-    """Return whether a rule adds a taint to a device, so that only claims which tolerate it get the device."""
+def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
+    """Return a taint that rules add to a device and that keeps claims from it. The result is empty if there is none."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
-    return any(taint.effect in REPELLING_EFFECTS for taint in added)
+    return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 
 
 def _add(*options: str) -> str:

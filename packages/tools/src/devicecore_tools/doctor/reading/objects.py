@@ -154,7 +154,30 @@ def node_in(document: Value) -> NodeSeen:
             if one["status"].data == "True" and one["type"].text("").endswith("Pressure")
         },
         None if status["allocatable"]["pods"].data is None else status["allocatable"]["pods"].quantity(),
+        dict(_unsettled(document)),
     )
+
+
+_GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # how the names of conditions end that are true on a sound node
+
+
+def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
+    """Yield the conditions besides Ready and those of pressure that are not as on a sound node, and a deletion.
+
+    A condition that other programs add is true if something is wrong, unless its name says that it is good.
+    """
+    if node["metadata"]["deletionTimestamp"].data is not None:
+        yield "deletionTimestamp", "the Node is being deleted"
+    conditions = {one["type"].text(""): one for one in node["status"]["conditions"].sequence()}
+    if conditions and "Ready" not in conditions:
+        yield "Ready", "the Node has no such condition"
+    is_heard = "Ready" in conditions and conditions["Ready"]["status"].data != "Unknown"
+    for name, one in conditions.items():
+        status = one["status"].text("")
+        if name == "Ready" or (name.endswith("Pressure") and status == "True"):
+            continue
+        if status != ("True" if name.endswith(_GOOD) else "False") and (status != "Unknown" or is_heard):
+            yield name, ": ".join(filter(None, (status, one["reason"].text(""), one["message"].text(""))))
 
 
 def _taints(spec: Value) -> Iterator[NodeTaint]:
@@ -222,12 +245,26 @@ def _pod(item: Value) -> PodSeen:
         _seconds(metadata["creationTimestamp"].text("")),
         (status["reason"].text(""), status["message"].text("")),
         {
-            one["name"].text(): (waiting["reason"].text(""), waiting["message"].text(""))
+            one["name"].text(): (waits["reason"].text(""), waits["message"].text(""))
             for kind in ("initContainerStatuses", "containerStatuses")
             for one in status[kind].sequence()
-            if (waiting := one["state"]["waiting"]).data is not None
+            if (waits := _waiting(one)) is not None
         },
     )
+
+
+_NOT_STARTED = ("StartError", "ContainerCannotRun")
+"""The reasons with which runtimes end a container that they could not start; a kubelet then waits and tries again."""
+
+
+def _waiting(container: Value) -> Value | None:
+    """Return why a container could not be started, or else why it waits. Return None if it does not."""
+    ended = (container["state"]["terminated"], container["lastState"]["terminated"])
+    failed = next((one for one in ended if one["reason"].data in _NOT_STARTED), None)
+    if container["state"]["running"].data is None and failed is not None:
+        return failed
+    waiting = container["state"]["waiting"]
+    return None if waiting.data is None else waiting
 
 
 def _seconds(text: str) -> float | None:

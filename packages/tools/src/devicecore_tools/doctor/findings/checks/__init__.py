@@ -248,6 +248,31 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
+        "device-tainted",
+        "a taint keeps claims from a device of a DRA driver",
+        find=claims.device_tainted,
+        next="The scheduler gives the device only to claims that tolerate the taint. If its effect is NoExecute, pods "
+        "that hold the device and do not tolerate it are evicted.",
+        do="If the driver has set the taint, look in its log for what is wrong with the device. If an administrator "
+        "has, remove the DeviceTaintRule when the work is done.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml and kubectl get "
+        "devicetaintrules show the taint.",
+        issue="https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-taints-and-tolerations",
+        patience=_NODE_STATUS,
+    ),
+    NodeCheck(
+        "two-claims",
+        "a device of a DRA driver is allocated to two ResourceClaims",
+        find=claims.two_claims,
+        next="The kubelet prepares both claims if the driver lets it: two pods then use one device, and none of them "
+        "knows of the other one.",
+        do="Delete one of the pods and its claim. Two schedulers that both allocate devices, or a restored backup of "
+        "claims, can cause this.",
+        confirm="kubectl get resourceclaims -A -o yaml shows the device in two allocations.",
+        issue="https://github.com/kubernetes/enhancements/issues/4381",
+        patience=_POD_STATUS,
+    ),
+    NodeCheck(
         "slices-missing",
         "a DRA driver runs, and its ResourceSlices are gone",
         find=claims.slices_missing,

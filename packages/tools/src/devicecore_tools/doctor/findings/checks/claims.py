@@ -251,6 +251,38 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
             yield as_told(pod, container, f"{what}, not healthy", "", told)
 
 
+def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A taint of a driver or of a DeviceTaintRule keeps claims from a device of this node."""
+    tainted = grouped(((one.driver, one.taint), one) for one in look.slices.value or () if one.taint and one.is_own)
+    for (driver, taint), devices in tainted.items():
+        owners = [owner for one in devices for owner in dra.devices[one.key].owners if owner.state is OwnerState.LIVE]
+        holding = tuple(dict.fromkeys(owner.identity for owner in owners))
+        holds = f" {counted(len(holding), 'pod')} {by_number(holding, 'holds', 'hold')} some ({names(holding)})."
+        what = devices_of([one.device for one in devices], driver)
+        text = foreign_text(taint, _MAX_MESSAGE)
+        sentence = f"The taint {text} keeps claims from {what}, unless they tolerate it.{holds if holding else ''}"
+        evidence = (Evidence(Source.SLICES, f"{names([one.device for one in devices])}: {text}"),)
+        yield Found(sentence, evidence, driver, tuple(one.device for one in devices), pods=holding)
+
+
+def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A device of this node that cannot be shared is allocated to two ResourceClaims."""
+    having = grouped(
+        (key, one.claim)
+        for one in look.allocations.value or ()
+        for key in one.devices
+        if key not in one.only_watched and key not in one.shared
+    )
+    for key, claims in having.items():
+        if len(claims) > 1 and key in dra.devices and len(dra.devices[key].claims) < 2:  # else it has two owners
+            pods = tuple(dict.fromkeys(owner.identity for owner in dra.devices[key].owners))
+            sentence = (
+                f"Device {name(key[2])} of {key[0]} is allocated to {len(claims)} ResourceClaims ({names(claims)})."
+            )
+            evidence = (Evidence(Source.ALLOCATIONS, f"{name('/'.join(key))}: {names(claims)}"),)
+            yield Found(sentence, evidence, key[0], (key[2],), pods=pods)
+
+
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
     """A driver runs and has prepared devices of this node, and no ResourceSlice of it is left."""
     if look.slices.value is None:

@@ -9,6 +9,7 @@ from itertools import combinations
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
 from devicecore_tools.doctor.account.dra import DraDevices
+from devicecore_tools.doctor.account.entries import TO_END
 from devicecore_tools.doctor.account.precedence import Holders, Lists, Owner, OwnerState, Pods, api_omits
 from devicecore_tools.doctor.findings.finding import Evidence, Found, described
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
@@ -96,16 +97,13 @@ def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found
             held.setdefault(one.owner.identity, {}).setdefault(one.resource, []).extend(one.devices)
     for pod in pods.here:
         late = 0.0 if look.taken is None or pod.ends_by is None else look.taken - pod.ends_by
-        if late < _TO_END or pod.identity not in held or pod.all_claims:
+        if late < TO_END or pod.identity not in held or pod.all_claims:
             continue
         for resource, devices in sorted(held[pod.identity].items()):
             what = devices_of(devices, resource)
             sentence = f"Pod {name(pod.identity)} should have ended, and still holds {what}."
             evidence = (Evidence(Source.PODS, f"the deletionTimestamp of {name(pod.identity)} has passed"),)
             yield Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,), measured=f"{late:.0f} s")
-
-
-_TO_END = 20.0  # seconds after its grace period in which a pod ends, if nothing holds it up
 
 
 def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:

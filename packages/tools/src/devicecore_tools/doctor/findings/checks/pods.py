@@ -10,12 +10,15 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Pods
 from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.names import name, names
-from devicecore_tools.doctor.look.values import Look, PodSeen, Source, grouped
+from devicecore_tools.doctor.look.values import NOT_STARTED, Look, PodSeen, Source, grouped
 
 _MAX_MESSAGE = 1_000  # characters of a kubelet's message
 _VARIES = re.compile(r"\.\d{6,}|\d+")  # a temporary file, or a count: what differs from pod to pod
-_ERRORS = frozenset({"CreateContainerError", "CreateContainerConfigError", "RunContainerError", "PreCreateHookError"})
-_OF_DEVICES = re.compile(r"CDI|device|PreStartContainer|endpoint|claim|allocat", re.IGNORECASE)
+_ERRORS = NOT_STARTED | {"CreateContainerConfigError"}
+_OF_DEVICES = re.compile(
+    r"CDI|device|PreStartContainer|endpoint|claim|allocat|/dev/|driver|hook|NRI\b|nvidia|nvml|habana|neuron|vfio|rdma",
+    re.IGNORECASE,
+)
 
 
 def pods_refused(look: Look, pods: Pods) -> Iterator[Found]:

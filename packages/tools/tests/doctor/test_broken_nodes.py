@@ -1,0 +1,243 @@
+"""Nodes on which something is wrong, as Kubernetes' documents and public issues describe it.
+
+Each is a recorded node with one change. Law: `doctor` has a finding, or names the trouble under "not ruled out".
+"""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+
+Files = dict[str, Any]
+DATA = Path(__file__).parent.parent / "data" / "nodes"
+PLUGINS, DRIVERS = "01-healthy", "14-dra-healthy"
+DAY = "2026-11-22T05:00:00Z"
+RUNTIME = "failed to create shim task: OCI runtime create failed"
+
+
+# --- the Node ---------------------------------------------------------------------------------------------------------
+
+
+def condition(kind: str, status: str, message: str = "") -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        ready = {"type": "Ready", "status": "True"}
+        added = {"type": kind, "status": status, "reason": "R", "message": message}
+        files["node.json"]["status"]["conditions"] = [ready, added]
+
+    return change
+
+
+def taint(key: str, effect: str = "NoSchedule") -> Callable[[Files], None]:
+    return lambda files: files["node.json"]["spec"].update(taints=[{"key": key, "effect": effect}])
+
+
+def counts(resource: str, **sections: str) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        for section, count in sections.items():
+            files["node.json"]["status"][section][resource] = count
+
+    return change
+
+
+def no_ready(files: Files) -> None:
+    files["node.json"]["status"]["conditions"] = [{"type": "MemoryPressure", "status": "False"}]
+
+
+def deleted_node(files: Files) -> None:
+    files["node.json"]["metadata"]["deletionTimestamp"] = DAY
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def pod_of(files: Files, name: str) -> Any:  # noqa: ANN401 - JSON has no better type
+    return next(one for one in files["pods.json"]["items"] if one["metadata"]["name"] == name)
+
+
+def status(**fields: object) -> Callable[[Files], None]:
+    return lambda files: pod_of(files, "infer")["status"].update(fields)
+
+
+def another(name: str, **fields: object) -> Callable[[Files], None]:
+    """Add a pod with these fields of its status, which was bound ten minutes ago and began."""
+
+    def change(files: Files) -> None:
+        added = deepcopy(files["pods.json"]["items"][0])
+        added["metadata"].update(name=name, uid=f"uid-{name}")
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": DAY}
+        added["status"] = {"startTime": DAY, "conditions": [bound], **fields}
+        files["pods.json"]["items"].append(added)
+
+    return change
+
+
+def waits(reason: str, message: str, **last: object) -> Callable[[Files], None]:
+    container = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}, "lastState": last}
+    return status(containerStatuses=[container])
+
+
+def health(told: str, device: str = "gpu-2") -> Callable[[Files], None]:
+    named = {"name": "acme.io/gpu", "resources": [{"health": told, "resourceID": device}]}
+    running = {"name": "main", "state": {"running": {}}, "allocatedResourcesStatus": [named]}
+    return status(containerStatuses=[running])
+
+
+def late(files: Files) -> None:
+    another("late", phase="Running")(files)
+    added = pod_of(files, "late")
+    added["spec"]["containers"][0]["resources"] = {}
+    added["metadata"]["deletionTimestamp"] = DAY
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+def tried(line: str) -> Callable[[Files], None]:
+    return lambda files: files.update({"listing.txt": f"{files['listing.txt']}/var/lib/kubelet/{line}\n"})
+
+
+def without_socket_for_plugins(files: Files) -> None:
+    before, rest = files["listing.txt"].split("/pod-resources", 1)
+    kept = [line for line in before.splitlines() if not line.endswith(" kubelet.sock")]
+    text = "/pod-resources".join(["\n".join(kept), rest])
+    files["listing.txt"] = text.replace("/var/lib/kubelet/device-plugins/kubelet.sock  listener\n", "")
+
+
+# --- drivers and claims -----------------------------------------------------------------------------------------------
+
+
+def slice_in(files: Files) -> Any:  # noqa: ANN401 - as above
+    return files["resourceslices.json"]["items"][0]["spec"]
+
+
+def device_taint(effect: str, device: int = 3) -> Callable[[Files], None]:
+    given = [{"key": "gpu.example.com/xid", "value": "79", "effect": effect}]
+    return lambda files: slice_in(files)["devices"][device].update(taints=given)
+
+
+def rule(files: Files) -> None:
+    spec = {"deviceSelector": {"driver": "gpu.example.com"}, "taint": {"key": "a.org/b", "effect": "NoExecute"}}
+    files["devicetaintrules.json"] = {"kind": "List", "items": [{"kind": "DeviceTaintRule", "spec": spec}]}
+
+
+def claim_in(files: Files, name: str) -> Any:  # noqa: ANN401 - as above
+    return next(one for one in files["resourceclaims.json"]["items"] if one["metadata"]["name"] == name)
+
+
+def without_pod(files: Files) -> None:
+    """A pod is gone, and its claim is still prepared."""
+    for file, items in (("pods.json", "items"), ("pod-resources-list.json", "pod_resources")):
+        kept = [one for one in files[file][items] if one.get("name", one.get("metadata", {}).get("name")) != "p2"]
+        files[file][items] = kept
+
+
+def link_down(files: Files) -> None:
+    told = {"type": "Ready", "status": "False", "reason": "LinkDown", "message": "no carrier"}
+    device = {"driver": "gpu.example.com", "pool": "node-14", "device": "dev-1", "conditions": [told]}
+    claim_in(files, "k2")["status"]["devices"] = [device]
+
+
+def second_claim(files: Files) -> None:
+    copied = deepcopy(claim_in(files, "k1"))
+    copied["metadata"].update(name="k9", uid="k9")
+    files["resourceclaims.json"]["items"].append(copied)
+
+
+def silent_health(files: Files) -> None:
+    files["dra_health_state"] = files["dra_health_state"].replace("Healthy", "Unknown")
+
+
+def nobody_published(files: Files) -> None:
+    """A driver whose name nobody asked for publishes nothing, and no claim has ever had a device."""
+    sound = json.loads((DATA / f"{PLUGINS}.json").read_text())
+    for file in ("resourceslices.json", "resourceclaims.json", "pods.json"):
+        files[file]["items"] = []
+    files["pod-resources-list.json"] = {"pod_resources": []}
+    files |= {"dra_manager_state": sound["dra_manager_state"], "dra_health_state": "{}"}
+
+
+BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
+    "kernel deadlock": (PLUGINS, condition("KernelDeadlock", "True", "blocked"), "'KernelDeadlock': True: R: blocked"),
+    "read-only disk": (PLUGINS, condition("ReadonlyFilesystem", "True"), "'ReadonlyFilesystem': True"),
+    "sick GPU": (PLUGINS, condition("AcceleratedHardwareReady", "False", "XID 79"), "False: R: XID 79"),
+    "no network": (PLUGINS, condition("NetworkUnavailable", "True"), "'NetworkUnavailable'"),
+    "unknown pressure": (PLUGINS, condition("DiskPressure", "Unknown"), "'DiskPressure': Unknown"),
+    "no condition Ready": (PLUGINS, no_ready, "the Node has no such condition"),
+    "deleted Node": (PLUGINS, deleted_node, "the Node is being deleted"),
+    "autoscaler removes it": (PLUGINS, taint("ToBeDeletedByClusterAutoscaler"), "node-closed"),
+    "karpenter removes it": (PLUGINS, taint("karpenter.sh/disrupted"), "node-closed"),
+    "network agent missing": (PLUGINS, taint("node.cilium.io/agent-not-ready", "NoExecute"), "node-closed"),
+    "out of service": (PLUGINS, taint("node.kubernetes.io/out-of-service", "NoExecute"), "node-closed"),
+    "plugin removed": (PLUGINS, counts("a.org/tpu", capacity="0", allocatable="0"), "why there are 0 of 'a.org/tpu'"),
+    "no allocatable": (PLUGINS, counts("a.org/tpu", capacity="4"), "4 of 4 'a.org/tpu' are not allocatable"),
+    "more than capacity": (PLUGINS, counts("acme.io/nic", allocatable="5"), "node-status-differs"),
+    "driver and library differ": (
+        PLUGINS,
+        waits("RunContainerError", f"{RUNTIME}: nvidia-container-cli: nvml error: driver/library version mismatch"),
+        "container-cannot-start",
+    ),
+    "runtime fails": (PLUGINS, waits("CreateContainerError", f"{RUNTIME}: unknown"), "does not start because of its"),
+    "device file missing": (
+        PLUGINS,
+        waits("CreateContainerError", 'error adding custom device "/dev/gpu0": no such file or directory'),
+        "container-cannot-start",
+    ),
+    "start fails again and again": (
+        PLUGINS,
+        waits(
+            "CrashLoopBackOff",
+            "back-off 5m0s",
+            terminated={"reason": "StartError", "message": f"{RUNTIME}: error running prestart hook"},
+        ),
+        "container-cannot-start",
+    ),
+    "no sandbox": (
+        PLUGINS,
+        another("new", phase="Pending", containerStatuses=[]),
+        "why pod 'team-1/new' does not start",
+    ),
+    "pod does not end": (PLUGINS, late, "pod 'team-1/late' has not ended"),
+    "phase unknown": (PLUGINS, status(phase="Unknown"), "whether pod 'team-1/infer' runs"),
+    "node lost": (PLUGINS, status(reason="NodeLost"), "whether pod 'team-1/infer' runs"),
+    "evicted": (PLUGINS, another("ev", phase="Failed", reason="Evicted", message="low on memory"), "low on memory"),
+    "shut down": (PLUGINS, another("sd", phase="Failed", reason="Terminated", message="imminent"), "imminent"),
+    "preempted": (PLUGINS, another("pr", phase="Failed", reason="Preempting", message="critical"), "critical"),
+    "out of devices": (PLUGINS, another("oo", phase="Failed", reason="OutOfacme.io/gpu", message="m"), "pod-refused"),
+    "status says unhealthy": (PLUGINS, health("Unhealthy"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
+    "status knows no health": (PLUGINS, health("Unknown"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
+    "status has another device": (PLUGINS, health("Healthy", "gpu-3"), "holds 'gpu-3' of 'acme.io/gpu'"),
+    "socket of the kubelet deleted": (PLUGINS, without_socket_for_plugins, "whether plugins can register"),
+    "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "3 sockets of plugins are served"),
+    "driver ended": (PLUGINS, tried("plugins_registry/old.org-reg.sock  no listener"), "driver-gone"),
+    "claim file cut short": (DRIVERS, lambda files: files.update(dra_manager_state=""), "kubelet-cannot-start"),
+    "device tainted": (DRIVERS, device_taint("NoExecute"), "device-tainted"),
+    "held device tainted": (DRIVERS, device_taint("NoSchedule", 0), "device-tainted"),
+    "device remarked": (DRIVERS, device_taint("None"), "what the taint gpu.example.com/xid=79:None says"),
+    "devices tainted by a rule": (DRIVERS, rule, "device-tainted"),
+    "slices missing": (DRIVERS, lambda files: slice_in(files)["pool"].update(resourceSliceCount=2), "1 of 2 slices"),
+    "device twice": (DRIVERS, lambda files: slice_in(files)["devices"][3].update(name="dev-1"), "dev-1 is there twice"),
+    "no devices": (DRIVERS, lambda files: slice_in(files).update(devices=[]), "slices-missing"),
+    "nothing published": (DRIVERS, nobody_published, "which driver listens at 'gpu.example.com-reg.sock'"),
+    "claim not released": (DRIVERS, without_pod, "whether ResourceClaim 'team-14/k2' is released"),
+    "device not ready": (DRIVERS, link_down, "Ready is False: LinkDown: no carrier"),
+    "two claims": (DRIVERS, second_claim, "two-claims"),
+    "health not told": (DRIVERS, silent_health, "its driver has not said it lately"),
+}
+
+
+@pytest.mark.parametrize("trouble", BROKEN)
+def test_a_broken_node_is_not_called_sound(trouble: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, change, words = BROKEN[trouble]
+    files = json.loads((DATA / f"{name}.json").read_text())
+    change(files)
+    for file, content in files.items():
+        if file != "truth.json" and content is not None:
+            (tmp_path / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    assert main(["doctor", "--root", str(tmp_path), "--json"]) in {1, 3}
+    document = json.loads(capsys.readouterr().out)
+    said = [*(one["code"] for one in document["findings"]), *document["not_ruled_out"]]
+    assert any(words in one for one in said), said
