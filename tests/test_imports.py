@@ -80,12 +80,15 @@ LAYERS = {
     "devicecore_tools": Layer(frozenset()),
     "devicecore_tools.__main__": Layer(names("sys /command")),
     "devicecore_tools.expressions": Layer(PURE | names(".domain"), names(".adapters.cel")),
+    "devicecore_tools.numa": Layer(
+        PURE | names("attrs .adapters.memory .domain .manager .ports"), names("devicecore_numa")
+    ),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
     "devicecore_tools.doctor": Layer(
-        PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /expressions")
+        PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /expressions /numa")
     ),
-    "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
-    "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters")),
+    "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory /numa")),
+    "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters /numa")),
     # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(
@@ -95,7 +98,7 @@ LAYERS = {
     "devicecore_numa": Layer(frozenset()),
     "devicecore_numa.domain": Layer(PURE | names("attrs .domain")),
     "devicecore_numa.ports": Layer(PURE | names("devicecore_numa.domain")),
-    "devicecore_numa.adapters": Layer(ANY | names("attrs .system devicecore_numa.domain")),
+    "devicecore_numa.adapters": Layer(ANY | names("attrs .domain .system devicecore_numa.domain")),
     "devicecore_numa.managers": Layer(ANY | names(".domain .manager .ports devicecore_numa.domain")),
     "devicecore_fleet": Layer(frozenset()),
     "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node")),
@@ -220,6 +223,8 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore_numa.domain.cpus", "import threading"),
         ("devicecore_numa.managers", "import devicecore_tools"),
         ("devicecore_tools.node.engine", "import devicecore_numa"),
+        ("devicecore_tools.numa", "import devicecore_numa"),
+        ("devicecore_tools.doctor.pod.managers", "def read():\n    import devicecore_numa"),
         ("devicecore_fleet.cluster.pods", "from devicecore_fleet.fleet.fleet import Fleet"),
     ],
 )

@@ -53,7 +53,7 @@ def contents() -> Iterator[tuple[str, bytes]]:
     """Each file of the archive."""
     yield from _module("__main__.py", _MAIN.encode())
     yield from _module("google/__init__.py", b"")  # a folder of a zip file is no namespace package before Python 3.13
-    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src"):
+    for source in (ROOT / "src", *(ROOT / "packages" / name / "src" for name in ("numa", "tools"))):
         for path in sorted(source.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _NOT_CODE:
                 yield from _module(path.relative_to(source).as_posix(), path.read_bytes())

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from attrs import evolve, field, frozen
 
+from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import NumaNode
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import Hints, NumaMask, TopologyHint
@@ -19,6 +20,22 @@ from devicecore_numa.domain.requests import HUGE_PAGES, MEMORY, ContainerRequest
 
 _UINT64 = 2**64
 _KI = 1024
+
+
+def page_kib(size: str) -> int:
+    """Return the KiB of a huge page whose size is written as in `hugepages-2Mi`. Raises NumaConfigError."""
+    try:
+        found = Quantity.parse(size.removeprefix(HUGE_PAGES))
+    except InvalidQuantityError as error:
+        raise NumaConfigError(f"expected a size of huge pages such as 2Mi: {error}") from None
+    if found.nanos <= 0 or found.whole % _KI or not found.is_whole:
+        raise NumaConfigError(f"expected whole KiB as the size of huge pages, got {found}")
+    return found.whole // _KI
+
+
+def huge_pages_name(kib: int) -> str:
+    """Return the name of the resource of huge pages of this size."""
+    return HUGE_PAGES + str(Quantity.of(kib * _KI, binary=True))
 
 
 @frozen
@@ -140,7 +157,7 @@ class StaticMemoryPolicy:
         for cell in self.machine.cells:
             tables, in_pages = {}, 0
             for kib, pages in cell.huge_pages.items():
-                name = HUGE_PAGES + str(Quantity.of(kib * _KI, binary=True))
+                name = huge_pages_name(kib)
                 total = pages * kib * _KI
                 tables[name] = self._table(cell.id, name, total, total)
                 in_pages += total

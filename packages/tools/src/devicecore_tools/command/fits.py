@@ -30,9 +30,14 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.pod.trial import Fit, TrialNode
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
-_ONLY_DEVICES = (
-    "Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. "
+_FREE = (
     "Devices of which no source names a holder were taken as free; in a description, an owner that is unknown counts."
+)
+_ONLY_DEVICES = (
+    f"Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. {_FREE}"
+)
+_WITH_MANAGERS = (
+    f"Devices, exclusive CPUs and memory of NUMA nodes were tried: the scheduler may still refuse the pod. {_FREE}"
 )
 
 
@@ -83,7 +88,8 @@ def fits(
     """Say whether POD fits on a node, and on which devices.
 
     POD is a manifest, YAML or JSON; - is standard input. If it does not fit, the kubelet's reason is printed, and the
-    smallest changes of each kind after which it does. Each change was tried. CPUs and memory are not looked at.
+    smallest changes of each kind after which it does. Each change was tried. Exclusive CPUs and memory of NUMA nodes
+    are tried where the kubelet has static policies for them, if devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml
@@ -106,9 +112,10 @@ def fits(
     A pod that an API server refuses fits nowhere: one that requests a device without a limit, or whose claim is named
     below `source`, as before Kubernetes 1.31.
 
-    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims were not
-    looked at, or no source that is believed names a resource (with --json, `fits` is null then), 4 if a scheduler does
-    not find the devices of its claims, although the rules allow them. 2 if something cannot be read.
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims, or the CPUs
+    and the memory of a node with static policies, were not looked at, or no source that is believed names a resource
+    (with --json, `fits` is null then), 4 if a scheduler does not find the devices of its claims, although the rules
+    allow them. 2 if something cannot be read.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -116,7 +123,8 @@ def fits(
     try:
         wanted, tolerations, manifest = given_pod(pod)
         nodes = [
-            _node(place, wanted, tolerations, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)
+            _node(place, wanted, manifest, tolerations, topology, known, plugins=plugins)
+            for place in places or (DEFAULT_ROOT,)
         ]
         files = (slices, claims, pods)
         tried = [_tried(node, wanted, manifest, files, is_named=node.name not in places) for node in nodes]
@@ -126,12 +134,13 @@ def fits(
     except ValueError as error:
         complain("devicecore fits", str(error))
         return _UNUSABLE
+    note = _WITH_MANAGERS if all(node.managers is not None for node in nodes) else _ONLY_DEVICES
     if as_json:
-        print_json({"nodes": [one.document for one in tried], "note": _ONLY_DEVICES})
+        print_json({"nodes": [one.document for one in tried], "note": note})
     else:
         for one in tried:
             one.show()
-        click.echo(_ONLY_DEVICES)
+        click.echo(note)
     return min((one.status for one in tried), key=_PREFERENCE.index)
 
 
@@ -211,6 +220,7 @@ def _tried(
 def _node(
     place: str,
     pod: Pod,
+    manifest: Value,
     tolerations: Sequence[PodToleration],
     topology: "TopologySettings",
     pods: Reading[tuple[PodSeen, ...]],
@@ -222,6 +232,7 @@ def _node(
     Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import trial_node
 
     path = Path(place)
@@ -256,13 +267,14 @@ def _node(
         why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
         complain("devicecore fits", f"warning: {why}")
     node = facts.look.node.value
-    return trial_node(
+    tried = trial_node(
         (node.name if node else "") or place,
         facts,
         sources.topology(topology),
         ClaimTrial.of_record(sources.documents),
         tolerations,
     )
+    return with_managers(tried, sources.managers(), facts, manifest)
 
 
 def _description(path: Path, pod: Pod) -> Value | None:
@@ -307,6 +319,8 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if isinstance(answer.verdict, Admitted):
         for held in answer.verdict.allocations if not (answer.warnings or answer.uncertain) else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
+        for one in answer.pinned:
+            yield one.container, f"{one.resource}: {one.what}"
         yield from unhandled_of(answer)
     else:
         yield "reason", str(answer.verdict)
@@ -334,6 +348,7 @@ def _document(answer: "Fit") -> dict[str, object]:
             for held in (admitted.allocations if admitted and not (answer.warnings or answer.uncertain) else ())
         ],
         "devices_not_certain": answer.uncertain,
+        "pinned": [{"container": one.container, "resource": one.resource, "what": one.what} for one in answer.pinned],
         "unhandled": [
             {"container": container, "resource": resource}
             for container, resource in (admitted.unhandled if admitted else ())

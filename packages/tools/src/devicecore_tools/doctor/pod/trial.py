@@ -1,12 +1,14 @@
 """Whether a pod fits on a node, and the smallest change after which it does.
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
-answer is the one that the node's own manager would give. Then the pods' requests are compared with what the Node has,
+answer is the one that the node's own manager would give; so do its CPU manager and its memory manager, if they are
+known. Then the pods' requests are compared with what the Node has,
 as a kubelet does. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
 is gone does not fit. The answer names the claims that could not be decided, and holds apart from them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count, islice
 
 from attrs import evolve, field, frozen
@@ -42,6 +44,7 @@ from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS, PodTole
 from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
 from devicecore_tools.doctor.pod.scheduling import why_refused
 from devicecore_tools.doctor.pod.state import state_of
+from devicecore_tools.numa import Pinned, PinnedNode
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -95,6 +98,8 @@ class TrialNode:
         is_topology_known: whether `topology` has the kubelet's own policy; otherwise it is a kubelet's default.
         blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
         topology: the NUMA nodes, the topology policy and its scope.
+        managers: the kubelet's CPU manager and memory manager; None if they refuse no pod, or are not known.
+        managers_unknown: why it is not known what they answer to the pod that is tried; empty if that is known.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
 
@@ -119,6 +124,8 @@ class TrialNode:
     blocked: Mapping[str, str] = field(factory=dict, kw_only=True)
     capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
     is_topology_known: bool = field(default=True, kw_only=True)
+    managers: PinnedNode | None = field(default=None, kw_only=True)
+    managers_unknown: str = field(default="", kw_only=True)
     uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
@@ -196,21 +203,38 @@ class TrialNode:
         return None
 
     def admit(self, pod: Pod) -> Verdict:
-        """Return what the node's device manager would answer to `pod`.
+        """Return what the node's device manager would answer to `pod`, and its other managers, if they are known.
 
         The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
         were under way on the real node are not known either.
         """
+        topology = self.topology
+        with self._device_manager(pod) as manager:
+            if self.managers is None:
+                return manager.admit(pod)
+            return self.managers.admit(manager, pod, topology.policy, topology.scope)
+
+    def pinned(self, pod: Pod) -> tuple[Pinned, ...]:
+        """Return the CPUs and the memory that a pod gets if it is admitted."""
+        if self.managers is None:
+            return ()
+        with self._device_manager(pod) as manager:
+            return self.managers.given(manager, pod, self.topology.policy, self.topology.scope)
+
+    @contextmanager
+    def _device_manager(self, pod: Pod) -> Iterator[DeviceManager]:
+        """Yield a device manager in the state of the node. With other managers, it leaves NUMA nodes to them."""
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
         entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
         registered = {str(name): () for name in (*self.devices, *self.awaited, *self.absent) if name in asked}
         store = MemoryStore()
         store.save(encode(CheckpointData(tuple(entries) or None, registered)))
         transport = MemoryTransport()
-        with DeviceManager(transport, store, MemorySink(), topology=self.topology) as manager:
+        topology = self.topology if self.managers is None else Topology(self.topology.numa_nodes)
+        with DeviceManager(transport, store, MemorySink(), topology=topology) as manager:
             for resource in sorted(asked & self.devices.keys()):
                 transport.connect(SimulatedPlugin(resource, self.devices[resource]))
-            return manager.admit(pod)
+            yield manager
 
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
         """Return the allocations of a pod, and for each resource one allocation with what all other pods hold.
@@ -238,6 +262,7 @@ class TrialNode:
             self,
             allocations=tuple(one for one in self.allocations if one.key.pod not in gone),
             requests={uid: of for uid, of in self.requests.items() if uid not in gone},
+            managers=None if self.managers is None else self.managers.without(gone),
         )
 
 
@@ -272,6 +297,7 @@ class Fit:
         changes: the smallest of each kind that were found, the smallest first.
         claims: the claims of the pod, which were not looked at: the answer holds apart from them.
         is_topology_known: whether the kubelet's topology policy was read or given.
+        pinned: the exclusive CPUs and the memory of NUMA nodes that the pod gets.
         uncertain: why the devices of the verdict may not be those that the pod gets; empty if they are.
         warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
     """
@@ -283,6 +309,7 @@ class Fit:
     warnings: tuple[str, ...] = ()
     is_topology_known: bool = True
     uncertain: str = ""
+    pinned: tuple[Pinned, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -305,11 +332,14 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
     if damage and isinstance(verdict, Admitted) and verdict.unhandled:
         names = ", ".join(sorted({resource for _, resource in verdict.unhandled}))
         return Fit(node.name, Unknown(f"no source that is believed names {names}"), claims=claims, warnings=damage)
+    if _fits(verdict) and node.managers_unknown:
+        return Fit(node.name, Unknown(node.managers_unknown), claims=claims, warnings=damage)
     if _fits(verdict):
+        pinned = node.pinned(pod)
         warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         is_known = node.is_topology_known or not _wanted(node, pod)
         why = next((node.uncertain[name] for name in _wanted(node, pod) if name in node.uncertain), "")
-        return Fit(node.name, verdict, (), claims, warnings, is_topology_known=is_known, uncertain=why)
+        return Fit(node.name, verdict, (), claims, warnings, is_topology_known=is_known, uncertain=why, pinned=pinned)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
     warnings = damage + tuple(node.why_absent[name] for name in missing if name in node.why_absent)
     for one in node.allocations:
@@ -433,6 +463,9 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     for uid, requested in node.requests.items():
         if uid != pod.uid and (size := sum(requested.get(name, 0) for name in wanted)):
             sizes.setdefault(uid, size)
+    for holder, size in node.managers.holders.items() if node.managers is not None else ():
+        if holder != pod.uid:
+            sizes.setdefault(PodUid(holder), size)
     holders = sorted(sizes, key=lambda uid: sizes[uid])
     for uid in islice(holders, MAX_PODS_TRIED):
         yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod

@@ -17,6 +17,7 @@ from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, cpus_in
+from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
 
 CONFIGURATION = "config.yaml"
 """The file below a kubelet's root directory, as kubeadm writes it, and in a record."""
@@ -29,12 +30,6 @@ _DEFAULTS = {
     "memoryManagerPolicy": "None",
 }
 _OF_MANAGERS = {"cpuManagerPolicy": CPU_NAME, "memoryManagerPolicy": MEMORY_NAME}
-_FIELDS = {
-    "topologyManagerPolicy": "topology-manager-policy",
-    "topologyManagerScope": "topology-manager-scope",
-    "cpuManagerPolicy": "cpu-manager-policy",
-    "memoryManagerPolicy": "memory-manager-policy",
-}
 _PROCESSES = Path("/proc")
 _SECONDS = 1.0  # to connect to a socket
 _CREDENTIALS = "3i"  # process, user and group
@@ -75,7 +70,7 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
     if "topologyManagerPolicy" not in fields:
         return default
     with suppress(ValueError):
-        scope = Scope(fields.get("topologyManagerScope", Scope.CONTAINER.value))
+        scope = Scope(fields.get("topologyManagerScope") or Scope.CONTAINER.value)
         policy = Policy(fields["topologyManagerPolicy"])
         if process is not None and not nodes:
             with suppress(OSError):
@@ -87,16 +82,21 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
 def configured_policies(root: str) -> dict[str, str]:
     """Return the policies of the CPU and the memory manager, as far as they are known, by the names of their files."""
     fields = known_fields(root, _process_of(root))
-    return {file: fields[name] for name, file in _OF_MANAGERS.items() if name in fields}
+    return {file: str(fields[name]) for name, file in _OF_MANAGERS.items() if name in fields}
 
 
-def configuration_of(root: str) -> dict[str, str]:
+def configuration_of(root: str) -> dict[str, object]:
     """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
 
 
-def known_fields(root: str, process: "_Process | None") -> dict[str, str]:
+def serves(root: str) -> bool:
+    """Return whether a kubelet of this machine serves a socket below a root directory."""
+    return _process_of(root) is not None
+
+
+def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
     """Return the fields of the configuration that are certain: all of a process, or those that a file names."""
     with suppress(OSError, DocumentError, ValueError):
         return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
@@ -139,21 +139,24 @@ def _server_of(root: str) -> _Process | None:
     return None
 
 
-def _fields_of(process: _Process) -> dict[str, str]:
+def _fields_of(process: _Process) -> dict[str, object]:
     """Return the fields as a kubelet reads them: its file, then the files of a directory, then its flags."""
-    flags, found = process.flags, dict[str, str]()
+    flags, found = process.flags, dict[str, object]()
     if file := flags.get("config"):
         found |= _fields_in(process.file(file))
     if directory := flags.get("config-dir"):
         for one in sorted(process.file(directory).iterdir()):
             if one.suffix == ".conf":
                 found |= _fields_in(one)
-    return found | {name: flags[flag] for name, flag in _FIELDS.items() if flag in flags}
+    return found | fields_of_flags({flag: flags[flag] for flag in FLAGS if flag in flags})
 
 
-def _fields_in(file: Path) -> dict[str, str]:
+def _fields_in(file: Path) -> dict[str, object]:
     """Return the fields of a configuration. Raises DocumentError if it is none."""
     document = read_document_file(str(file))
     if document["kind"].text("") != "KubeletConfiguration":
         document["kind"].refuse("expected KubeletConfiguration")
-    return {name: text for name in _FIELDS if (text := document[name].text(""))}
+    known = {name: document[name] for name in FIELDS}
+    for name in _DEFAULTS:
+        known[name].text("")
+    return {name: one.data for name, one in known.items() if one.data not in (None, "")}

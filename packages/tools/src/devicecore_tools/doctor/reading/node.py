@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,9 +77,11 @@ from devicecore_tools.doctor.reading.kubelet_settings import (
 )
 from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document, read_document_file
 from devicecore_tools.doctor.reading.machine import seen_machine, this_machine, why_another_machine, why_other_pods
+from devicecore_tools.doctor.reading.managers import ManagersSeen, read_managers
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_running_pods
 from devicecore_tools.doctor.reading.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
+from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
@@ -256,11 +259,18 @@ class NodeSources:
         record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
         if self.root is not None and (configuration := configuration_of(self.root)):
             record.write_json(Path(directory) / CONFIGURATION, configuration)
+        if (managers := self.managers()) is not None and (managers.cpus_are_pinned or managers.memory_is_pinned):
+            with suppress(NumaError):  # then the record cannot be tried with CPUs and memory, and says so
+                record.write_json(Path(directory) / MACHINE_FILE, described_machine(managers.machine))
 
     def topology(self, default: TopologySettings | None = None) -> TopologySettings:
         """Return the settings of the kubelet's topology manager, or the default if no source has them."""
         settings = default or TopologySettings()
         return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
+
+    def managers(self) -> ManagersSeen | None:
+        """Return what there is of the kubelet's CPU manager and memory manager. Return None without its directory."""
+        return None if self._kubelet_root is None else read_managers(self._kubelet_root)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 

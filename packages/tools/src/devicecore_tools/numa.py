@@ -1,0 +1,311 @@
+"""The door to devicecore-numa, the CPU manager and the memory manager of a kubelet.
+
+Laws: no other module of the tools imports that distribution, and this one does so in functions. Without it, those who
+ask get a `NumaError` with the command that installs it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, field, frozen
+
+from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError
+from devicecore.domain.model import Pod
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.manager import DeviceManager
+from devicecore.ports.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from devicecore_numa.domain.configuration import Policies
+    from devicecore_numa.domain.cpu_policy import CpuState
+    from devicecore_numa.domain.machine import Machine
+    from devicecore_numa.domain.memory_policy import MemoryState
+    from devicecore_numa.domain.requests import PodRequest
+    from devicecore_numa.managers import CpuManager, MemoryManager, Requests
+
+CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
+MACHINE_FILE = "machine.json"
+"""The file beside them in which this program keeps a machine that is described, or that a record is of."""
+
+INSTALL = (
+    "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "
+    "pip install devicecore-numa"
+)
+
+
+class NumaError(ValueError):
+    """The managers cannot be made, as a sentence says."""
+
+
+def is_installed() -> bool:
+    """Return whether the managers can be used."""
+    try:
+        import devicecore_numa  # noqa: F401 - whether it is there
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+# --- a kubelet's flags -----------------------------------------------------------------------------------------------
+
+_TEXTS = {
+    "topology-manager-policy": "topologyManagerPolicy",
+    "topology-manager-scope": "topologyManagerScope",
+    "cpu-manager-policy": "cpuManagerPolicy",
+    "memory-manager-policy": "memoryManagerPolicy",
+    "reserved-cpus": "reservedSystemCPUs",
+}
+_MAPS = {
+    "topology-manager-policy-options": ("topologyManagerPolicyOptions", "="),
+    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", "="),
+    "kube-reserved": ("kubeReserved", "="),
+    "system-reserved": ("systemReserved", "="),
+    "eviction-hard": ("evictionHard", "<"),
+}
+FIELDS = (
+    *_TEXTS.values(),
+    *(name for name, _ in _MAPS.values()),
+    "mergeDefaultEvictionSettings",
+    "reservedMemory",
+    "featureGates",
+)
+"""The fields of a kubelet's configuration that its managers use."""
+
+FLAGS = (*_TEXTS, *_MAPS, "reserved-memory", "feature-gates")
+"""The flags of a kubelet that say the same."""
+
+
+def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of a kubelet's configuration that its flags set. Raises NumaError if a kubelet refuses one."""
+    found: dict[str, object] = {}
+    for flag, text in flags.items():
+        if flag in _TEXTS:
+            found[_TEXTS[flag]] = text
+        elif flag in _MAPS:
+            name, sign = _MAPS[flag]
+            found[name] = dict(_pairs(flag, text, sign))
+        elif flag == "feature-gates":
+            found["featureGates"] = {key: _truth(flag, value) for key, value in _pairs(flag, text, "=")}
+        elif flag == "reserved-memory":
+            found["reservedMemory"] = [_reserved(one) for one in text.split(";")] if text else []
+    return found
+
+
+def _pairs(flag: str, text: str, sign: str) -> Iterator[tuple[str, str]]:
+    for pair in text.split(",") if text else ():
+        name, found, value = pair.partition(sign)
+        if not found:
+            raise NumaError(f"--{flag}: malformed pair, expect string{sign}string, got {pair!r:.100}")
+        yield name.strip(), value.strip()
+
+
+def _truth(flag: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise NumaError(f"--{flag}: expected true or false, got {text!r:.100}")
+    return text.lower() == "true"
+
+
+def _reserved(text: str) -> dict[str, object]:
+    node, colon, limits = text.partition(":")
+    if not colon or ":" in limits or not all("=" in one for one in limits.split(",")):
+        raise NumaError(
+            "--reserved-memory: the reserved memory has incorrect format, expected "
+            f"numaNodeID:type=quantity[,type=quantity...], got {text!r:.100}"
+        )
+    if not (node.isascii() and node.isdecimal() and len(node) < 10):
+        raise NumaError(f"--reserved-memory: failed to convert the NUMA node ID, expected integer, got {node!r:.100}")
+    return {"numaNode": int(node), "limits": dict(_pairs("reserved-memory", limits, "="))}
+
+
+# --- what a pod wants ------------------------------------------------------------------------------------------------
+
+
+def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
+    """Return whether a static policy of CPUs or of memory gives something to a pod, as far as its object shows.
+
+    That is so for a Guaranteed pod: of CPUs, if a container requests whole ones, and always of memory.
+    """
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    try:
+        whole = [_guaranteed_cpus(one.get("resources") or {}) for one in containers]
+    except (InvalidQuantityError, AttributeError):
+        return True
+    is_guaranteed = bool(whole) and None not in whole and not (spec.get("resources") or {})
+    return is_guaranteed and (memory or (cpus and any(whole)))
+
+
+def _guaranteed_cpus(resources: Mapping[str, Any]) -> int | None:
+    """Return how many whole CPUs a container of a Guaranteed pod requests. Return None if it is of no such pod."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name in ("cpu", "memory"):
+        limit = Quantity.parse(str(limits.get(name, "0")))
+        if not limit.nanos or Quantity.parse(str(requests.get(name, limits[name]))).nanos != limit.nanos:
+            return None
+    cpu = Quantity.parse(str(limits["cpu"]))
+    return cpu.whole if cpu.is_whole else 0
+
+
+# --- a node on which pods are tried ----------------------------------------------------------------------------------
+
+
+@frozen
+class Pinned:
+    """What a static policy gives to a container: `resource`, and which of it in a few words."""
+
+    container: str
+    resource: str
+    what: str
+
+
+@frozen
+class PinnedNode:
+    """The CPU manager and the memory manager of a node, as its files say. Each trial begins with the same state.
+
+    `gone` has the pods whose CPUs and memory are free.
+    """
+
+    _policies: "Policies"
+    _files: Mapping[str, bytes]
+    _pod: Mapping[str, Any]
+    gone: frozenset[str] = frozenset()
+    _states: "tuple[CpuState, MemoryState]" = field(init=False)
+
+    @_states.default
+    def _restored(self) -> "tuple[CpuState, MemoryState]":
+        cpus, memory = self._managers()
+        try:
+            cpus.start()
+            memory.start()
+        except DeviceCoreError as error:
+            raise NumaError(f"a kubelet does not start with what is in its files: {error}") from None
+        return cpus.state, memory.state
+
+    @classmethod
+    def of(
+        cls, configuration: Mapping[str, object], machine: object, files: Mapping[str, bytes], pod: Mapping[str, Any]
+    ) -> "PinnedNode":
+        """Return the managers of a node on which `pod`, an object of the API, is tried.
+
+        `machine` is described as by cAdvisor, or None for this machine. Raises NumaError.
+        """
+        policies = read_policies(configuration, machine)
+        return cls(policies, dict(files), pod)
+
+    @property
+    def topology(self) -> Topology:
+        """The settings of the topology manager, with the NUMA nodes of the machine."""
+        return self._policies.topology
+
+    @property
+    def holders(self) -> dict[str, int]:
+        """How many exclusive CPUs and NUMA nodes of memory each pod has, by uid."""
+        found: dict[str, int] = {}
+        cpus, memory = self._states
+        for uid in cpus.assignments:
+            found[uid] = sum(held.bit_count() for held in cpus.of_pod(uid).values())
+        for uid, containers in memory.assignments.items():
+            found[uid] = found.get(uid, 0) + sum(map(len, containers.values()))
+        return {uid: size for uid, size in found.items() if uid not in self.gone}
+
+    def without(self, pods: Collection[str]) -> "PinnedNode":
+        """Return the node after these pods have gone."""
+        return evolve(self, gone=self.gone | frozenset(pods))
+
+    def admit(self, devices: DeviceManager, pod: Pod, policy: Policy, scope: Scope) -> Verdict:
+        """Return what the three managers answer to a pod. The device manager must have no topology policy."""
+        return self._admit(devices, pod, policy, scope)[0]
+
+    def given(self, devices: DeviceManager, pod: Pod, policy: Policy, scope: Scope) -> tuple[Pinned, ...]:
+        """Return the CPUs and the memory that the containers of a pod get, if it is admitted."""
+        verdict, cpus, memory = self._admit(devices, pod, policy, scope)
+        return tuple(pinned(str(pod.uid), cpus.state, memory.state)) if isinstance(verdict, Admitted) else ()
+
+    def _managers(self) -> "tuple[CpuManager, MemoryManager]":
+        stores = {name: MemoryStore() for name in (CPU_FILE, MEMORY_FILE)}
+        for name, blob in self._files.items():
+            stores[name].save(blob)
+        return make_managers(self._policies, stores[CPU_FILE], stores[MEMORY_FILE], self._request)
+
+    def _request(self, pod: Pod) -> "PodRequest":
+        return read_request(self._pod, pod)
+
+    def _admit(
+        self, devices: DeviceManager, pod: Pod, policy: Policy, scope: Scope
+    ) -> "tuple[Verdict, CpuManager, MemoryManager]":
+        from devicecore_numa.managers import NumaAdmission
+
+        cpus, memory = self._managers()
+        cpus.state, memory.state = self._states
+        active = {*cpus.state.assignments, *memory.state.assignments} - self.gone
+        topology = evolve(self._policies.topology, policy=policy, scope=scope)
+        admission = NumaAdmission(topology, devices, cpus, memory, self._request, lambda: active)
+        return admission.admit(pod), cpus, memory
+
+
+def read_policies(configuration: Mapping[str, object], machine: object) -> "Policies":
+    """Return the policies of a kubelet's configuration on a machine, which is this one if it is None.
+
+    Raises NumaError: the distribution is missing, or a kubelet does not start with this configuration.
+    """
+    if not is_installed():
+        raise NumaError(INSTALL)
+    from devicecore_numa.domain.configuration import Policies
+
+    found = _machine(machine)
+    try:
+        return Policies.read(Value(dict(configuration), "the kubelet's configuration"), found)
+    except DeviceCoreError as error:
+        raise NumaError(str(error)) from None
+
+
+def described_machine(machine: object) -> dict[str, object]:
+    """Return a machine as cAdvisor describes one; None stands for this machine. Raises NumaError."""
+    if not is_installed():
+        raise NumaError(INSTALL)
+    from devicecore_numa.adapters.described import machine_document
+
+    return machine_document(_machine(machine))
+
+
+def _machine(machine: object) -> "Machine":
+    from devicecore_numa.adapters.described import machine_in
+    from devicecore_numa.adapters.sysfs import SysfsMachine
+
+    try:
+        return SysfsMachine().machine() if machine is None else machine_in(Value.of(machine, "the machine"))
+    except DeviceCoreError as error:
+        raise NumaError(str(error)) from None
+
+
+def make_managers(
+    policies: "Policies", cpus: CheckpointStore, memory: CheckpointStore, requests: "Requests"
+) -> "tuple[CpuManager, MemoryManager]":
+    """Return the managers, which keep their state in the two stores."""
+    from devicecore_numa.managers import CpuManager, MemoryManager
+
+    return CpuManager(policies.cpus, cpus, requests), MemoryManager(policies.memory, memory, requests)
+
+
+def read_request(given: Mapping[str, Any], pod: Pod) -> "PodRequest":
+    """Return what a pod requests of CPUs and memory. Its uid is that by which the device manager knows it."""
+    from devicecore_numa.domain.requests import read_pod
+
+    return evolve(read_pod(given), uid=str(pod.uid))
+
+
+def pinned(uid: str, cpus: "CpuState", memory: "MemoryState") -> Iterator[Pinned]:
+    """Yield what each container of a pod has in the states of the two managers."""
+    from devicecore_numa.domain.cpus import cpu_list
+
+    for container, held in sorted(cpus.of_pod(uid).items()):
+        yield Pinned(container, "cpu", cpu_list(held))
+    for container, blocks in sorted(memory.assignments.get(uid, {}).items()):
+        for block in blocks:
+            nodes = ", ".join(map(str, block.numa_nodes))
+            noun = "NUMA node" if len(block.numa_nodes) == 1 else "NUMA nodes"
+            yield Pinned(container, block.type, f"{Quantity.of(block.size, binary=True)} on {noun} {nodes}")
