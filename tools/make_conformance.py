@@ -54,7 +54,7 @@ def _table() -> Iterator[str]:
     """Yield the page of the table of situations: each event by each observation."""
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
     yield "# Checks of DRA drivers: the table of situations\n"
-    yield f"Claims are prepared before each event: {', '.join(FORMS)}."
+    yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."
     yield "A cell has the check of what is seen afterwards, or the reason why there is none. [claims.md](claims.md) and"
     yield "[drivers.md](drivers.md) have the checks of other situations.\n"
     yield f"| event | {' | '.join(one.expected for one in seen)} |"

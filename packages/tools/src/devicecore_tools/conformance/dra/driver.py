@@ -98,6 +98,7 @@ class DriverObservations:
         intact: the driver's state files before they were damaged, and the claims that it had prepared then.
         change: of the devices.
         situations: the claims of each event, by its name, which the checks of situations share.
+        writes: how many writes of slices there were while claims were prepared. It is None if that is not known.
         growth: what has grown with claims. The text is empty if nothing has, and it is None if that is not known.
     """
 
@@ -107,6 +108,7 @@ class DriverObservations:
     change: ChangeOfDevices = field(factory=ChangeOfDevices)
     situations: dict[str, Any] = field(factory=dict)
     growth: str | None = None
+    writes: int | None = None
 
 
 class DriverUnderTest:

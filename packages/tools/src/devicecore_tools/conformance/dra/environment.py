@@ -10,7 +10,7 @@ import secrets
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ from devicecore.adapters.cdi import MAX_BYTES, names_in
 from devicecore.system.files import read_file
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.processes import adopted, as_environment, new_marker
-from devicecore_tools.testing.api_server import Json, LocalApiServer
+from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
 from devicecore_tools.testing.temporary import remove_tree, short_directory
@@ -31,6 +31,9 @@ MAX_CONTENTS = 64 * 1024 * 1024
 
 MAX_ENTRIES = 100_000
 """Files and directories of a driver that are looked at."""
+
+OTHER_NODE = "conformance-node-2"
+"""The name of a second node, with directories of its own."""
 
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -93,14 +96,32 @@ class Environment:
             "{api}": self.api.url,
         }
 
-    def variables(self, pod_uid: str = POD_UID) -> dict[str, str]:
-        """Return the environment variables of the driver."""
-        texts = {**DRIVER_VARIABLES, **self._settings.environment}
-        return {key: self.expand(text, pod_uid) for key, text in texts.items()} | as_environment(self.marker)
+    @property
+    def has_places(self) -> bool:
+        """Whether the user has named a directory, so that a driver on a second node might use the same."""
+        return any((self._settings.registry, self._settings.plugins, self._settings.cdi))
 
-    def expand(self, text: str, pod_uid: str = POD_UID) -> str:
-        """Replace the placeholders in a text."""
-        return with_texts(text, {**self.placeholders, "{pod_uid}": pod_uid})
+    @contextmanager
+    def second_node(self) -> Iterator[Mapping[str, str]]:
+        """Have a second node in this block, with empty directories. Yield its placeholders."""
+        with short_directory() as root, suppress(ApiError):
+            self.api.create(_node(OTHER_NODE))
+            own = {name: Path(root) / name for name in ("registry", "plugins", "cdi", "run")}
+            for path in (*own.values(), own["plugins"] / self._settings.data):
+                path.mkdir(mode=0o755, exist_ok=True)
+            try:
+                yield {**{f"{{{name}}}": str(path) for name, path in own.items()}, "{node}": OTHER_NODE}
+            finally:
+                self.api.delete("Node", OTHER_NODE)
+
+    def variables(self, texts: Mapping[str, str] = {}) -> dict[str, str]:
+        """Return the environment variables of the driver. `texts` are the placeholders that differ."""
+        variables = {**DRIVER_VARIABLES, **self._settings.environment}
+        return {key: self.expand(text, texts) for key, text in variables.items()} | as_environment(self.marker)
+
+    def expand(self, text: str, texts: Mapping[str, str] = {}) -> str:
+        """Replace the placeholders in a text. `texts` are those that differ from the usual ones."""
+        return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:
         """Make the directory that the driver needs at its start, if there is one and it is not there."""

@@ -173,6 +173,8 @@ class DriverKubelet:
         """Every socket that was found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
         """The same, of all runs of this kubelet."""
+        self.others: set[str] = set()
+        """The paths of sockets that are not of the driver."""
         self._not_reached: deque[DriverInstance] = deque()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -216,7 +218,8 @@ class DriverKubelet:
 
     def sockets(self) -> dict[str, SocketIdentity]:
         """Return the sockets below the registry now, whether the kubelet runs or not."""
-        return dict(sockets_below(self.registry, {}, allow_shared=True, identify=identity_of))
+        found = sockets_below(self.registry, {}, allow_shared=True, identify=identity_of)
+        return {path: identity for path, identity in dict(found).items() if path not in self.others}
 
     def _watch(self, stopped: threading.Event) -> None:
         with ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="conformance") as pool:

@@ -5,7 +5,7 @@ Law: when the time of the run is over, no call and no process of the driver can 
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -65,13 +65,14 @@ class DriverProcess(SubjectProcess):
         """Whether two processes of it can run at once: its command or environment names `{pod_uid}`."""
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
-    def spawn(self, pod_uid: str = POD_UID) -> PluginProcess:
-        """Start a process of the driver. `run` ends it if the caller does not.
+    def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:
+        """Start a process of the driver, with these placeholders. `run` ends it if the caller does not.
 
         Raises CannotRunError if the program does not exist or may not be run. Raises Skip if no time is left for the
         run.
         """
-        command = [self._environment.expand(word, pod_uid) for word in self._command]
+        texts = {"{pod_uid}": pod_uid, **(texts or {})}
+        command = [self._environment.expand(word, texts) for word in self._command]
         with self._starting:
             if self._is_over:
                 self.skip_for_time()
@@ -82,7 +83,7 @@ class DriverProcess(SubjectProcess):
             process = PluginProcess(
                 command,
                 self._environment.plugins,
-                environment={RUNTIME_VARIABLE: str(number), **self._environment.variables(pod_uid)},
+                environment={RUNTIME_VARIABLE: str(number), **self._environment.variables(texts)},
                 keep_open=[number],
             )
             process.start()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attrs import define, field
 
+from devicecore_tools.conformance.dra.environment import OTHER_NODE
 from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
@@ -63,7 +64,9 @@ class PublishedSlices:
     def now(self) -> list[Slice]:
         """Return the driver's slices as they are now, without those that a check has planted."""
         mine: list[Slice] = [
-            one for one in self.api.objects("ResourceSlice") if one["metadata"]["name"] not in self.planted
+            one
+            for one in self.api.objects("ResourceSlice")
+            if one["metadata"]["name"] not in self.planted and one["spec"].get("nodeName") != OTHER_NODE
         ]
         return [one for one in mine if one["spec"].get("driver") == self.registration.name] or mine
 
@@ -207,7 +210,8 @@ class PublishedSlices:
                 self._of_process, self._held = process, {}
             one = event.after or event.before or {}
             name = one["metadata"]["name"]
-            if name in self.planted or one["spec"].get("driver") != self.registration.known_name:
+            is_other = name in self.planted or one["spec"].get("nodeName") == OTHER_NODE
+            if is_other or one["spec"].get("driver") != self.registration.known_name:
                 continue
             self._present.pop(name, None)
             if event.after is not None:

@@ -20,7 +20,16 @@ from devicecore_tools.conformance.dra.checks import (
     state,
     unprepare,
 )
-from devicecore_tools.conformance.dra.checks.events import CORRUPTION, KILL, KUBELET_RESTART, LOSS, QUIET, REBOOT, TERM
+from devicecore_tools.conformance.dra.checks.events import (
+    CORRUPTION,
+    KILL,
+    KUBELET_RESTART,
+    LOSS,
+    QUIET,
+    REBOOT,
+    REGISTRATION,
+    TERM,
+)
 from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurrence
 
 
@@ -40,6 +49,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(situations, prepare, unprepare, slices, when=(REBOOT,)),
     *_made(situations, state, when=(CORRUPTION,)),
     *_made(situations, unprepare, when=(LOSS,)),
+    *_made(situations, when=(REGISTRATION,)),
     *_made(state, when=(Moment.CALM,)),
     *_made(slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,

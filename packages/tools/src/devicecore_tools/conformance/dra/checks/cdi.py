@@ -271,13 +271,17 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
     "variable, or two sources for a path, the container gets the last, and so one device of two. (CDI library in Go)",
 )
 def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
-    """Claims of two devices and of two requests are prepared, and their changes of one container are merged."""
+    """Claims of two devices, of two requests, and two claims are prepared; their changes of a container are merged."""
     driver.claims.require_two()
     number = 0
-    for counts, what in (((2,), "of a claim of two devices"), ((1, 1), "of a claim of two requests")):
-        prepared = prepare(driver, spec=driver.claims.request(*counts))
+    for forms, what in (
+        ([(2,)], "of a claim of two devices"),
+        ([(1, 1)], "of a claim of two requests"),
+        ([(1,), (1,)], "of two claims of a container"),
+    ):
+        prepared = [prepare(driver, spec=driver.claims.request(*counts)) for counts in forms]
         targets: dict[str, set[str]] = {}
-        for name in prepared.names:
+        for name in {name for one in prepared for name in one.names}:
             with skipping(UnresolvableError):
                 for target, source in _targets(resolve(name, directories(driver))):
                     targets.setdefault(target, set()).add(source)

@@ -78,6 +78,12 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
     driver.registration.returns["kubelet"] = driver.registration.after(driver.kubelet.start)
 
 
+def _register_again(driver: DriverUnderTest) -> None:
+    """Restart the kubelet, which finds the sockets that are there."""
+    driver.kubelet.stop()
+    driver.registration.after(driver.kubelet.start)
+
+
 def _is_calm(driver: DriverUnderTest) -> bool:
     """Return whether the driver would notice now that its slices are deleted."""
     return time.monotonic() - driver.slices.last_write > driver.settings.race
@@ -121,6 +127,7 @@ LOSS = Occurrence(
     lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),
 )
 TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
+REGISTRATION = Occurrence("the kubelet restarts and registers the driver again", _register_again)
 KUBELET_RESTART = Occurrence(
     "the kubelet restarts and deletes the slices",
     _restart_kubelet,

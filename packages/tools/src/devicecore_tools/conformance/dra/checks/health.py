@@ -253,6 +253,26 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
     return f"the second report came after {seconds:.0f} seconds, the limit is {limit:g}"
 
 
+@across(
+    QUIET,
+    SHOULD,
+    core=True,
+    expected="the same health of each device in all reports",
+    clause=f"{SERVICE} It puts it into the status of the pods that use them. Nothing has happened to the devices.",
+)
+def reports_no_change_without_a_reason(driver: DriverUnderTest) -> Parts:
+    """NodeWatchResources is called, and the reports of the time in which nothing is done are compared."""
+    with watching(driver) as watch:
+        yield
+        states: dict[tuple[str, str], set[int]] = {}
+        for report in watch.reports:
+            for one in report.devices:
+                states.setdefault((one.device.pool_name, one.device.device_name), set()).add(int(one.health))
+        changed = sorted(f"{pool}/{device}" for (pool, device), found in states.items() if len(found) > 1)
+        require(not changed, f"the health of {some(changed)} changed")
+    return f"{counted(len(watch.reports), 'report')} with the same health"
+
+
 @check(
     SHOULD,
     expected="each call gets a report, and nothing stays open",

@@ -434,8 +434,15 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is allocated a device of this driver and one of another, and prepared."""
     driver.calls.require_preparing()
-    found = names(driver.calls.prepared(claim_with(driver, driver.claims.free_device(), FOREIGN)))
-    require((FOREIGN["pool"], FOREIGN["device"]) not in found, "the answer has the device of the other driver")
+    devices = driver.claims.allocatable
+    # Pools of other drivers have the name of the node, too, and their devices may be called like those of this one.
+    twin = {"driver": OTHER_DRIVER, "pool": devices[-1].pool, "device": devices[-1].name}
+    for foreign in (FOREIGN, twin) if len(devices) > 1 else (FOREIGN,):
+        claim = claim_with(driver, devices[0], foreign)
+        found = names(driver.calls.prepared(claim))
+        is_there = (foreign["pool"], foreign["device"]) in found
+        require(not is_there, f"the answer has {foreign['pool']}/{foreign['device']} of the other driver")
+        driver.calls.clean_up()
     return f"{counted(len(found), 'device')} of its own"
 
 
@@ -604,15 +611,18 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
+    core=True,
     expected="an error for the claim, and a driver that goes on",
     clause="A device may have gone since the scheduler allocated it. A claim that is prepared without it starts a "
     "container without its device.",
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
-    """A claim is allocated a device that was never published, and prepared."""
+    """A claim is allocated a device that was never published, and one of a pool that was not, and prepared."""
     driver.calls.require_preparing()
-    device = SliceDevice(driver.claims.free_device().pool, "no-such-device", {})
-    return require_refusal_alive(driver, driver.claims.on(device))
+    free = driver.claims.free_device()
+    with in_context("of a pool that was never published"):
+        require_refusal_alive(driver, driver.claims.on(SliceDevice("no-such-pool", free.name, free.body)))
+    return require_refusal_alive(driver, driver.claims.on(SliceDevice(free.pool, "no-such-device", {})))
 
 
 def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> Claim:
@@ -657,6 +667,7 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
+    core=True,
     expected="an error for the one, and success for the other; a call that fails as a whole is accepted, too",
     clause=CONTRACT,
 )
@@ -775,11 +786,11 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
 
 
 @check(
-    SHOULD,
-    core=True,
-    expected="the share in each answer, CDI names that can be resolved, those of one share stay when the other is "
-    "unprepared, and none is left when both are",
-    clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
+    MUST,
+    expected="CDI names that can be resolved, those of one share stay when the other is unprepared, and none is left "
+    "when both are",
+    clause="A device that may be allocated several times is in use by several claims, each with a share of its own. "
+    "(KEP-5075; ResourceSlice, API reference, devices.allowMultipleAllocations)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     """If a device may be shared, two claims get a part of it and are prepared. Then one of them is unprepared."""
@@ -789,10 +800,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     before = driver.environment.cdi_names()
     claims = [driver.claims.part_of(device) for _ in range(2)]
     answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
-    for claim, devices in zip(claims, answers, strict=True):
-        wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
-        missing = [one.device_name for one in devices if not share(one)]
-        require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
+    for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
     second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
@@ -800,6 +808,122 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     driver.calls.unprepared(claims[1])
     require_undone(driver, added)
     return "each claim has its share"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="the share in each answer",
+    clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
+)
+def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
+    """If a device may be shared, two claims get a part of it and are prepared."""
+    if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
+        raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
+    device = driver.claims.free_device(shared=True)
+    for claim in [driver.claims.part_of(device) for _ in range(2)]:
+        devices = driver.calls.ready_devices(claim)
+        wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
+        missing = [one.device_name for one in devices if not share(one)]
+        require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
+    return "each answer has the share of its claim"
+
+
+@check(
+    MUST,
+    expected="spec, allocation, consumers, finalizers and owners as before",
+    clause="A claim belongs to its user, and its allocation and its consumers to the scheduler. A driver may write "
+    "status.devices only. (ResourceClaim, API reference; KEP-4817)",
+)
+def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared, and its object is compared with that before."""
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
+
+    def parts() -> dict[str, object]:
+        try:
+            body = driver.api.get("ResourceClaim", claim.name, claim.namespace)
+        except ApiError:
+            raise Failure("the claim is gone") from None
+        status, metadata = body.get("status") or {}, body["metadata"]
+        kept = {"spec": body["spec"]} | {name: status.get(name) for name in ("allocation", "reservedFor")}
+        return kept | {
+            name: metadata.get(name) for name in ("uid", "finalizers", "ownerReferences", "deletionTimestamp")
+        }
+
+    before = parts()
+    for what, call in (("prepared", driver.calls.prepared), ("unprepared", driver.calls.unprepared)):
+        call(claim)
+        after = parts()
+        changed = sorted(name for name, value in before.items() if after[name] != value)
+        require(not changed, f"when it was {what}, {some(changed)} changed")
+    return "the claim is as it was"
+
+
+@check(
+    MUST,
+    expected="success",
+    clause="Claims may have several consumers, tolerations, labels, and an allocation for any node; a scheduler makes "
+    "claims for extended resources, with names and requests of its own. (ResourceClaim, API reference; KEP-5004; "
+    "KEP-5055)",
+)
+def prepares_claims_of_any_form(driver: DriverUnderTest) -> str:
+    """Claims for two pods, with tolerations, without a node, with labels, and of an extended resource are prepared."""
+    driver.calls.require_preparing()
+    for form, change in _FORMS.items():
+        spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
+        body: Json = {"spec": spec, "status": {"allocation": allocation}, "metadata": {}}
+        change(body)
+        name = f"{form.replace(' ', '-')}-extended-resources-x7k2p"
+        claim = driver.claims.create(spec, allocation, name=name)
+        driver.api.change("ResourceClaim", name, partial(_add, more=body))
+        with in_context(form):
+            driver.calls.prepared(claim)
+            driver.calls.unprepared(claim)
+        driver.calls.clean_up()
+    return f"{counted(len(_FORMS), 'form')} prepared"
+
+
+def _add(claim: Json, more: Json) -> None:
+    """Add labels, annotations and consumers to a claim."""
+    claim["metadata"] |= more["metadata"]
+    claim["status"]["reservedFor"] += more["status"].get("reservedFor", [])
+
+
+def _for_two_pods(body: Json) -> None:
+    pod = {"resource": "pods", "name": "another-pod", "uid": "33333333-3333-4333-8333-333333333333"}
+    body["status"]["reservedFor"] = [pod]
+
+
+def _tolerating(body: Json) -> None:
+    toleration: Json = {"operator": "Exists"}
+    body["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [toleration]
+    for result in body["status"]["allocation"]["devices"]["results"]:
+        result["tolerations"] = [toleration]
+
+
+def _of_an_extended_resource(body: Json) -> None:
+    body["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    body["spec"]["devices"]["requests"][0]["name"] = "container-0-request-0"
+    for result in body["status"]["allocation"]["devices"]["results"]:
+        result["request"] = "container-0-request-0"
+
+
+def _without_a_node(body: Json) -> None:
+    body["status"]["allocation"].pop("nodeSelector", None)
+
+
+def _labelled(body: Json) -> None:
+    body["metadata"] |= {"labels": {"app.kubernetes.io/name": "x"}, "annotations": {"example.org/note": "{}\n"}}
+
+
+_FORMS: Mapping[str, Callable[[Json], None]] = {
+    "a claim of two pods": _for_two_pods,
+    "a claim with tolerations": _tolerating,
+    "a claim of an extended resource": _of_an_extended_resource,
+    "a claim without a node": _without_a_node,
+    "a claim with labels": _labelled,
+}
 
 
 @check(

@@ -33,6 +33,7 @@ MAX_ATTEMPTS = 20
 
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 8.0  # those before the first look, and seconds for all
 _SHORT_PAUSE = 0.3  # seconds
+_FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
@@ -124,6 +125,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
     first, driver.seen.growth, before = None, None, Usage.of(process)
+    asked = len(driver.api.requests)
     driver.process.pause(_SHORT_PAUSE)
     idle = before.printed_until(Usage.of(process))
     while number < _CLAIMS and time.monotonic() - began < _CLAIM_SECONDS:
@@ -137,7 +139,24 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
             first = Usage.of(process)
     if first is not None and number >= 2 * _FIRST_CLAIMS and process.status is None:
         driver.seen.growth = first.growth_until(Usage.of(process), number - _FIRST_CLAIMS, idle)
+    driver.seen.writes = len(driver.slices.writes(asked)) if number > _FIRST_CLAIMS else None
     return f"{counted(number, 'claim')} prepared and unprepared"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected=f"at most {_FEW_WRITES} writes of slices",
+    clause="Slices say which devices there are, and not which are in use. Each write reaches all schedulers and "
+    "drivers that watch slices. (ResourceSlice, API reference)",
+)
+def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
+    """The writes of slices during prepares-many-claims are counted."""
+    if driver.seen.writes is None:
+        raise Skip("too few claims were prepared")
+    text = counted(driver.seen.writes, "write")
+    require(driver.seen.writes <= _FEW_WRITES, text)
+    return text
 
 
 @check(

@@ -4,22 +4,36 @@ Law: a check is a cell of a table, an event by an observation, for each form of 
 All cells of an event share their claims. `NO_CELL` has the reason of each cell that is empty.
 """
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
 
 from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.cdi import neutral, require_edits, require_undone
-from devicecore_tools.conformance.dra.checks.events import CORRUPTION, KILL, KUBELET_RESTART, LOSS, REBOOT, TERM
+from devicecore_tools.conformance.dra.checks.events import (
+    CORRUPTION,
+    KILL,
+    KUBELET_RESTART,
+    LOSS,
+    REBOOT,
+    REGISTRATION,
+    TERM,
+)
 from devicecore_tools.conformance.dra.checks.prepare import Rows, difference, rows
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import DriverCheck, Occurrence, Parts, TwoParts
 from devicecore_tools.conformance.model import (
+    DoesNotApply,
     Severity,
     does_not_apply_if,
     in_context,
+    needed,
     require,
     skip_if,
     some,
@@ -27,12 +41,32 @@ from devicecore_tools.conformance.model import (
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-FORMS: Mapping[str, tuple[int, ...]] = {
-    "a claim of two requests": (1, 1),
-    "a claim of one device": (1,),
-    "a claim of two devices of a request": (2,),
-}
-"""The forms of claims, and how many devices each request of them is for."""
+
+@frozen
+class Form:
+    """A form of claims.
+
+    Attributes:
+        name: what it is, in a few words.
+        devices: how many devices it takes.
+        make: makes the claims, which are prepared with one request. Raises DoesNotApply if no device allows it.
+    """
+
+    name: str
+    devices: int
+    make: Callable[[DriverUnderTest], Sequence[Claim]]
+
+
+FORMS: Sequence[Form] = (
+    Form("a claim of two requests", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(1, 1))]),
+    Form("the two claims of a pod", 2, lambda driver: [driver.claims.new(1), driver.claims.new(1)]),
+    Form("a claim of one device", 1, lambda driver: [driver.claims.new(1)]),
+    Form("a claim of two devices of a request", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(2))]),
+    Form("a part of a device", 0, lambda driver: [driver.claims.part_of(driver.claims.free_device(shared=True))]),
+)
+"""The forms of claims. Those are made for which half of the free devices suffice."""
+
+_OTHER = "conformance-other.example.org"
 
 
 @frozen
@@ -57,11 +91,14 @@ class Situation:
     claims: list[Claim] = field(factory=list)
     known: list[Known] = field(factory=list)
     left: int = 0  # cells that were not finished yet
+    planted: Mapping[Path, str] = field(factory=dict)
+    listener: socket.socket | None = None
 
     def begin(self, driver: DriverUnderTest) -> None:
         """Prepare a claim of each form, of at most half of the devices that are free, or a single one."""
         if self.left == 0:
             self.known.clear()
+            self.plant(driver)
             with driver.claims.owning(self.claims):
                 self._prepare(driver)
         self.left += 1
@@ -69,21 +106,59 @@ class Situation:
     def _prepare(self, driver: DriverUnderTest) -> None:
         free, used = len(driver.claims.free_devices), 0
         driver.calls.require_preparing()
-        for form, counts in FORMS.items():
-            if used + sum(counts) > max(free // 2, 1):
+        for form in FORMS:
+            if used + form.devices > max(free // 2, 1):
                 continue
-            claim = driver.claims.new(spec=driver.claims.request(*counts))
-            answer = rows(driver.calls.ready_devices(claim))
-            names = {name for row in answer for name in row.cdi}
-            self.known.append(
-                Known(form, claim, answer, require_edits(driver, names, f"before the event, of {form}, "))
-            )
-            used += sum(counts)
+            try:
+                claims = form.make(driver)
+            except DoesNotApply:
+                continue
+            used += form.devices
+            for claim, answer in zip(claims, self._answers(driver, claims), strict=True):
+                names = {name for row in answer for name in row.cdi}
+                edits = require_edits(driver, names, f"before the event, of {form.name}, ")
+                self.known.append(Known(form.name, claim, answer, edits))
+
+    @staticmethod
+    def _answers(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows]:
+        """Prepare claims with one request. Raises Skip if they were not prepared, which other checks report."""
+        if len(claims) == 1:
+            return [rows(driver.calls.ready_devices(claims[0]))]
+        with needed("prepared claims"):
+            answer = driver.calls.prepare(*claims)
+            return [rows(devices_in(answer, claim)) for claim in claims]
+
+    def plant(self, driver: DriverUnderTest) -> None:
+        """Put a CDI file, a registration socket and a directory of other drivers beside those of the driver."""
+        text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
+        cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
+        state = driver.environment.plugins / _OTHER / "state.json"
+        state.parent.mkdir(exist_ok=True)
+        state.write_text("{}", encoding="utf-8")
+        path = driver.environment.registry / f"{_OTHER}-reg.sock"
+        driver.kubelet.others.add(str(path))
+        self.listener = socket.socket(socket.AF_UNIX)
+        with suppress(OSError):  # its path is too long
+            self.listener.bind(str(path))
+            self.listener.listen()
+        found = {cdi: "a CDI file", path: "a registration socket", state: "the state"}
+        self.planted = {one: what for one, what in found.items() if one.exists()}
+
+    def take_away(self) -> None:
+        """Remove what was planted."""
+        if self.listener is not None:
+            self.listener.close()
+        for path in self.planted:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it has other files, too
+                if path.parent.name == _OTHER:
+                    path.parent.rmdir()
 
     def end(self, driver: DriverUnderTest) -> None:
         """Note that a cell is over. After the last one, unprepare and delete the claims."""
         self.left -= 1
         if self.left == 0:
+            self.take_away()
             with driver.claims.owning(self.claims):
                 driver.calls.clean_up()
 
@@ -103,14 +178,14 @@ class Observation:
         done: what the check does, likewise.
         expected: what should be.
         clause: why.
-        look: observes; returns a sentence, or raises Failure.
+        look: observes; returns a sentence, or raises Failure. It is None for what is observed of others.
     """
 
     name: str
     done: str
     expected: str
     clause: str
-    look: Callable[[DriverUnderTest, Sequence[Known]], str]
+    look: Callable[[DriverUnderTest, Sequence[Known]], str] | None
 
 
 def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
@@ -147,6 +222,12 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     return f"{some(devices)} was prepared for another claim"
 
 
+def _others_are_there(situation: Situation) -> str:
+    gone = [f"{what} of another driver" for path, what in situation.planted.items() if not path.exists()]
+    require(not gone, f"{some(gone)} was removed")
+    return f"{counted(len(situation.planted), 'file')} of other drivers are there"
+
+
 RUNNING = "A container that runs may be restarted at any time, and its runtime then resolves the CDI devices again"
 KEEPS = Observation(
     "keeps-cdi-devices-{}",
@@ -172,12 +253,22 @@ FREES = Observation(
     _free,
 )
 
+LEAVES = Observation(
+    "leaves-files-of-others-alone-{}",
+    "A CDI file, a registration socket and the state of other drivers are beside those of the driver, and {}.",
+    "all of them are still there",
+    "The directories of CDI files, of registration sockets and of plugins belong to all drivers of a node. "
+    "(pluginwatcher, README; CDI specification)",
+    None,
+)
+
 CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] = {
-    (KILL, "after-a-kill"): (MUST, (KEEPS, FREES)),
+    (KILL, "after-a-kill"): (MUST, (KEEPS, LEAVES, FREES)),
     (REBOOT, "after-a-reboot"): (MUST, (FREES,)),
     (CORRUPTION, "after-a-corruption"): (SHOULD, (FREES,)),
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
-    (TERM, "after-sigterm"): (MUST, (KEEPS, PREPARES)),
+    (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
+    (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
 """Of each event: how the names of its checks end, how severe they are, and what is observed, in this order."""
 
@@ -189,10 +280,14 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (CORRUPTION, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
     (LOSS, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (LOSS, "prepares-claims-{}"): "a driver that has lost its state may make other CDI devices",
-    (KUBELET_RESTART, "keeps-cdi-devices-{}"): "nothing happens to the driver or its files",
-    (KUBELET_RESTART, "prepares-claims-{}"): "prepare-is-idempotent: the driver sees a call like any other",
-    (KUBELET_RESTART, "frees-devices-{}"): "frees-the-device: the driver sees a call like any other",
-    (TERM, "frees-devices-{}"): "frees-devices-after-a-kill: a process that is killed saves less",
+    (REBOOT, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (CORRUPTION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (LOSS, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (REGISTRATION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (KUBELET_RESTART, "keeps-cdi-devices-{}"): "keeps-cdi-devices-after-a-new-registration",
+    (KUBELET_RESTART, "prepares-claims-{}"): "prepares-claims-after-a-new-registration",
+    (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",
+    (KUBELET_RESTART, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
 }
 """Why there is no such check: the name of one that does it, or a sentence."""
 
@@ -203,6 +298,9 @@ def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation)
         situation.begin(driver)
         try:
             yield
+            if seen.look is None:
+                _ = driver.registration.instance
+                return _others_are_there(situation)
             return seen.look(driver, situation.require())
         finally:
             situation.end(driver)

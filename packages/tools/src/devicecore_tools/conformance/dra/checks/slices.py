@@ -5,7 +5,8 @@ Law: slices are judged as an API server and a scheduler do, and only those of th
 
 import re
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from devicecore.domain.text import counted
@@ -21,6 +22,7 @@ from devicecore_tools.conformance.dra.checks.events import (
 )
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.environment import OTHER_NODE
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import (
     Severity,
@@ -51,6 +53,7 @@ RACE = (
     "Kubernetes' helper for publishing does not notice that slices are deleted within half a minute after it has "
     "updated them, because it takes what it has written itself for what is there"
 )
+_SETTLED = 0.5  # seconds, in which a process that has published writes what it writes next
 _CONFLICT = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -416,6 +419,52 @@ def _holds_leftover(driver: DriverUnderTest, name: str) -> bool:
     except ApiError:
         return False
     return any(device["name"] == _LEFTOVER for device in body["spec"].get("devices") or ())
+
+
+@at_the_end(
+    MUST,
+    expected="pools of other names, and slices of the first node that stay as they are",
+    clause="pool.name: The pool name must be unique among the pools of a driver, in the whole cluster. It is often the "
+    "node name. A driver publishes the pools of its own node. (ResourceSlice, API reference)",
+)
+def keeps_nodes_apart(driver: DriverUnderTest) -> str:
+    """The driver is started as on a second node, with directories of its own, and the slices of both are compared."""
+    does_not_apply_if(driver.environment.has_places, "the run has directories of the user, which both would use")
+    settle(driver)
+    before = {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]) for one in driver.slices.now()}
+    skip_if(not before, "the driver has published no slices")
+    own = driver.environment.node
+    does_not_apply_if(
+        any(one.get("nodeName") != own for _, one in before.values()), f"the slices are not those of {own}"
+    )
+
+    def published() -> list[Slice]:
+        found: Sequence[Slice] = driver.api.objects("ResourceSlice")
+        mine = [one for one in found if one["spec"].get("driver") == driver.registration.name]
+        return [one for one in mine if one["spec"].get("nodeName") == OTHER_NODE]
+
+    def kept() -> list[str]:
+        now = {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]) for one in driver.slices.now()}
+        return [name for name, one in before.items() if now.get(name) != one]
+
+    with driver.environment.second_node() as texts:
+        process = driver.process.spawn(texts=texts)
+        try:
+            driver.process.wait(published, driver.settings.returning)
+            driver.process.pause(_SETTLED)
+            other = published()
+            gone = kept()
+        finally:
+            process.stop(grace=2.0)
+            for one in published():
+                with suppress(ApiError):  # the driver has deleted it itself
+                    driver.api.delete("ResourceSlice", one["metadata"]["name"])
+    require(not gone, f"it has changed {some(gone)} of the first node")
+    does_not_apply_if(not other, "a process with another {node} has published nothing for it")
+    names = {one["pool"]["name"] for _, one in before.values()}
+    shared = sorted(names & {one["spec"]["pool"]["name"] for one in other})
+    require(not shared, f"both nodes have a pool {some(shared)}, which is one pool for a scheduler")
+    return f"{counted(len(other), 'slice')} of the second node"
 
 
 @across(

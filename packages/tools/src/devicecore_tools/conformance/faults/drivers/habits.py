@@ -271,7 +271,10 @@ class WritesMetadata(GoodDriver):
             path.parent.mkdir(parents=True, exist_ok=True)
             names = [{"name": device.device_name, "driver": self.name} for device in of_request]
             write(path, json.dumps({"kind": "DeviceMetadata", "requests": [{"name": request, "devices": names}]}))
-            mount = {"hostPath": str(path), "containerPath": f"/var/run/kubernetes.io/{request}/{self.name}.json"}
+            mount = {
+                "hostPath": str(path),
+                "containerPath": f"/var/run/kubernetes.io/{claim.name}/{request}.json",
+            }
             device = {"name": f"{claim.uid}_{request}", "containerEdits": {"mounts": [mount]}}
             spec = {"cdiVersion": self.cdi_version, "kind": f"{self.name}/metadata", "devices": [device]}
             (self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json").write_text(json.dumps(spec))

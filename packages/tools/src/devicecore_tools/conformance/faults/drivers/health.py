@@ -148,3 +148,16 @@ class ReportsOnce(GoodDriver):
         for one in health:
             one.health_check_timeout_seconds = 1
         return health
+
+
+@fails("reports-no-change-without-a-reason")
+class ReportsSicknessOfAMoment(GoodDriver):
+    health_seconds = 0.5
+    reports = 0
+
+    def health(self) -> list[Message]:
+        self.reports += 1
+        listed = super().health()
+        if self.reports % 3 == 0:
+            listed[0].health = "UNHEALTHY"
+        return listed

@@ -373,7 +373,7 @@ class KnowsNoAdmins(GoodDriver):
         super().check_free(uid, [result | {"adminAccess": False} for result in results])
 
 
-@fails("separates-shares-of-a-device")
+@fails("answers-with-the-share-of-each-claim")
 class ForgetsShares(GoodDriver):
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)
@@ -578,3 +578,48 @@ class Hasty(GoodDriver):
         finally:
             connection.close()
         return super().allocated(claim)
+
+
+@fails("leaves-claims-as-they-are")
+class TakesAwayConsumers(GoodDriver):
+    """It writes the status of a claim without reading it first."""
+
+    def unprepare_claim(self, claim: Message) -> None:
+        super().unprepare_claim(claim)
+        path = claim_path(claim.namespace, claim.name)
+        status, body = self.call("GET", path)
+        if status == http.HTTPStatus.OK and body["metadata"]["uid"] == claim.uid and "status" in body:
+            body["status"].pop("reservedFor", None)
+            self.call("PUT", f"{path}/status", body)
+
+
+@fails("prepares-claims-of-any-form")
+class KnowsClaimsOfOnePod(GoodDriver):
+    def allocated(self, claim: Message) -> Json:
+        found = super().allocated(claim)
+        _, body = self.call("GET", claim_path(claim.namespace, claim.name))
+        if len(body["status"]["reservedFor"]) > 1:
+            raise ClaimError("expected one pod")
+        return found
+
+
+@fails("ignores-devices-of-other-drivers")
+class ReadsOnlyNamesOfDevices(GoodDriver):
+    """It takes a device of another driver for its own if it has the same pool and name."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        own = {device["name"] for device in self.devices()}
+        results = [
+            one | ({"driver": self.name} if one["pool"] == self.pool and one["device"] in own else {})
+            for one in allocation.get("results") or ()
+        ]
+        return super().results_of(allocation | {"results": results})
+
+
+@fails("refuses-an-unknown-device")
+class IgnoresThePool(GoodDriver):
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = [
+            one | ({"pool": self.pool} if one["driver"] == self.name else {}) for one in allocation.get("results") or ()
+        ]
+        return super().results_of(allocation | {"results": results})

@@ -13,6 +13,80 @@ import grpc
 from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, fails
 
 
+class ForgetsWhenRegistered(GoodDriver):
+    """It begins anew when a kubelet registers it again."""
+
+    registered = 0
+
+    def notify(self, message: Message, context: grpc.ServicerContext) -> Message:
+        self.registered += 1
+        if self.registered > 1:
+            with self.lock:
+                self.begin_anew()
+        return super().notify(message, context)
+
+    def begin_anew(self) -> None:
+        """Do what is wrong."""
+
+
+@fails("keeps-cdi-devices-after-a-new-registration")
+class CleansItsFilesWhenRegistered(ForgetsWhenRegistered):
+    def begin_anew(self) -> None:
+        for path in self.cdi.glob(f"{self.name}-*.json"):
+            path.unlink()
+
+
+@fails("prepares-claims-after-a-new-registration")
+class RenamesWhenRegistered(ForgetsWhenRegistered):
+    def cdi_name(self, uid: str, result: Json) -> str:
+        return super().cdi_name(uid, result) + ("-again" if self.registered > 1 else "")
+
+
+@fails("frees-devices-after-a-new-registration")
+class LosesItsClaimsWhenRegistered(ForgetsWhenRegistered):
+    def begin_anew(self) -> None:
+        self.claims = {f"unknown-{uid}": record for uid, record in self.claims.items()}
+        self.save()
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        if f"unknown-{uid}" not in self.claims:
+            super().check_free(uid, results)
+
+
+@fails("leaves-files-of-others-alone-after-a-kill")
+class EmptiesTheRegistryAtStart(GoodDriver):
+    """It takes each registration socket for one of its own."""
+
+    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is started again then, too."}
+
+    def serve(self) -> None:
+        for path in self.registration.parent.glob("*.sock"):
+            path.unlink()
+        super().serve()
+
+
+@fails("leaves-files-of-others-alone-after-sigterm")
+class EmptiesTheCdiDirectoryAtItsEnd(GoodDriver):
+    breaks_too = {"keeps-cdi-devices-after-sigterm": "Its own files are gone, too."}
+
+    def leave(self) -> None:
+        for path in self.cdi.glob("*.json"):
+            path.unlink()
+        super().leave()
+
+
+@fails("frees-devices-after-sigterm")
+class ForgetsItsClaimsAtItsEnd(GoodDriver):
+    def leave(self) -> None:
+        self.claims = {f"unknown-{uid}": record for uid, record in self.claims.items()}
+        self.save()
+        super().leave()
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        if f"unknown-{uid}" not in self.claims:
+            super().check_free(uid, results)
+
+
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class CleansItsFilesAtStart(GoodDriver):
     """It makes the files of a claim again when that is prepared again."""
@@ -161,6 +235,7 @@ class TaintsAllDevices(GoodDriver):
 
 @fails("keeps-its-devices")
 class PublishesNothingForAMoment(GoodDriver):
+    breaks_too = {"keeps-nodes-apart": "Its slices change all the time."}
     is_away = False
 
     def serve(self) -> None:

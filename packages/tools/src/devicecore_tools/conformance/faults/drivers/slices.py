@@ -134,6 +134,8 @@ class LeavesObsoleteSlices(GoodDriver):
 
 @fails("leaves-slices-of-others-alone")
 class DeletesSlicesOfOthers(GoodDriver):
+    breaks_too = {"keeps-nodes-apart": "The slices of the first node are those of another node for the second."}
+
     def publish_and_watch(self) -> None:
         _, listed = self.call("GET", SLICES)
         for item in listed["items"]:
@@ -246,3 +248,25 @@ class NeedsTheApiServerAtItsStart(GoodDriver):
         except OSError:
             self.over.wait()
         super().publish_for_ever()
+
+
+@fails("keeps-nodes-apart")
+class HasOnePoolOnAllNodes(GoodDriver):
+    @property
+    def pool(self) -> str:
+        return "chips"
+
+
+@fails("writes-no-slices-for-claims")
+class PublishesWhatIsInUse(GoodDriver):
+    """It writes its slices again for each claim."""
+
+    def save(self) -> None:
+        super().save()
+        own = f"spec.driver%3D{self.published_name}"
+        for item in self.call("GET", f"{SLICES}?fieldSelector={own}")[1].get("items", ()):
+            item["spec"]["devices"][0].setdefault("attributes", {})["used"] = {"int": len(self.claims)}
+            self.call("PUT", f"{SLICES}/{item['metadata']['name']}", item)
+
+    def differs(self, before: Json, wanted: Json) -> bool:
+        return False
