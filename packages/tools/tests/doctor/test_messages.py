@@ -1,4 +1,4 @@
-"""Each sentence that a kubelet of 1.29 to 1.36 can say is explained."""
+"""Each sentence that a kubelet from 1.29 to 1.37 can say is explained."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """What a kubelet's refusal says: the table `messages.toml`, and how a text finds its row.
 
-Law: a text that a kubelet of 1.29 to 1.36 writes belongs to one row, and the rows for everything else are tried last.
+Law: each message of a kubelet from 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
 
 import re

@@ -478,7 +478,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "free, and may be allocated to a second pod.",
         do="Delete the pod of the entry before the kubelet restarts, so that a new one gets a record that can be read.",
         confirm="devicecore checkpoint show FILE names the entry.",
-        issue=f"{_KUBERNETES}135711",
+        issue=f"{_KUBERNETES}102880",
     ),
     NodeCheck(
         "checkpoint-checksum",
@@ -489,7 +489,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "devicecore checkpoint repair FILE NEWFILE keeps what is right.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
-        issue=f"{_KUBERNETES}135711",
+        issue=f"{_KUBERNETES}86677",
     ),
     NodeCheck(
         "checkpoint-unwritable",
@@ -511,7 +511,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
         "devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
         confirm="devicecore checkpoint verify FILE",
-        issue=f"{_KUBERNETES}135711",
+        issue=f"{_KUBERNETES}54088",
     ),
     NodeCheck(
         "checkpoint-old-format",
