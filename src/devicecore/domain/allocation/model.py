@@ -291,8 +291,7 @@ class Held:
 
 @frozen
 class Features:
-    """Feature gates of a scheduler that change what it allocates; the defaults are those of Kubernetes 1.36 and
-    1.37."""
+    """Feature gates of a scheduler that change what it allocates, with the defaults of Kubernetes 1.36 and 1.37."""
 
     admin_access: bool = True
     prioritized_list: bool = True
