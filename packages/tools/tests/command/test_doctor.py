@@ -404,9 +404,10 @@ def test_each_finding_and_a_source_that_is_not_read_have_a_rule() -> None:
 def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:
     text = " ".join(devicecore("doctor", "--help").stdout.split())
     assert (
-        "Exit status: 0 if nothing is wrong and nothing is left, 1 if there are findings, 3 if nothing is wrong" in text
+        "Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong"
+        in text
     )
-    assert "Never Allocate" in text
+    assert "Never calls Allocate" in text
 
 
 def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path: Path, capsys: Capsys) -> None:

@@ -54,8 +54,8 @@ class _RunsByDefault(click.Group):
 def fleet() -> None:
     """Run many nodes in one process, without machines.
 
-    Each node has the real device managers, so pods get devices, are refused, and fail as on a machine. No container
-    runs.
+    Each node has the real device managers, so pods get devices, are refused, and fail as on a real machine. No
+    container runs.
 
     \b
     $ devicecore fleet shapes dgx-h100 > fleet.yaml
@@ -70,7 +70,7 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @fleet.command()
 @click.argument("file", type=_existing_file)
-@click.option("--kubeconfig", type=_existing_file, help="The API server, and the rights of the fleet.")
+@click.option("--kubeconfig", type=_existing_file, help="The API server, and the credentials of the fleet.")
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(
@@ -83,15 +83,15 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     "taints",
     default=True,
     show_default=True,
-    help="Keep ordinary pods away, of which nobody would see that they do not run.",
+    help="Repel ordinary pods, which would look as if they ran.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
 @click.option(
     "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default that of this machine."
 )
-@click.option("--adopt", is_flag=True, help="Take over Nodes that exist and that devicecore has not made.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each change of a node.")
+@click.option("--adopt", is_flag=True, help="Take over existing Nodes that devicecore did not create.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each change of a node.")
 def run(
     *,
     file: Path,
@@ -103,9 +103,9 @@ def run(
 ) -> int:
     """Run the nodes that FILE describes.
 
-    The nodes register at the API server, take the pods that a scheduler sends them, and report what a kubelet would.
-    On a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C ends the fleet: Nodes and
-    pods stay, and a fleet that starts again goes on with them.
+    The nodes register at the API server, run the pods that a scheduler sends them, and report what a kubelet would. On
+    a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C stops the fleet: Nodes and pods
+    stay, and a restarted fleet continues with them.
 
     \b
     $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet
@@ -124,7 +124,7 @@ def run(
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1)
 def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
-    """Order a fault or its end on nodes, or change the nodes.
+    """Cause or end a fault on nodes, or add and remove nodes.
 
     NODES is a name or a pattern such as 'dgx-*'.
 
@@ -135,14 +135,14 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     partition   heal                         separate the node from the API server
     down   up   reboot                       stop and start the node
 
-    In place of nodes and a command, the set of nodes is changed by:
+    These change the set of nodes instead:
 
     \b
-    add GROUP=N     more nodes of a group: `dgx` is that of dgx-{number:03}
-    remove NODES    stop nodes, and delete their Nodes
-    reload          have the nodes that the file says now
+    add GROUP=N     add nodes of a group: `dgx` is the group of dgx-{number:03}
+    remove NODES    stop nodes and delete their Node objects
+    reload          read the file again, and run the nodes in it
 
-    The exit status is 1 if no node can obey.
+    The exit status is 1 if no node can carry out the command.
 
     \b
     $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
@@ -157,7 +157,7 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 @click.argument("name", required=False)
 @json_option
 def shapes(name: str | None, *, as_json: bool) -> int:
-    """Print a file to start from, or the names of those that there are.
+    """Print a file to start from, or list the available ones.
 
     \b
     $ devicecore fleet shapes dgx-h100 > fleet.yaml

@@ -39,7 +39,7 @@ def checkpoint() -> None:
     \b
     $ devicecore checkpoint show /var/lib/kubelet/dra_manager_state
 
-    No command changes the file that it is given: repair and convert write a new one.
+    No command modifies the file you give it: repair and convert write a new one.
     """
 
 
@@ -56,15 +56,15 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
 
     The verdict on each FILE is ok, checksum (the data was changed after it was written), malformed or absent. A
-    directory stands for the kubelet_internal_checkpoint in it or in its device-plugins, and - for standard input. The
-    exit status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
+    directory means the kubelet_internal_checkpoint in it or in its device-plugins, and - means standard input. The exit
+    status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
 
     A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
     accepts such a file. With --strict, the exit status is 1 then as well.
 
-    FILE may be a dra_manager_state, which is known by its content. There, a device of two claims, a claim without pods
-    and a claim with two entries give warnings. A file of a kubelet before 1.32 has the verdict checksum, because later
-    kubelets refuse it.
+    FILE may be a dra_manager_state, which is recognized by its content. In it, a device of two claims, a claim without
+    pods and a claim with two entries give warnings. A file from a kubelet before 1.32 gets the verdict checksum,
+    because later kubelets refuse it.
 
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
@@ -106,9 +106,9 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    Shows the devices of each container by NUMA node, and what else its plugins gave it; then the devices that are
-    registered. FILE is one for `checkpoint verify`, with the same warnings and exit statuses. If the verdict is not ok,
-    what can be read is shown. Of a dra_manager_state, shows each claim with its pods and devices.
+    Shows the devices of each container by NUMA node, and what else its plugins gave it; then the registered devices.
+    FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses. If the verdict is not ok,
+    shows what can be read. For a dra_manager_state, shows each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins

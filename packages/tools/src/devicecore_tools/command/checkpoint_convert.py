@@ -35,12 +35,13 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file: str) -> int:
     """Write the same data in another format, and say what is lost.
 
-    Kubelets since 1.20 write format 2, which has the devices by NUMA node. Older kubelets write format 1, which has
-    one list of devices; kubelets up to 1.29 read both. Format 0 has no checksum; it can be read here but not written,
-    because no kubelet of today or of the last years reads it.
+    Kubelets since 1.20 write format 2, which has the devices by NUMA node. Older kubelets write format 1, which has one
+    list of devices; kubelets up to 1.29 read both. Format 0 has no checksum. It can be read but not written, because no
+    kubelet of recent years reads it.
 
-    What is lost or assumed is said on stderr. FILE is one for `checkpoint verify`. If its checksum is wrong or it
-    cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see `checkpoint repair`.
+    Whatever is lost or assumed is printed on stderr. FILE is the same as for `checkpoint verify`. If its checksum is
+    wrong or it cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see `checkpoint
+    repair`.
 
     \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins

@@ -25,15 +25,15 @@ _DIFFERENT = 1
 def diff(*, as_json: bool, before: str, after: str) -> int:
     """Compare two checkpoints by pod, container, resource and device.
 
-    Says which devices containers hold in AFTER only (added), in BEFORE only (removed), or in both but another
-    container (moved); where NUMA nodes, the plugin's answer or the registered devices differ; and whether format and
-    checksum do. NUMA nodes are compared if both files have format 2, because the older formats have none. If only the
-    checksum differs, the entries are in another order, or a file was changed by hand.
+    Lists the devices that containers hold only in AFTER (added), only in BEFORE (removed), or in both but in another
+    container (moved); differences of NUMA nodes, of the plugin's answer and of the registered devices; and whether
+    format and checksum differ. NUMA nodes are compared only if both files have format 2, because older formats have
+    none. If only the checksum differs, the entries are in another order, or a file was edited by hand.
 
-    Of two files dra_manager_state, says which claims only one has, and which have other pods or devices.
+    For two dra_manager_state files, lists the claims that only one has, and those whose pods or devices differ.
 
-    BEFORE and AFTER are files for `checkpoint verify`. A file with a wrong checksum is compared, with a warning. The
-    exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
+    BEFORE and AFTER are the same as for `checkpoint verify`. A file with a wrong checksum is compared, with a warning.
+    The exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
 
     \b
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins

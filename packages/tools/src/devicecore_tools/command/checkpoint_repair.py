@@ -50,8 +50,8 @@ _OR = "Name all pods of the node, with those of kube-system, or add --force"
     "pods_file",
     metavar="PODS",
     type=PLACE,
-    help="All pods of the node: a file of what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries of "
-    "other pods, and of pods that have ended, are dropped. - is standard input.",
+    help="All pods of the node: a file with what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries "
+    "of other pods, and of pods that have ended, are dropped. - is standard input.",
 )
 @click.option(
     "--force",
@@ -64,10 +64,10 @@ _OR = "Name all pods of the node, with those of kube-system, or add --force"
 def repair(
     *, as_json: bool, keep: tuple[str, ...], pods_file: str | None, force: bool, file: str, new_file: str
 ) -> int:
-    """Write a new file without what cannot be right.
+    """Write a new file without the entries that cannot be right.
 
-    FILE is one for `checkpoint verify`, and it stays as it is. NEWFILE gets the same data with a right checksum, in
-    the same format (format 1 if FILE has format 0), without:
+    FILE is the same as for `checkpoint verify`, and is not modified. NEWFILE gets the same data with a correct
+    checksum, in the same format (format 1 if FILE has format 0), without:
 
     \b
     * entries and resources that cannot be read
@@ -75,22 +75,22 @@ def repair(
     * entries that a later entry of the same container and resource replaces
     * entries of pods that are gone or have ended (--pods)
     * devices of a pod that another pod keeps (--keep)
-    * fields within Data that this version does not know, as those of a newer kubelet
+    * fields within Data that this version does not know, such as those of a newer kubelet
 
-    Everything that is dropped is listed. If two pods hold one device, nothing in the file says which pod is right:
-    both are listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name
-    it with --keep. The other pod keeps its other devices. Delete it before the kubelet starts, because its containers
-    may still use the device.
+    Lists everything it drops. If two pods hold the same device, nothing in the file says which one is right: both are
+    listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name it with
+    --keep. The other pod keeps its other devices. Delete it before the kubelet starts, because its containers may still
+    use the device.
 
-    A list of pods that is empty, has on no node the pods of two namespaces, has none of the pods of FILE, or has only
-    pods with one label in common, as a selector chooses them, shows of no pod that it is gone. Nothing is written
-    then, and the exit status is 1, unless you add --force.
+    A list of pods does not prove that a pod is gone if it is empty, has no node with pods of two namespaces, has none
+    of FILE's pods, or if all its pods share a label, as if a selector had chosen them. Then nothing is written, and the
+    exit status is 1, unless you add --force.
 
-    The exit status is also 1 if nothing of FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
-    somebody or something changed the data after the kubelet wrote it: compare it with what runs on the node before you
-    use it.
+    The exit status is also 1 if nothing in FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
+    somebody or something changed the data after the kubelet wrote it: compare NEWFILE with what runs on the node before
+    you use it.
 
-    To use NEWFILE, stop the kubelet, move it to the place of FILE, and start the kubelet.
+    To use NEWFILE, stop the kubelet, replace FILE with it, and start the kubelet.
 
     \b
     $ devicecore checkpoint repair /var/lib/kubelet/device-plugins repaired

@@ -20,7 +20,7 @@ COMMANDS = {
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in place of a kubelet."),
-    "nodes": ("nodes:nodes", "Show what nodes have, what of it is free, and who holds it."),
+    "nodes": ("nodes:nodes", "Show the devices of each node, and which pods hold them."),
     # Its module adds a command to the group that it imports.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
@@ -95,6 +95,6 @@ def devicecore() -> None:
     \b
     $ devicecore demo
 
-    The exit status is 0 if all is well, 1 for a negative finding, 2 for wrong usage or something that cannot be used,
-    and 3 if what could be read decides nothing. Every listing has --json.
+    The exit status is 0 if all is well, 1 if something is wrong, 2 for wrong usage or unusable input, and 3 if there is
+    too little information to decide. Every listing has --json.
     """

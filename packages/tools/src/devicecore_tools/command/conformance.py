@@ -30,7 +30,7 @@ class _Kinds(Group):
 def conformance() -> None:
     """Test a device plugin or a DRA driver, in any language.
 
-    Runs the conformance checks of docs/conformance.md over it. Each says what it expects, and what happened instead.
+    Runs the conformance checks of docs/conformance.md. Each failure says what was expected and what happened instead.
 
     \b
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
@@ -48,8 +48,8 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     \b
     $ devicecore conformance compare v1.html v2.html
 
-    Exit status 1 if a check of severity must fails on the second card, and did not fail on the first; or if the first
-    card has it and for the second it was not made or not decided, because nobody knows then that it still passes. So
+    Exit status 1 if a check of severity must fails on the second card but did not on the first, or if the first card
+    has it, and for the second it was not run or not decided, because then nobody knows whether it still passes. So
     compare cards of runs with the same --only, --skip and --full.
     """
     from devicecore_tools.conformance.card import NOT_MADE, differences, title_of

@@ -16,18 +16,18 @@ _KINDS = {"plugin": "device plugin", "driver": "DRA driver"}
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="List them: the default.")
 @click.option("--kind", type=click.Choice(sorted(_KINDS)), help="List only plugins, or only drivers.")
-@click.option("--run", "name", metavar="NAME", help="Run one of them, in place of a plugin or driver.")
+@click.option("--run", "name", metavar="NAME", help="Run one of them as the plugin or driver.")
 @json_option
 def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool) -> int:
     """List or run plugins and drivers with one fault each.
 
-    The checks of `devicecore conformance` are tested with them. They are also for the authors of other test kits. Each
-    is a correct program with one thing wrong, and is listed with the checks that fail on it, and whether these are made
-    by default. One without such checks has an unusual habit in which nothing is wrong.
+    They exist to test the checks of `devicecore conformance`, and for authors of other test kits. Each is a correct
+    program with one fault, and is listed with the checks that fail on it, and whether these run by default. A program
+    without such checks does something unusual that is not wrong.
 
-    --run becomes that program. A driver finds its surroundings in NODE_NAME, KUBECONFIG, CDI_ROOT,
-    KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, a plugin in DEVICE_PLUGIN_PATH. `conformance`
-    sets them:
+    --run runs that program. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
+    KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.
+    `conformance` sets them:
 
     \b
     $ devicecore conformance driver -- devicecore conformance faults --run takes-one-device

@@ -47,18 +47,20 @@ plugin_options = option_group(
         is_flag=True,
         help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
     ),
-    seconds_option("--starting", 60.0, "Seconds until the plugin registers first.", "first"),
-    seconds_option("--timeout", 10.0, "Seconds for every answer."),
+    seconds_option("--starting", 60.0, "How many seconds the plugin may take to register first.", "first"),
+    seconds_option("--timeout", 10.0, "How many seconds each answer may take."),
     seconds_option(
         "--returning",
         20.0,
-        "Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
+        "How many seconds it may take to register again after a kubelet restart that deletes all sockets.",
     ),
     seconds_option(
-        "--noticing", 8.0, "Seconds until it registers again after a cut stream, or a new kubelet.sock alone."
+        "--noticing",
+        8.0,
+        "How many seconds it may take to register again after a cut stream, or only a new kubelet.sock.",
     ),
-    seconds_option("--away", 3.0, "Seconds for which the kubelet is away."),
-    seconds_option("--grace", 10.0, "Seconds until the plugin ends after SIGTERM."),
+    seconds_option("--away", 3.0, "How many seconds the kubelet is away."),
+    seconds_option("--grace", 10.0, "How many seconds the plugin may take to end after SIGTERM."),
     seconds_option("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
     click.option(
         "--provoke-health",
@@ -77,13 +79,13 @@ plugin_options = option_group(
 """Gives a command the options of a device plugin: the directory, and the fields of its `Settings`."""
 
 driver_options = option_group(
-    click.option("--full", is_flag=True, help="Make all checks, in up to five minutes."),
+    click.option("--full", is_flag=True, help="Run all checks, in up to five minutes."),
     click.option("--node", default="conformance-node", show_default=True, help="The name of the Node object."),
     click.option(
         "--registry-dir",
         type=_DIRECTORY,
-        help="Where the driver makes its registration socket, if that is fixed; by default a new "
-        "directory. What the run adds there is deleted.",
+        help="Where the driver creates its registration socket, if that is fixed; by default a new directory. Files "
+        "that the run adds there are deleted.",
     ),
     click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's directory of plugins, if fixed."),
     click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if that is fixed."),
@@ -92,7 +94,7 @@ driver_options = option_group(
         default="",
         metavar="NAME",
         callback=_below_plugins,
-        help="A directory below {plugins} that has to exist when the driver starts. It is made before each start.",
+        help="A directory below {plugins} that must exist when the driver starts. It is created before each start.",
     ),
     click.option(
         "--env",
@@ -120,10 +122,12 @@ driver_options = option_group(
     click.option(
         "--undo-devices", default="", metavar="COMMAND", help="A shell command that undoes --provoke-devices."
     ),
-    seconds_option("--starting", 30.0, "Seconds until the driver registers and publishes its devices first."),
-    seconds_option("--returning", 30.0, "Seconds until the driver registers again after a restart."),
-    seconds_option("--timeout", 45.0, "Seconds for a call to prepare or unprepare claims."),
-    seconds_option("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
+    seconds_option(
+        "--starting", 30.0, "How many seconds the driver may take to register and publish its devices first."
+    ),
+    seconds_option("--returning", 30.0, "How many seconds the driver may take to register again after a restart."),
+    seconds_option("--timeout", 45.0, "How many seconds a call to prepare or unprepare claims may take."),
+    seconds_option("--grace", 30.0, "How many seconds the driver may take to end after SIGTERM."),
     seconds_option(
         "--budget",
         None,
@@ -138,12 +142,15 @@ choice_options = option_group(
         "--only",
         multiple=True,
         metavar="CHECK",
-        help="Make only this check, or those of a pattern such as 'gives-*'. May be repeated.",
+        help="Run only this check, or those that match a pattern such as 'gives-*'. May be repeated.",
     ),
     click.option(
-        "--skip", multiple=True, metavar="CHECK", help="Leave out this check, or those of a pattern. May be repeated."
+        "--skip",
+        multiple=True,
+        metavar="CHECK",
+        help="Leave out this check, or those that match a pattern. May be repeated.",
     ),
-    click.option("--list", "list_only", is_flag=True, help="List the checks and make none."),
+    click.option("--list", "list_only", is_flag=True, help="List the checks and run none."),
 )
 """Gives a command the options that choose checks: the arguments of `choose`, and `list_only`."""
 
@@ -154,7 +161,8 @@ report_options = option_group(
         "--card",
         type=_FILE,
         metavar="FILE",
-        help="Also write a score card: one HTML page, and next to it a badge with the same name and the ending .svg.",
+        help="Also write a score card: one HTML page, and next to it a badge with the same name and the extension "
+        ".svg.",
     ),
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,

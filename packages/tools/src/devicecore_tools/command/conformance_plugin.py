@@ -47,15 +47,15 @@ def plugin(
     \b
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
 
-    A plugin whose directory is fixed is tested where that directory is free, for example in a container:
+    If the plugin's directory is fixed, test it where that directory is unused, for example in a container:
 
     \b
     $ devicecore conformance plugin --socket-dir /var/lib/kubelet/device-plugins -- ./my-plugin
 
     Without COMMAND, start the plugin by hand.
 
-    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if every check was
-    skipped, 2 if the plugin cannot be run, the directory cannot be used, or the command of --provoke-health failed.
+    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or every check was skipped, 2
+    if the plugin cannot be run, the directory cannot be used, or the command of --provoke-health failed.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run

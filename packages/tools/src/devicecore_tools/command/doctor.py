@@ -54,28 +54,27 @@ Wait = Callable[[float], bool]
 @path_option(
     "--html",
     "FILE",
-    "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
-    "one file, which loads nothing.",
+    "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is a "
+    "single file that loads nothing.",
 )
 @path_option("--svg", "FILE", "Also write the picture alone, as SVG.")
 @path_option(
     "--save",
     "DIR",
-    "Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
-    "nor annotations nor volumes are written. What plugins answered to containers, such as their environment, stays in "
-    "the checkpoint.",
+    "Also save what was read in this directory, as a record for --root. The environment, annotations and volumes of "
+    "pods are left out. The checkpoint keeps what plugins answered for containers, such as environment variables.",
 )
 @click.option(
     "--all-nodes",
     is_flag=True,
-    help="Say what can be said of every node from the API server alone; needs --kubeconfig or --in-cluster.",
+    help="Report on every node, from the API server alone; needs --kubeconfig or --in-cluster.",
 )
-@click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
+@click.option("--watch", is_flag=True, help="Repeat the report until SIGINT or SIGTERM.")
 @seconds_option("--interval", 10.0, "With --watch: the pause between two reports.")
 @seconds_option(
     "--patience",
     None,
-    "For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
+    "How long a finding must stay the same before it is reported. Default: 1 to 15, by kind; 0 if only files are read.",
     least=0,
 )
 @click.pass_context
@@ -97,10 +96,10 @@ def doctor(
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin who it is; if you ask
-    for it, also pods and Node, the lists of plugins, and CDI files. Prints a verdict in one line, then numbered
-    findings: what is wrong, the evidence, what the kubelet will do next, what to do, and how to see that it is so; then
-    the devices that are held or odd, and which sources could be read. A device whose owner is not certain is "unknown",
-    never "free".
+    for it, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings:
+    what is wrong, the evidence, what the kubelet will do next, what to do, and how to confirm it; then the devices that
+    are held or unusual, and which sources could be read. A device whose owner is not certain is "unknown", never
+    "free".
 
     \b
     $ devicecore doctor
@@ -109,18 +108,19 @@ def doctor(
     $ devicecore doctor --html node.html
     $ devicecore doctor --save record; devicecore doctor --root record
 
-    --html and --svg write files besides what is printed. An existing file is replaced, with --watch by each report. If
-    there are more than 400 devices of a resource on a NUMA node, or 2,000 in all, some are folded: the picture says so
-    and counts them.
+    --html and --svg write files in addition to the printed report. An existing file is replaced, and with --watch,
+    replaced by each report. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in
+    all, the picture folds some of them and says how many.
 
-    Sources are read one after the other, so a finding is reported only if later looks find it again with the same
+    Sources are read one after another, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
-    Before anything is judged, what there is to be judged is listed: plugins, drivers, resources, pods, held devices,
-    CDI devices, state files, conditions. What cannot be judged is printed as "not ruled out", with the reason.
+    Before it judges anything, the command lists what there is to judge: plugins, drivers, resources, pods, held
+    devices, CDI devices, state files, conditions. Whatever cannot be judged is printed as "not ruled out", with the
+    reason.
 
-    Exit status: 0 if nothing is wrong and nothing is left, 1 if there are findings, 3 if nothing is wrong in what was
-    seen, which is not all, 2 if nothing could be read, or not a file that an option names.
+    Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong but not
+    everything could be judged, 2 if nothing could be read, or a file that you named could not.
     """
     if context.args:
         place = context.args[0]

@@ -72,7 +72,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--kubeconfig",
     "FILE",
-    "The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+    "The API server to read claims from and publish devices to; by default found as kubectl or a pod does.",
 )
 @click.option(
     "--manifests",
@@ -90,7 +90,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--plugin-dir",
     "DIR",
-    "Where the driver makes a directory of its own, with its socket and what it notes of claims.",
+    "Where the driver creates its own directory, with its socket and its notes on claims.",
     default="/var/lib/kubelet/plugins",
     show_default=True,
 )
@@ -107,33 +107,33 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     type=click.IntRange(0, MAX_PARTS),
     default=0,
     metavar="N",
-    help="Publish N parts of each device, too, as with MIG: a scheduler gives the device or its parts.",
+    help="Also publish N parts of each device, as with MIG: a scheduler allocates either the device or its parts.",
 )
 @path_option(
     "--unhealthy-file",
     "FILE",
     "Devices that are unhealthy, by name or number; read again when the file changes, such as a mounted ConfigMap.",
 )
-@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
+@click.option("--commands", is_flag=True, help="Read commands from standard input.")
 def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option
-    """Prepare ResourceClaims with devices that do not exist.
+    """Prepare ResourceClaims with simulated devices.
 
-    The devices are dev-0, dev-1, and so on. As soon as a kubelet has registered the driver, it publishes them as
-    ResourceSlices, and writes these again if they are deleted or changed. A container with a claim gets an environment
-    variable for each device, by CDI.
+    The devices are dev-0, dev-1, and so on. Once a kubelet has registered the driver, it publishes them as
+    ResourceSlices, and restores these if they are deleted or changed. A container with a claim gets an environment
+    variable for each device through CDI.
 
     A claim may have parameters. These add the variable A:
 
     \b
     {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
 
-    SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for its next instance.
+    SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for the next instance.
 
     \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
-    when its standard input ends, and so with the program that started it.
+    when its standard input ends, and therefore with the program that started it.
     """
     refuse_missing_devices("--unhealthy", options["unhealthy"], options["count"])
     if not re.fullmatch("[A-Za-z0-9-]{0,64}", options["pod_uid"]):

@@ -55,13 +55,14 @@ _WITH_MANAGERS = (
 @click.option(
     "--plugins/--no-plugins",
     default=None,
-    help="Ask the plugins of a kubelet's directory for their lists, or ask none at all. Default: ask each who it is.",
+    help="Ask the plugins in a kubelet's directory for their lists, or ask none at all. Default: only ask each to "
+    "identify itself.",
 )
 @path_option(
     "--pods",
     "FILE",
-    "All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and what has "
-    "ended holds nothing, which a checkpoint alone does not tell. - is standard input.",
+    "All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and ended pods "
+    "hold nothing, which a checkpoint alone does not show. - is standard input.",
 )
 @path_option(
     "--slices",
@@ -87,9 +88,9 @@ def fits(
 ) -> int:
     """Say whether POD fits on a node, and on which devices.
 
-    POD is a manifest, YAML or JSON; - is standard input. If it does not fit, the kubelet's reason is printed, and the
-    smallest changes of each kind after which it does. Each change was tried. Exclusive CPUs and memory of NUMA nodes
-    are tried where the kubelet has static policies for them, if devicecore-numa is installed.
+    POD is a manifest, YAML or JSON; - is standard input. If it does not fit, prints the kubelet's reason, and for each
+    kind of change the smallest one that makes it fit. Each change has been tried. Where the kubelet has static policies
+    for exclusive CPUs and memory of NUMA nodes, these are tried as well if devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml
@@ -107,15 +108,15 @@ def fits(
     - {resource: example.com/gpu, device: gpu-1, numa_nodes: [1], health: Unhealthy}
     - {resource: example.com/gpu, device: gpu-2, owner: default/train, container: app}
 
-    With --slices and --claims, the ResourceClaims of the pod are tried on the same nodes.
+    With --slices and --claims, the pod's ResourceClaims are tried on the same nodes.
 
-    A pod that an API server refuses fits nowhere: one that requests a device without a limit, or whose claim is named
-    below `source`, as before Kubernetes 1.31.
+    A pod that an API server would refuse fits nowhere: for example one that requests a device without a limit, or that
+    names its claim below `source`, as before Kubernetes 1.31.
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims, or the CPUs
-    and the memory of a node with static policies, were not looked at, or no source that is believed names a resource
-    (with --json, `fits` is null then), 4 if a scheduler does not find the devices of its claims, although the rules
-    allow them. 2 if something cannot be read.
+    and the memory of a node with static policies, were not considered, or no trusted source names a resource (with
+    --json, `fits` is then null), 4 if a scheduler does not find the devices of its claims, although the rules allow
+    them. 2 if something cannot be read.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")

@@ -46,7 +46,8 @@ source_options = option_group(
     click.option(
         "--plugins/--no-plugins",
         default=None,
-        help="Ask each plugin also for its list, or ask none at all. Default: ask each who it is. Never Allocate.",
+        help="Ask each plugin for its list, or ask none at all. Default: only ask each to identify itself. Never "
+        "calls Allocate.",
     ),
     seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
     click.option(

@@ -45,7 +45,7 @@ Looks = Callable[[], dict[str, Look]]
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PLACE)
 @path_option("--kubeconfig", "FILE", "Read this cluster. Default: $KUBECONFIG, or ~/.kube/config.")
 @click.option("--in-cluster", is_flag=True, help="Read this cluster with the service account of this pod.")
-@click.option("--devices", is_flag=True, help="List each device, with the pod and container that have it.")
+@click.option("--devices", is_flag=True, help="List each device, with the pod and container that hold it.")
 @click.option(
     "--resource",
     "wanted",
@@ -60,7 +60,7 @@ Looks = Callable[[], dict[str, Look]]
     help="Only nodes with these labels, as `kubectl get nodes -l` takes them.",
 )
 @json_option
-@click.option("--watch", is_flag=True, help="Show it again and again, until SIGINT or SIGTERM.")
+@click.option("--watch", is_flag=True, help="Repeat the table until SIGINT or SIGTERM.")
 @seconds_option("--interval", 10.0, "With --watch: the pause between two tables.")
 def nodes(
     *,
@@ -74,10 +74,10 @@ def nodes(
     watch: bool,
     interval: float,
 ) -> int:
-    """Show what nodes have, what of it is free, and who holds it.
+    """Show the devices of each node, and which pods hold them.
 
-    Each row is a resource of device plugins, or a DRA driver, on one node. Reads nodes, pods, ResourceSlices and
-    ResourceClaims from a cluster, or from FILEs that kubectl has written; - is standard input. Nothing is changed.
+    Each row is a device plugin's resource, or a DRA driver, on one node. Reads nodes, pods, ResourceSlices and
+    ResourceClaims from a cluster, or from FILEs that kubectl wrote; - is standard input. Changes nothing.
 
     \b
     $ devicecore nodes
@@ -85,16 +85,15 @@ def nodes(
     $ devicecore nodes --devices --json
     $ kubectl get nodes,pods,resourceslices,resourceclaims -A -o json | devicecore nodes -
 
-    ALLOCATABLE is what a scheduler may give, REQUESTED what pods that are bound to the node request or claims have
-    allocated, HELD the part of that whose pods have begun to run, FREE what one more pod can get, and UNHEALTHY what
-    the node has and nobody gets: of a plugin the difference between capacity and allocatable, of a driver the devices
-    with a taint that keeps pods away. A ? is a number that was not read or that depends on what is left of a shared
-    device.
+    ALLOCATABLE is what a scheduler may allocate, REQUESTED what pods bound to the node request or claims have
+    allocated, HELD the part of it whose pods have started, FREE what another pod can get, and UNHEALTHY what no pod can
+    get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels pods. A ? is a
+    number that was not read, or depends on what is left of a shared device.
 
-    --devices needs no access to the nodes, so it names the devices of plugins only where a kubelet has written them
-    into the status of a pod. `devicecore doctor` on a node names all of them.
+    --devices does not access the nodes, so it names the devices of plugins only where a kubelet has written them into a
+    pod's status. `devicecore doctor` on a node names them all.
 
-    Exit status: 0 if everything was read, 3 if pods, slices or claims were not, 2 if the nodes were not.
+    Exit status: 0 if everything was read, 3 if pods, slices or claims could not be read, 2 if the nodes could not.
     """
     read = _source(files, kubeconfig, in_cluster=in_cluster, selector=node_selector)
     show = _Shown(devices=devices, wanted=wanted, as_json=as_json, selector=node_selector)

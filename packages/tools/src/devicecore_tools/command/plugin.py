@@ -104,7 +104,7 @@ def log_to_stderr() -> None:
 def plugin() -> None:
     """Run a device plugin that needs no hardware.
 
-    It offers simulated devices, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
+    It offers simulated devices, or files, to a real kubelet or to `devicecore kubelet`.
 
     \b
     $ devicecore plugin simulated --resource example.com/gpu
@@ -123,10 +123,12 @@ def plugin() -> None:
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=10, show_default=True, help="How many devices.")
 @click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
 @place_options
-@click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
+@click.option(
+    "--endpoint", metavar="NAME", help="The name of the plugin's socket; by default derived from the resource."
+)
 @click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
 @click.option(
-    "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy at first, by number."
+    "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that start out unhealthy, by number."
 )
 @click.option(
     "--variable",
@@ -138,7 +140,7 @@ def plugin() -> None:
     "FILE",
     "Devices that are unhealthy, by id or number; read again when the file changes, such as a mounted ConfigMap.",
 )
-@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
+@click.option("--commands", is_flag=True, help="Read commands from standard input.")
 @click.pass_context
 def simulated(
     context: click.Context,
@@ -155,7 +157,7 @@ def simulated(
     unhealthy_file: str | None,
     commands: bool,
 ) -> int:
-    """Offer devices that do not exist to a kubelet.
+    """Offer simulated devices to a kubelet.
 
     The devices of example.com/gpu are gpu-0, gpu-1, and so on. If there is no kubelet yet, or not even its directory,
     the plugin waits; when the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends it.
@@ -164,7 +166,7 @@ def simulated(
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin
-    ends when its standard input ends, and so with the program that started it.
+    ends when its standard input ends, and therefore with the program that started it.
     """
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 

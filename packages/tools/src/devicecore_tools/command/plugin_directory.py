@@ -32,7 +32,9 @@ _log = logging.getLogger(__name__)
     "DIR",
     "Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
 )
-@click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
+@click.option(
+    "--endpoint", metavar="NAME", help="The name of the plugin's socket; by default derived from the resource."
+)
 @click.option(
     "--variable",
     default="DEVICES",

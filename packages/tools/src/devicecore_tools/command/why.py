@@ -61,11 +61,11 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
     "pod_file",
     metavar="FILE",
     type=PLACE,
-    help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON.",
+    help="The manifest of the refused pod, if MESSAGE is text. YAML or JSON.",
 )
-@click.option("--all-devices", is_flag=True, help="Of claims: print the reason against each device.")
+@click.option("--all-devices", is_flag=True, help="For claims: print the reason against each device.")
 @click.option(
-    "--scheduler", metavar="VERSION", help="Of claims: the scheduler's version, such as 1.36.3, if no source tells it."
+    "--scheduler", metavar="VERSION", help="For claims: the scheduler's version, such as 1.37.2, if no source has it."
 )
 @click.argument("words", metavar="[message|pod|claim] MESSAGE", nargs=-1, required=True)
 def why(
@@ -78,14 +78,14 @@ def why(
     topology: "TopologySettings",
     **sources: object,
 ) -> int:
-    """Explain why a kubelet refused a pod, why it waits, or why the scheduler finds no node for it.
+    """Explain why a kubelet refused a pod, why a pod waits, or why the scheduler finds no node for it.
 
-    MESSAGE is a message, a file or a name. A message is that of the pod's status or of its event; it may have quotes,
-    line breaks and columns around it, as `kubectl describe` and logs print them. A file, or - for standard input, has
-    messages, or what `kubectl get -o json` prints: events, or a pod, which then is known, too. Its events are read with
-    --events or --kubeconfig, because no status says why a pod waits for a claim. A name, also with its namespace and a
-    slash, is that of a pod that the API server or the other sources have, or else of a ResourceClaim. A word before it
-    says which of them is meant: `why pod NAME`, `why claim NAME`, `why message TEXT`.
+    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may have the
+    quotes, line breaks and columns around it that `kubectl describe` and logs print. A file, or - for standard input,
+    contains messages, or what `kubectl get -o json` prints for events or a pod. The pod's events are read with --events
+    or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, is that of a pod on
+    the API server or in the other sources, or else of a ResourceClaim. A word before it says which one you mean: `why
+    pod NAME`, `why claim NAME`, `why message TEXT`.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
@@ -94,26 +94,25 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
-    A file with pods that wait for a node, with workloads, ResourceClaims or templates of them is explained too: which
-    node takes the pod and with which devices, or, of the node that comes nearest, what is in the way, and what would
-    have to change. --slices, --claims, --node and --pods are lists of `kubectl get -o json` and may have slices,
-    classes, claims, nodes and pods; or --kubeconfig reads them all.
+    A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. Then the command
+    says which node accepts the pod and with which devices, or what is in the way on the closest node, and what would
+    have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json` prints, with slices,
+    classes, claims, nodes and pods. --kubeconfig reads them all instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
     $ devicecore why claim.yaml --kubeconfig ~/.kube/config
 
-    Names who decided, on which numbers, what the kubelet does next, and what would have to change. With sources of the
-    node (see `devicecore doctor --help`), also says who holds the devices now, tries the pod on the node as it is now,
-    and proposes the smallest changes after which it fits.
+    Names the component that decided, the numbers it decided on, what the kubelet does next, and what would have to
+    change. With sources of the node (see `devicecore doctor --help`), also names the pods that hold the devices now,
+    tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
-    A sentence of another scheduler, an autoscaler, a container runtime or the kubelet's log is named as theirs, with
+    If a sentence comes from another scheduler, an autoscaler, a container runtime or the kubelet's log, says so, and
     where to ask.
 
-    Exit status: 0 if something was explained, 1 if nobody who is known says it, 2 if nothing could be read. Of
-    claims and pods that wait: 0 if they get their devices and a node, 1 if not, 3 if nobody can say, or if something
-    was not looked at that decides, 4 if the rules allow it, but a scheduler of that release
-    does not find the devices.
+    Exit status: 0 if something was explained, 1 if the message is not known, 2 if nothing could be read. For waiting
+    claims and pods: 0 if they get their devices and a node, 1 if not, 3 if that cannot be known or something decisive
+    was not considered, 4 if the rules allow it, but a scheduler of that release does not find the devices.
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
     if len(words) > 1 and not kind:

@@ -76,17 +76,17 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     \b
     $ devicecore kubelet --root DIR --manifests DIR
 
-    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are the
-    manifests: a new one is admitted, a changed one is replaced, and the devices of one that is deleted are free again.
-    DIR/pod-resources/kubelet.sock and DIR/state.json say which pod holds which device.
+    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Each manifest
+    is a pod: a new one is admitted, a changed one is replaced, and a deleted one frees its devices.
+    DIR/pod-resources/kubelet.sock and DIR/state.json show which pod holds which device.
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
-    when its drivers have prepared them. Claims are manifests too, with their status.allocation; one that is in no
-    manifest is read from the API server. DIR/dra_manager_state has the claims that are prepared, as in a kubelet.
+    once its drivers have prepared them. Claims are manifests too, with their status.allocation. A claim that is in no
+    manifest is read from the API server. DIR/dra_manager_state has the prepared claims, as in a kubelet.
 
     On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
-    error in plain lines. SIGTERM or Ctrl-C ends the command, at the latest after 5 seconds. After a restart, it knows
-    everything that it knew before.
+    error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, it knows everything it
+    knew before.
 
     With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when

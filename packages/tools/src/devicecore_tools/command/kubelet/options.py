@@ -62,13 +62,13 @@ kubelet_options = option_group(
         "--policy",
         "allocation_policy",
         choices=("kubelet", "packed", "spread", "distributed", "aligned"),
-        text="Which of the possible devices a container gets.",
+        text="How the devices of a container are chosen.",
     ),
     click.option(
         "--allow-shared-directory",
         "shared",
         is_flag=True,
-        help="Start even if other users may write to DIR or a directory in it, and so could pass for a plugin.",
+        help="Start even if other users can write to DIR or a directory in it, and so could impersonate a plugin.",
     ),
     click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus."),
     click.option("--node-name", help="The Node object; by default this machine's name."),
@@ -82,7 +82,7 @@ kubelet_options = option_group(
     click.option(
         "--beside-kubelet",
         is_flag=True,
-        help="A kubelet also writes this Node: capacity and allocatable both are the healthy devices.",
+        help="A kubelet also writes this Node: publish the healthy devices as both capacity and allocatable.",
     ),
     choice_option(
         "--patch",
@@ -106,7 +106,7 @@ kubelet_options = option_group(
         "--register-node",
         "register",
         is_flag=True,
-        help="Also make the Node and renew its Lease, so that a scheduler sends pods. No container runs.",
+        help="Also create the Node and renew its Lease, so that the scheduler sends pods. No container runs.",
     ),
     click.option("--cpu", metavar="QUANTITY", default="8", show_default=True, help="With --register-node: the CPUs."),
     click.option(
@@ -128,7 +128,7 @@ kubelet_options = option_group(
         "is_tainted",
         default=True,
         show_default=True,
-        help="Whether devicecore.io/virtual=true:NoSchedule keeps away pods that do not tolerate it.",
+        help="Whether the taint devicecore.io/virtual=true:NoSchedule repels pods that do not tolerate it.",
     ),
     click.option(
         "--node-ip",
@@ -140,15 +140,15 @@ kubelet_options = option_group(
         "--adopt",
         "adopts",
         is_flag=True,
-        help="With --register-node: take over a Node that exists and that devicecore has not made.",
+        help="With --register-node: take over an existing Node that devicecore did not create.",
     ),
     click.option(
         "--topology-objects",
         is_flag=True,
-        help="Publish a NodeResourceTopology of this node, for schedulers that know NUMA nodes.",
+        help="Publish a NodeResourceTopology of this node, for NUMA-aware schedulers.",
     ),
-    seconds_option("--status-period", 10.0, "How often to look for resources and claims whose time is over."),
-    click.option("--once", is_flag=True, help="Print the state when nothing more changes, and exit."),
+    seconds_option("--status-period", 10.0, "How often to look for expired resources and claims."),
+    click.option("--once", is_flag=True, help="Print the state once nothing changes anymore, and exit."),
     seconds_option("--wait", 15.0, "With --once: how long to wait for plugins and pods.", least=0),
     click.option(
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."

@@ -15,19 +15,19 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 
 MAX_MESSAGE = 16_000
-"""Characters of a message that are looked at. An API server keeps less than that of a status."""
+"""How many characters of a message are read. An API server keeps fewer in a status."""
 
 NEXT: Mapping[str, str] = {
     "final": (
-        "The pod stays Failed: a kubelet decides about a pod once. Its owner may make new pods, which can fail in the "
-        "same way; the failed ones stay until a user or a controller deletes them."
+        "The pod stays Failed: a kubelet decides about a pod once. Its owner may create new pods, which can fail in "
+        "the same way. The failed ones stay until a user or a controller deletes them."
     ),
-    "container": "The kubelet tries again every 10 to 15 seconds, without end.",
-    "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",
-    "resize": "The pod keeps running with its old size. A deferred resize is tried again, an infeasible one is not.",
+    "container": "The kubelet retries every 10 to 15 seconds, indefinitely.",
+    "prepare": "The kubelet retries every 60 to 90 seconds, and whenever the pod changes.",
+    "resize": "The pod keeps running with its old size. A deferred resize is retried, an infeasible one is not.",
     "claim": (
-        "The pod stays Pending, and no kubelet has seen it. The controller manager tries again with pauses that become "
-        "longer. The scheduler waits for the claim."
+        "The pod stays Pending, and no kubelet has seen it. The controller manager retries with growing pauses. The "
+        "scheduler waits for the claim."
     ),
     "unknown": (
         "A pod that is refused stays Failed. If a container waits (CreateContainerConfigError), the kubelet tries "

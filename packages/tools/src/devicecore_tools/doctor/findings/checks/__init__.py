@@ -1,6 +1,6 @@
-"""All checks, with the texts that a finding shows besides what the check found.
+"""All checks, with the advice that a finding shows in addition to what the check found.
 
-Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
+Law: a check uses a single look. Comparing looks decides whether a finding lasts (`report.still_wrong`).
 """
 
 from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins, pods
@@ -22,10 +22,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "kubelet-gone",
         "no kubelet runs on the node, or it does not answer",
         find=kubelet.kubelet_gone,
-        next="Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after "
-        "some 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
-        do="Start it: systemctl restart kubelet. If it ends again, the end of its log says why: journalctl -u kubelet "
-        "-n 50.",
+        next="Containers keep running with their devices. No pod is admitted, stopped or reported until a kubelet "
+        "runs. After about 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        do="Start it: systemctl restart kubelet. If it exits again, the end of its log says why: journalctl -u "
+        "kubelet -n 50.",
         confirm="systemctl status kubelet, and the end of its log.",
         issue=f"{_KUBERNETES}127653",
         patience=_RESTART,
@@ -35,8 +35,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-not-ready",
         "the Node is not Ready, although its kubelet runs",
         find=kubelet.node_not_ready,
-        next="The scheduler sends no pod to the node. Pods that run go on with their devices.",
-        do="Remove what the message names. If it does not name it: journalctl -u kubelet.",
+        next="The scheduler sends no pod to the node. Running pods keep their devices.",
+        do="Remove the cause that the message names. If it names none: journalctl -u kubelet.",
         confirm="kubectl describe node NODE shows the condition Ready with its message.",
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
@@ -47,12 +47,12 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pods-not-taken",
         "the kubelet takes no pods that are sent to it",
         find=kubelet.pods_not_taken,
-        next="A kubelet admits one pod after the other, and has no deadline for the answer of a plugin to Allocate: "
-        "behind the pod for which a plugin hangs, all others wait.",
-        do="Restart the plugin that hangs, if one is found, or else the kubelet: systemctl restart kubelet. Its log "
-        "shows the pod that it has begun to admit.",
+        next="A kubelet admits one pod at a time, and has no deadline for a plugin's answer to Allocate: while a "
+        "plugin hangs for one pod, all others wait behind it.",
+        do="Restart the hanging plugin if there is a finding about one, or else the kubelet: systemctl restart "
+        "kubelet. Its log shows the pod that it has started to admit.",
         confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists them, without an "
-        "IP and without events of the kubelet.",
+        "IP and without events from the kubelet.",
         issue=f"{_KUBERNETES}117435",
         patience=_POD_STATUS,
         keeps=Keeps.ALL,
@@ -61,10 +61,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-missing",
         "the API server has no Node of this name",
         find=kubelet.node_missing,
-        next="The scheduler sends no pod to a node without a Node, and the pods that the API server has of it are "
-        "deleted. A kubelet makes its Node only when it starts.",
-        do="If --node-name is right, restart the kubelet, so that it makes the Node again: systemctl restart kubelet.",
-        confirm="kubectl get nodes lists the names that there are.",
+        next="Without a Node object, the scheduler sends no pods, and the node's pods are deleted from the API "
+        "server. A kubelet creates its Node only when it starts.",
+        do="If --node-name is right, restart the kubelet so that it creates the Node again: systemctl restart kubelet.",
+        confirm="kubectl get nodes lists the existing names.",
         issue="https://kubernetes.io/docs/concepts/architecture/nodes/#management",
         patience=_NODE_STATUS,
         keeps=Keeps.ALL,
@@ -73,7 +73,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-closed",
         "the Node takes no new pod",
         find=kubelet.node_takes_no_pod,
-        next="Pods that run keep their devices. No pod gets to the free ones, unless it tolerates the cause.",
+        next="Running pods keep their devices. New pods cannot use the free ones, unless they tolerate the cause.",
         do="Remove the cause.",
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
@@ -84,11 +84,11 @@ CHECKS: tuple[NodeCheck, ...] = (
         "kubelet-cannot-start",
         "a kubelet cannot start with a state file",
         find=kubelet.kubelet_cannot_start,
-        next="A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on "
-        "until it is restarted.",
+        next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
+        "running continues until it is restarted.",
         do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
-        confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state says which "
-        "claims that file names.",
+        confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state lists the "
+        "claims in that file.",
         issue=f"{_KUBERNETES}131253",
         keeps=Keeps.ALL,
     ),
@@ -98,7 +98,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Pods keep their devices meanwhile.",
-        do="Wait a minute and look again. If it lasts, journalctl -u kubelet shows what it waits for.",
+        do="Wait a minute and look again. If it lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
         confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
@@ -109,7 +109,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node does not have a resource that pods hold",
         find=devices.node_lacks_resource,
         next="The scheduler sends no pod that asks for the resource. Pods that have devices keep them.",
-        do="Restart the plugin, so that it registers, or the kubelet, which writes the Node's status anew.",
+        do="Restart the plugin so that it registers, or the kubelet so that it rewrites the Node's status.",
         confirm="kubectl get node NODE -o jsonpath='{.status.capacity}' does not have the resource.",
         issue=f"{_KUBERNETES}125579",
         patience=_NODE_STATUS,
@@ -119,9 +119,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "request-without-device",
         "a running pod requests devices that the kubelet has no record of",
         find=owners.request_without_device,
-        next="The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of "
-        "the pods still limit how many it gives.",
-        do="Drain the node, or delete these pods, before new ones come: a new pod gets a record again.",
+        next="The kubelet counts the devices of these pods as free and allocates them to other pods. Only the pods' "
+        "requests still limit how many.",
+        do="Drain the node, or delete these pods before new ones arrive: a new pod is recorded again.",
         confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env.",
         issue=f"{_KUBERNETES}137534",
         keeps=Keeps.OF_RESOURCE,
@@ -130,7 +130,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "two-owners",
         "a device belongs to two containers that cannot share it",
         find=owners.two_owners,
-        next="The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
+        next="The kubelet does not correct this: both containers keep the device until both pods are gone.",
         do="Delete one of the pods; a new one gets another device: kubectl delete pod POD.",
         confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         issue=f"{_KUBERNETES}137534",
@@ -139,10 +139,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-and-claim",
         "a device belongs to a container by a plugin and to a ResourceClaim",
         find=claims.plugin_and_claim,
-        next="The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods "
-        "use the device until one of them ends.",
-        do="Let either the plugin or the driver have the device, in the configuration of one of them, and delete one "
-        "of the pods. A claim with adminAccess may share it on purpose.",
+        next="The kubelet does not notice, because it never compares the devices of plugins with those of drivers. "
+        "Both pods use the device until one of them ends.",
+        do="Exclude the device in the configuration of either the plugin or the driver, and delete one of the pods. A "
+        "claim with adminAccess may share it on purpose.",
         confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
@@ -150,8 +150,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "offered-and-claimed",
         "a plugin offers a device that a ResourceClaim holds",
         find=claims.offered_and_claimed,
-        next="The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, "
-        "and two pods use it then.",
+        next="The device counts as allocatable, so the kubelet may allocate it to the next pod that asks for the "
+        "resource. Then two pods use it.",
         do="Exclude the device in the configuration of the plugin or of the driver.",
         confirm="devicecore checkpoint show dra_manager_state names the claim.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
@@ -163,8 +163,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
         "kubelet deletes its ResourceSlices.",
         do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
-        " shows it, and kubectl logs why it ended.",
-        confirm="ls /var/lib/kubelet/plugins_registry shows no socket at which the driver listens.",
+        " shows it, and kubectl logs shows why it ended.",
+        confirm="ls /var/lib/kubelet/plugins_registry shows no socket that the driver listens on.",
         issue=f"{_KUBERNETES}129402",
         patience=_REGISTRATION,
     ),
@@ -172,13 +172,13 @@ CHECKS: tuple[NodeCheck, ...] = (
         "driver-silent",
         "a DRA driver does not answer",
         find=claims.driver_silent,
-        next="The kubelet waits for the driver whenever it has to prepare or to release a claim, until its deadline. "
-        "Pods with such a claim stay Pending, and those that end stay Terminating. The ResourceSlices of the driver "
-        "stay, so the scheduler goes on to send pods.",
-        do="Restart the driver's pod on this node, whose log says what it waits for: kubectl get pods -A -o wide "
+        next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until its deadline. "
+        "Pods with such a claim stay Pending, and those that end stay Terminating. The driver's ResourceSlices stay, "
+        "so the scheduler keeps sending pods.",
+        do="Restart the driver's pod on this node. Its log says what it is waiting for: kubectl get pods -A -o wide "
         "--field-selector spec.nodeName=NODE shows it.",
-        confirm="Look whether the driver's process runs (not stopped, state T), and for 'DeadlineExceeded' in the "
-        "kubelet's log.",
+        confirm="Check whether the driver's process is running (and not stopped, state T), and look for "
+        "'DeadlineExceeded' in the kubelet's log.",
         issue=f"{_KUBERNETES}129402",
         patience=_REGISTRATION,
     ),
@@ -187,7 +187,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
-        do="Remove the cause that is named; for a driver's error, its log says more. The pod then goes on by itself.",
+        do="Remove the cause that is named. For a driver's error, see the driver's log. The pod then continues by "
+        "itself.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
         issue=f"{_KUBERNETES}129402",
@@ -196,9 +197,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "claim-without-record",
         "the kubelet has no record of a ResourceClaim of a running pod",
         find=claims.claim_without_record,
-        next="The containers run on. One that has to start again cannot ('unable to get claim info'), and when the pod "
-        "ends, no driver is asked to release the claim.",
-        do="Delete the pod, so that a new one prepares its claim: kubectl delete pod POD.",
+        next="The containers keep running, but none can restart ('unable to get claim info'), and when the pod ends, "
+        "no driver is asked to release the claim.",
+        do="Delete the pod so that a new one prepares its claim: kubectl delete pod POD.",
         confirm="devicecore checkpoint show dra_manager_state does not name the claim for the pod.",
         issue=f"{_KUBERNETES}123552",
         patience=_POD_STATUS,
@@ -207,9 +208,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "claim-taken-away",
         "a ResourceClaim of a running pod has lost its devices or its reservation",
         find=claims.claim_taken_away,
-        next="The pod runs on. The API server counts the devices as free, or frees them when its controller next looks "
-        "at the claim; then the scheduler can give them to another pod while this one uses them.",
-        do="Delete the pod, so that a new one gets its devices: kubectl delete pod POD.",
+        next="The pod keeps running. The devices count as free, or will when the claim's controller next looks at the "
+        "claim. Then the scheduler can allocate them to another pod while this one still uses them.",
+        do="Delete the pod so that a new one gets its own devices: kubectl delete pod POD.",
         confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_POD_STATUS,
@@ -218,9 +219,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-cannot-end",
         "a pod that is being deleted waits for a DRA driver",
         find=claims.pod_cannot_end,
-        next="The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
-        do="Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
-        confirm="kubectl get pod POD shows Terminating, and the kubelet's log 'unprepare'.",
+        next="The pod stays Terminating. The kubelet retries about every 10 seconds, which only its log shows.",
+        do="Bring the driver back on this node. Do not force-delete the pod: its devices would stay allocated.",
+        confirm="kubectl get pod POD shows Terminating, and the kubelet's log has 'unprepare'.",
         issue=f"{_KUBERNETES}131957",
         patience=_REGISTRATION,
     ),
@@ -228,11 +229,11 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-does-not-end",
         "a pod that is being deleted does not end, and holds devices",
         find=owners.pod_does_not_end,
-        next="The kubelet keeps the devices for the pod, and tries again and again to end it. The scheduler counts "
-        "them as used.",
-        do="See in the kubelet's log why the container does not end ('StopContainer', 'KillPodSandbox'). Often its "
-        "process waits for the device in the kernel, and only a restart of the node ends it. Do not delete the pod by "
-        "force: its devices would be given to another pod.",
+        next="The kubelet keeps the devices for the pod, and keeps trying to stop it. The scheduler counts them as "
+        "used.",
+        do="Find out from the kubelet's log why the container does not stop ('StopContainer', 'KillPodSandbox'). "
+        "Often its process waits for the device in the kernel, and only a reboot of the node ends it. Do not "
+        "force-delete the pod: its devices would be allocated to another pod.",
         confirm="kubectl get pod POD shows Terminating; on the node, ps shows a process of it in state D.",
         issue=f"{_KUBERNETES}51835",
         patience=_POD_STATUS,
@@ -241,9 +242,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "claimed-unhealthy",
         "a container holds an unhealthy device of a DRA driver",
         find=claims.claimed_device_unhealthy,
-        next="The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
-        "driver taints it.",
-        do="Read the driver's log for the device, and delete the pod if it needs another device.",
+        next="The container keeps running. Neither the scheduler nor the kubelet keeps the device from other pods, "
+        "unless the driver taints it.",
+        do="Read the driver's log about the device, and delete the pod if it needs another device.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
@@ -278,8 +279,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.slices_missing,
         next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
-        do="Restart the driver, so that it publishes again.",
-        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none of the driver.",
+        do="Restart the driver so that it publishes again.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none from the driver.",
         issue=f"{_KUBERNETES}128696",
         patience=_SLICES,
     ),
@@ -287,10 +288,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "held-not-published",
         "a container holds a device that its DRA driver does not publish any more",
         find=claims.held_not_published,
-        next="The container keeps running. The scheduler gives the device to no other pod, and the claim keeps it "
-        "until the pod ends; whether the device still works, only the driver and the container know.",
-        do="Find out from the driver's log why the device is missing. If it is broken, delete the pod, so that a new "
-        "one gets another.",
+        next="The container keeps running. The scheduler allocates the device to no other pod, and the claim keeps it "
+        "until the pod ends. Only the driver and the container know whether the device still works.",
+        do="Find out from the driver's log why the device is missing. If it is broken, delete the pod so that a new "
+        "one gets another device.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not have the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_SLICES,
@@ -300,11 +301,11 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet has no device of a resource that pods hold",
         find=plugins.plugin_gone,
         next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
-        "healthy devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects "
-        "by itself: the plugin has to register.",
-        do="Restart the plugin's pod on this node, so that it registers: kubectl get pods -A -o wide --field-selector "
+        "healthy devices present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on "
+        "its own: the plugin has to register.",
+        do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
-        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, also if the plugin's pod runs.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, even if the plugin's pod runs.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
         keeps=Keeps.OF_RESOURCE,
@@ -315,8 +316,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_not_listed,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
-        do="Read the plugin's log for the device. If the device is broken, delete the pod, so that a new one gets "
-        "another.",
+        do="Read the plugin's log about the device. If the device is broken, delete the pod so that a new one gets "
+        "another device.",
         confirm="devicecore doctor --plugins lists what the plugin has.",
         issue=f"{_KUBERNETES}92592",
     ),
@@ -326,16 +327,17 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_unhealthy,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
-        do="Read the plugin's log for the device. If it stays so, delete the pod, so that a new one gets another.",
-        confirm="devicecore doctor --plugins asks the plugin. A pod's status has the health "
-        "(allocatedResourcesStatus) only of plugins that run, from Kubernetes 1.36 on, and only when it next changes.",
+        do="Read the plugin's log about the device. If it stays unhealthy, delete the pod so that a new one gets "
+        "another device.",
+        confirm="devicecore doctor --plugins asks the plugin. From Kubernetes 1.36 on, a pod's status shows the "
+        "health too (allocatedResourcesStatus), but only while the plugin runs, and only when the status next changes.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
         "unhealthy",
         "a device that no container holds is not healthy",
         find=devices.unhealthy_device,
-        next="The kubelet gives the device to no pod until the plugin reports it as healthy.",
+        next="The kubelet allocates the device to no pod until the plugin reports it as healthy.",
         do="Read the plugin's log for the cause, and repair the device.",
         confirm="On the node, devicecore doctor --plugins names the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
@@ -347,7 +349,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.more_allocated_than_allocatable,
         next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
         "pods have ended.",
-        do="End pods that hold the resource, or see in the plugin's log why it lists fewer devices.",
+        do="Stop pods that hold the resource, or find out from the plugin's log why it lists fewer devices.",
         confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
         "above it.",
         issue=f"{_KUBERNETES}60388",
@@ -358,11 +360,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-status-differs",
         "the Node's status differs from the kubelet's devices",
         find=devices.node_status_differs,
-        next="The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
-        "writes fail, that the plugin has gone, or that another program writes the status. The scheduler believes the "
-        "Node.",
-        do="See in the kubelet's log why it does not write the status ('Error updating node status'), and whether "
-        "another program writes it.",
+        next="The kubelet writes the Node's status about every 10 s, so a lasting difference means that these writes "
+        "fail, that the plugin has gone, or that another program writes the status. The scheduler goes by the Node.",
+        do="Find out from the kubelet's log why it does not write the status ('Error updating node status'), and "
+        "check whether another program writes it.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
         issue=f"{_KUBERNETES}133724",
         patience=_NODE_STATUS,
@@ -372,13 +373,12 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin serves a socket, but its resource is not registered",
         find=plugins.socket_without_resource,
         next="The kubelet does not look for plugins in this directory. Either the plugin has not called Register, or "
-        "the kubelet has refused the call: because of another version of the API than v1beta1, or a name that no "
-        "extended resource may have (vendor.domain/name, not below kubernetes.io).",
-        do="Read the plugin's log for the answer to Register. If the kubelet has refused it, use the plugin's "
-        "release for this Kubernetes, or repair the resource's name; otherwise restart the plugin, so that it "
-        "registers.",
-        confirm="Look for 'Register' in the log of the plugin, and for 'Got registration request' and 'Bad "
-        "registration request' in that of the kubelet.",
+        "the kubelet has refused the call because the API version is not v1beta1, or because the resource name is "
+        "invalid (expected vendor.domain/name, not below kubernetes.io).",
+        do="Read the plugin's log for the answer to Register. If the kubelet has refused it, use the plugin's release "
+        "for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so that it registers.",
+        confirm="Look for 'Register' in the plugin's log, and for 'Got registration request' and 'Bad registration "
+        "request' in the kubelet's.",
         issue=f"{_KUBERNETES}127457",
         patience=_REGISTRATION,
     ),
@@ -387,10 +387,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a resource is registered, but no plugin's socket is there",
         find=plugins.resource_without_socket,
         next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
-        "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
-        do="Restart the plugin, so that it makes its socket again and registers.",
-        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a "
-        "socket elsewhere if it registered through another directory.",
+        "stays on the Node with 0. The kubelet never connects on its own: the plugin has to register.",
+        do="Restart the plugin so that it creates its socket again and registers.",
+        confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. If the plugin "
+        "registered through another directory, its socket may be elsewhere.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
     ),
@@ -400,9 +400,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.plugin_does_not_answer,
         next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
         "deadline for Allocate. If it has gone, its devices are unhealthy.",
-        do="Restart the plugin; its log shows what it waits for.",
-        confirm="Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a "
-        "process is left over from a plugin that was killed.",
+        do="Restart the plugin. Its log shows what it is waiting for.",
+        confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
+        "without a process is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
         keeps=Keeps.OF_RESOURCE,
     ),
@@ -410,8 +410,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugins-differ",
         "two plugins serve one resource with different devices",
         find=plugins.plugins_differ,
-        next="The kubelet knows one plugin of a resource: the one that registered last. The devices of the other one "
-        "are not on the Node, and pods that hold some run on.",
+        next="The kubelet knows one plugin of a resource: the one that registered last. The other plugin's devices "
+        "are not on the Node, and pods that hold some of them keep running.",
         do="Run one plugin for each resource on the node, or give them resources with different names: kubectl get "
         "pods -A -o wide --field-selector spec.nodeName=NODE shows them.",
         confirm="devicecore doctor --plugins lists the sockets with their devices.",
@@ -422,9 +422,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "listed-twice",
         "a plugin lists an id twice",
         find=devices.listed_twice,
-        next="The kubelet keeps ids in sets: it counts an id once as healthy and once as unhealthy, and it may give "
-        "the device whatever its health.",
-        do="Repair the plugin: each device needs an id of its own, and one entry in its list.",
+        next="The kubelet keeps ids in sets: it counts the id both as healthy and as unhealthy, and may allocate the "
+        "device whatever its health.",
+        do="Fix the plugin: each device needs its own id, and one entry in the list.",
         confirm="devicecore doctor --plugins --json lists what the plugin has.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
     ),
@@ -432,8 +432,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "same-ids",
         "two resources have the same ids",
         find=devices.same_ids,
-        next="The kubelet gives out the devices of both resources, each as if the other one did not exist.",
-        do="Run one plugin for the devices, or give one device to one resource in the plugin's configuration.",
+        next="The kubelet allocates the devices of both resources, each as if the other did not exist.",
+        do="Run one plugin for the devices, or configure the plugins so that each device belongs to one resource.",
         confirm="devicecore doctor --plugins lists the devices of both resources.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
         patience=_NODE_STATUS,
@@ -442,9 +442,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "numa-node-missing",
         "a device is on a NUMA node that the machine does not have",
         find=devices.numa_node_missing,
-        next="With a topology manager policy that aligns (single-numa-node, restricted), the kubelet refuses each "
-        "pod that asks for the device with TopologyAffinityError. With other policies it gives the device.",
-        do="Repair the topology that the plugin sends, such as one that was made for another machine.",
+        next="With a topology manager policy that aligns (single-numa-node, restricted), the kubelet refuses each pod "
+        "that asks for the device, with TopologyAffinityError. With other policies it allocates the device.",
+        do="Fix the topology that the plugin sends. It may be meant for another machine.",
         confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes.",
         issue=f"{_KUBERNETES}135541",
         keeps=Keeps.OF_RESOURCE,
@@ -455,7 +455,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.plugin_answers_late,
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
         "time, so each pod on the node waits with it.",
-        do="Look at the load of the node and in the plugin's log.",
+        do="Check the node's load and the plugin's log.",
         confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
     ),
@@ -474,9 +474,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "receipt-unreadable",
         "a plugin's answer in the checkpoint cannot be read",
         find=file.unreadable_receipt,
-        next="At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
+        next="When the kubelet next starts, it logs the entry and skips it. Then the container's devices count as "
         "free, and may be allocated to a second pod.",
-        do="Delete the pod of the entry before the kubelet restarts, so that a new one gets a record that can be read.",
+        do="Delete the entry's pod before the kubelet restarts, so that a new one gets a readable entry.",
         confirm="devicecore checkpoint show FILE names the entry.",
         issue=f"{_KUBERNETES}102880",
     ),
@@ -486,7 +486,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.wrong_checksum,
         next=_STARTS_EMPTY,
         do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
-        "devicecore checkpoint repair FILE NEWFILE keeps what is right.",
+        "devicecore checkpoint repair FILE NEWFILE keeps the entries that are right.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
         issue=f"{_KUBERNETES}86677",
@@ -497,9 +497,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.unwritable_checkpoint,
         next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts, "
         "it knows only what it could write before.",
-        do="Free space on the file system of /var/lib/kubelet. A directory in place of the file: drain the node, "
-        "stop the kubelet and move it away.",
-        confirm="The message of a pod that is refused says 'failed to write checkpoint file'; df and df -i of "
+        do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
+        "the node, stop the kubelet and move the directory away.",
+        confirm="The message of a refused pod says 'failed to write checkpoint file'. See also df and df -i of "
         "/var/lib/kubelet/device-plugins.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
     ),
@@ -528,9 +528,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-duplicate",
         "two CDI files define the same device",
         find=file.duplicate_cdi_names,
-        next="The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
-        "device: the container does not start.",
-        do="Remove the file that nothing maintains any more.",
+        next="The kubelet passes on the name. The container runtime then finds a conflict and cannot resolve the "
+        "device, so the container does not start.",
+        do="Remove the file that no program maintains anymore.",
         confirm="grep the name in the CDI directory.",
         issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
@@ -538,7 +538,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
         find=file.unresolvable_cdi_names,
-        next="The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable "
+        next="The kubelet passes on the name whenever it creates the container. The runtime fails with 'unresolvable "
         "CDI devices', so the container does not start again after it has ended.",
         do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
         confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
@@ -560,9 +560,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the pod-resources API and the checkpoint name different holders",
         find=owners.sources_disagree,
         next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
-        "restarts before, it takes its state from the checkpoint.",
-        do="Start a pod that asks for devices, so that the kubelet writes its checkpoint; if that does not help, see "
-        "in its log why it cannot.",
+        "restarts before then, it takes its state from the checkpoint.",
+        do="Start a pod that asks for devices, so that the kubelet writes its checkpoint. If that does not help, find "
+        "out from its log why it cannot.",
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
         patience=_POD_STATUS,
@@ -582,7 +582,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "container-cannot-start",
         "a container cannot start with its devices",
         find=pods.container_cannot_start,
-        next="The kubelet tries again every 10 to 15 seconds, without end. The pod keeps its devices meanwhile.",
+        next="The kubelet retries every 10 to 15 seconds, indefinitely. Meanwhile the pod keeps its devices.",
         do="Remove the cause that the message names: a CDI file or a plugin that is missing. Then the container "
         "starts.",
         confirm="kubectl describe pod POD shows the container's state and the event Failed with the message.",
@@ -593,7 +593,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-refused",
         "the kubelet has refused pods",
         find=pods.pods_refused,
-        next="A kubelet decides about a pod once: the pod stays Failed. Its owner may make new pods, which can be "
+        next="A kubelet decides about a pod once: the pod stays Failed. Its owner may create new pods, which can be "
         "refused in the same way.",
         do="devicecore why 'MESSAGE' explains the message.",
         confirm="kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'",
