@@ -426,7 +426,7 @@ def test_a_checksum_of_the_other_format_is_recognized(written: int, summed: int)
 def test_a_file_without_checksum_says_so() -> None:
     assert decode(b'{"data":{}}').explanation == "the file has no checksum"
     for other in (b"null", b"{}", b'{"kind":"PodList","items":[]}', b'{"checksum":1353318690,"policyName":"none"}'):
-        assert decode(other).explanation == "this is no checkpoint: expected the members Data and Checksum"
+        assert decode(other).explanation == "this is not a checkpoint: expected the members Data and Checksum"
     assert decode(encode(DEVICES)).explanation == ""
 
 

@@ -150,7 +150,7 @@ class CdiDocument:
 
 @frozen
 class NoCdiFileError(ValueError):
-    """A file is no CDI file; the problem says why, without its path."""
+    """A file is not a CDI file. The problem says why, without its path."""
 
     problem: str
 
@@ -159,7 +159,7 @@ class NoCdiFileError(ValueError):
 
 
 def cdi_files(directory: Path) -> list[Path]:
-    """Return the files of a directory that runtimes read, by name: those of no other ending than .json and .yaml.
+    """Return the files in a directory that runtimes read, by name: only .json and .yaml.
 
     Raises OSError if the directory cannot be listed. One that does not exist has no files.
     """
@@ -177,13 +177,13 @@ def _is_directory(path: Path) -> bool:
 def read_spec(path: Path) -> CdiDocument:
     """Read a file without looking at what it says.
 
-    Raises NoCdiFileError if it is no CDI file, and OSError if it cannot be read.
+    Raises NoCdiFileError if it is not a CDI file, and OSError if it cannot be read.
     """
     return spec_in(read_file(path, MAX_BYTES, follow_links=True), path.name)
 
 
 def spec_in(data: bytes, name: str) -> CdiDocument:
-    """Return the content of a file called `name`. Raises NoCdiFileError if it is no CDI file."""
+    """Return the content of a file called `name`. Raises NoCdiFileError if it is not a CDI file."""
     content = _first_document(data, name)
     devices = content.get("devices") if isinstance(content, dict) else None
     if isinstance(devices, list) and len(devices) > MAX_DEVICES:
@@ -195,7 +195,7 @@ def spec_in(data: bytes, name: str) -> CdiDocument:
 
 
 def _first_document(data: bytes, name: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the document that the library takes: the first one, as YAML of which JSON is a part."""
+    """Return the document that the library reads: the first one, as YAML, which includes JSON."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -390,7 +390,7 @@ def _rdt_problems(clos_id: str) -> Iterator[str]:
 
 
 def _needed_version(spec: CdiDocument) -> str:
-    """Return the oldest version that has all that is used."""
+    """Return the oldest version that supports everything used."""
     every = [spec.containerEdits, *(device.containerEdits for device in spec.devices)]
     rdts = [edits.intelRdt for edits in every if edits.intelRdt is not None]
     uses = {

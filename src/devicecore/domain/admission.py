@@ -19,9 +19,9 @@ from devicecore.domain.text import counted, foreign_text
 class Admitted:
     """The pod has its devices, and they are in the checkpoint.
 
-    `allocations` is all that the pod holds, with what it held before. `unhandled` names, by container, the resources
-    that it asks for and no device plugin here ever registered: the device manager leaves them to others, as a kubelet
-    does. A misspelt name is among them, so `repr` shows them.
+    `allocations` is everything the pod holds, including what it held before. `unhandled` names, by container, the
+    resources that it asks for and no device plugin here ever registered: the device manager leaves them to others, as a
+    kubelet does. A misspelt name is among them, so `repr` shows them.
     """
 
     pod: Pod

@@ -63,7 +63,7 @@ class Value:
 
     @property
     def line(self) -> int | None:
-        """The line of the value, or of what it is missing in; None if it is not known, as in JSON."""
+        """The line of the value, or of the object that lacks it. It is None if it is not known, as in JSON."""
         lines: Mapping[str | int, int] = getattr(self.place.data, "lines", {}) if isinstance(self.place, Value) else {}
         try:
             return lines[self.step]
@@ -132,7 +132,7 @@ class Value:
     def quantity(self, *, whole: bool = False) -> int:
         """Return the quantity, rounded up to a whole number unless `whole` is set.
 
-        Raises DocumentError if it is no quantity, is below 0, or is a fraction where `whole` is set.
+        Raises DocumentError if it is not a quantity, is below 0, or is a fraction where `whole` is set.
         """
         amount = self.amount()
         if whole and not amount.is_whole:
@@ -142,7 +142,7 @@ class Value:
         return amount.whole
 
     def amount(self) -> Quantity:
-        """Return the exact quantity, which may be negative. Raises DocumentError if it is no quantity."""
+        """Return the exact quantity, which may be negative. Raises DocumentError if it is not a quantity."""
         if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
             self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
         try:

@@ -35,7 +35,7 @@ class Reader:
 
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
 """Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured). Each of
-50,000 devices in an entry of its own counts ten. The copies are those of which the checksum is computed."""
+50,000 devices in an entry of its own counts ten. The copies are those that the checksum is computed over."""
 
 OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 """API objects, read into dicts. A pod of 6 KiB counts some 400."""

@@ -110,7 +110,7 @@ class Ledger:
 
     @property
     def resources(self) -> Collection[ResourceName]:
-        """The resources of which a container holds a device."""
+        """The resources that a container holds devices of."""
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:

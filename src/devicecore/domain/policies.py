@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def missing(self) -> int:
-        """How many devices are to be chosen, besides those of `must_include`."""
+        """How many devices to choose in addition to those of `must_include`."""
         return self.size - len(self.must_include)
 
     @property
@@ -57,7 +57,7 @@ class Choice:
         return self.available - self.must_include
 
     def with_chosen(self, devices: Iterable[DeviceId]) -> DeviceSet:
-        """Return the answer that has the first of `devices` that are missing, besides those of `must_include`."""
+        """Return the answer with `must_include`, filled up with the first of `devices`."""
         free = self.free
         chosen = list(dict.fromkeys(device for device in devices if device in free))[: self.missing]
         return self.must_include | self.available.index.select(chosen)

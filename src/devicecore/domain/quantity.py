@@ -48,7 +48,7 @@ class Quantity(NamedTuple):
     def parse(cls, text: str) -> "Quantity":
         """Return the quantity that `text` says. What is smaller than a billionth is rounded away from zero.
 
-        Raises InvalidQuantityError if `text` is no quantity.
+        Raises InvalidQuantityError if `text` is not a quantity.
         """
         matched = _QUANTITY.fullmatch(text) if 0 < len(text) <= MAX_QUANTITY_LENGTH else None
         if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits

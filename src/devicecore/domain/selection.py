@@ -140,7 +140,7 @@ def _choose(
 
 
 def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventory, ledger: Ledger) -> Choice:
-    """Return the question to a policy: that to a plugin, with what is known of the devices around."""
+    """Return the question to a policy: the one to a plugin, plus what is known about the other devices."""
     report = inventory.last_report(request.resource)
     states = report.devices.states if report else {}
     of_pod: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}

@@ -24,13 +24,13 @@ from devicecore.domain.selection import reusable_devices
 from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
-"""The most sets of NUMA nodes that are all examined for one resource; 13 NUMA nodes have no more."""
+"""How many sets of NUMA nodes are examined completely for one resource. 13 NUMA nodes have no more than this."""
 
 MAX_BEST_MASKS = 1_000
 """If there are more sets of NUMA nodes than `MAX_MASKS`, only this many are examined."""
 
 MAX_PAIRS = 255 * 255
-"""The most pairs of masks that a merge of hints examines completely; up to 8 NUMA nodes have no more."""
+"""How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more than this."""
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""

@@ -335,7 +335,7 @@ class DeviceManager(Runs):
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
-            TypeError: `pods` is one uid, or has an item that is no uid.
+            TypeError: `pods` is one uid, or has an item that is not a uid.
         """
         uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods, such as [pod.uid]")))
         self._lifecycle.check_started()

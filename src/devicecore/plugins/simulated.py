@@ -92,7 +92,7 @@ class SimulatedPlugin(DevicePlugin):
 
         Raises:
             DeviceNotFoundError: the plugin has no such device. It is a KeyError.
-            TypeError: `health` is no Health, such as a text with a typing error.
+            TypeError: `health` is not a Health, such as a text with a typing error.
         """
         id_ = DeviceId(device)
         if id_ not in self._devices:

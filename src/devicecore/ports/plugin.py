@@ -94,7 +94,7 @@ def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-    """Return what `allocate` of a plugin returns. Raises TypeError if it is no ContainerAllocateResponse."""
+    """Return what `allocate` of a plugin returns. Raises TypeError if it is not a ContainerAllocateResponse."""
     return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
 
 

@@ -93,7 +93,7 @@ class CurrentState(Generic[Value]):
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds. The text has the last value.
-            TypeError: `condition` is no function, or `timeout` no number.
+            TypeError: `condition` is not a function, or `timeout` no number.
         """
         check_callable("wait_for: condition", condition)
         check_seconds("wait_for: timeout", timeout)

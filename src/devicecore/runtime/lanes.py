@@ -59,7 +59,7 @@ class JobLanes(Generic[Job]):
                     self._busy -= needs
 
     def _next(self) -> tuple[Needs, list[Job]] | None:
-        """Return jobs of which nothing is needed by a running one. Without such jobs, the thread ends.
+        """Return the jobs that need nothing a running job needs. Without such jobs, the thread ends.
 
         The jobs that need what this thread has given back are found by itself, so none is left.
         """

@@ -33,7 +33,7 @@ class Latch:
         self._wake_up = WakeUp()
 
     def set(self) -> None:
-        """Let all threads go on that wait, now or later."""
+        """Release all threads that wait, now or later."""
         self._is_set = True
         self._wake_up.wake()
 

@@ -6,9 +6,9 @@ after a newer one. After the end of a run nothing is saved, because the store ma
 Why it is built like this:
 
 * There are two locks. The lock of the state (`CurrentState`) is held for a moment, while the value is replaced. The
-  lock of saving is held while the store is called, which may take for ever if a disk hangs. It may be held when the
-  lock of the state is taken, never the other way round. So a disk that hangs delays only calls that need it: readers
-  take no lock, and events replace the value without the lock of saving.
+  saving lock is held while the store is called, which may never return if a disk hangs. It may be held when the lock of
+  the state is taken, never the other way round. So a disk that hangs delays only calls that need it: readers take no
+  lock, and events replace the value without the lock of saving.
 * A change is a function from a value to the next value and a result. It is not the next value itself, because the
   value may change while the store is called: then the change is applied again, to the newer value. So it may be applied
   twice, and possibly to a value that has it already. The result is that of the last time.

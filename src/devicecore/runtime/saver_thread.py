@@ -1,7 +1,7 @@
 """A thread that saves when it is asked to.
 
 Law: a request that has returned True is followed by no save that began before it. The thread ends when it is stopped,
-or when it belongs to nobody any more.
+or when nobody owns it anymore.
 
 A manager has a thread of its own, or shares one with other managers. A shared thread makes one save after the other, so
 a disk that hangs delays the saves of all of them.

@@ -14,8 +14,8 @@ Why it is built like this:
 * A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
   several keys cannot each hold what the other one needs. A call may begin a turn inside another one (a pod's, then its
   claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
-* Turns are given in the order in which calls ask for them, as far as they need the same keys. So a call that needs two
-  claims is not overtaken for ever by calls that need one of them.
+* Among calls that need the same keys, turns are given in the order in which the calls ask. So a call that needs two
+  claims is not overtaken forever by calls that need one of them.
 * A call that is made inside a turn of its own thread would wait for itself. It gets an error instead. Only turns whose
   call is still under way count: a thread that was interrupted, and goes on, is not inside anything.
 * Waiting has an end, because what a turn waits for may be a driver that never answers. A waiting call also looks again
@@ -88,7 +88,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn of those of `keys` that are free, perhaps of none of them. This does not wait."""
+        """Begin a turn for the keys in `keys` that are free, perhaps for none of them. This does not wait."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:

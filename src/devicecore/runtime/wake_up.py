@@ -8,7 +8,7 @@ Why it is built like this:
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
   is over, it goes on without one. `Lock.acquire` checks this.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
-  taken for ever. A lock is written in C, so an interrupt leaves it free or taken, and each of these is a valid state
+  held forever. A lock is written in C, so an interrupt leaves it free or taken, and each of these is a valid state
   here: the worst that an interrupt does is to lose a wake-up. So whoever waits looks again after `LOOK_AGAIN` seconds.
 """
 

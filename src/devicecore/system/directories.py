@@ -74,7 +74,7 @@ class KeptDirectory:
     def look(self) -> None:
         """Check it again, and make it again if it was deleted. After `close`, this does nothing.
 
-        Raises DirectoryError if it was renamed away, cannot be made, or does not follow the rule any more.
+        Raises DirectoryError if it was renamed, cannot be created, or no longer follows the rule.
         """
         with self._lock:
             if not self._opened:
@@ -121,7 +121,7 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Return why a directory cannot be used, of which `found` is what `lstat` said. Return None if it can."""
+    """Return why a directory cannot be used. `found` is what `lstat` returned for it. Return None if it can."""
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
         return f"it is a symbolic link: name the directory that it leads to, {_ALLOW}"

@@ -15,7 +15,7 @@ MAX_RECONNECT_PAUSE = 1000  # milliseconds
 
 
 def own_details(details: str) -> str:
-    """Return the details of a failed call without the words that gRPC puts around those of its own side."""
+    """Return the details of a failed call without the words that gRPC adds on its own side."""
     return details.removeprefix(_REMOVED).removesuffix(")") if details.startswith(_REMOVED) else details
 
 

@@ -48,7 +48,7 @@ def _is_subclass(cls: object, expected: object) -> bool:
 
 
 def _plain(value: object, cls: type[T]) -> T:
-    """JSON's own types are not converted: "1" is no number, and true is no 1."""
+    """JSON's own types are not converted: "1" is not a number, and true is no 1."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value  # type: ignore[return-value]  # its type was compared
     message = f"expected {cls.__name__}, got {value!r:.60}"
@@ -72,7 +72,7 @@ def _is_tuple(cls: Any) -> bool:  # noqa: ANN401 - cattrs passes any type
 
 
 def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN401 - cattrs passes any type
-    """A text or an object is no list, although Python can iterate over it."""
+    """A text or an object is not a list, although Python can iterate over it."""
     elements: Any = GenericAlias(list, get_args(cls)[0])
     structure = list_structure_factory(elements, _CONVERTER)
 

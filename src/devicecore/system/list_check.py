@@ -1,6 +1,6 @@
 """What a plugin's list of devices may hold, however it arrives.
 
-Law: a list that passes leaves room in the checkpoint for those of other plugins.
+Law: a list that passes leaves room in the checkpoint for the lists of other plugins.
 """
 
 import logging
@@ -87,7 +87,7 @@ class ListCheck:
             self._warn(f"has {what}, against the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
-        """Refuse a list of which too little of the checkpoint would be left to other plugins."""
+        """Refuse a list that would leave other plugins too little of the checkpoint."""
         # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))

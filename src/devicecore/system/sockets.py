@@ -129,7 +129,7 @@ class OwnedSocket:
         return SocketState.FOREIGN if os.path.lexists(self.path) else SocketState.MISSING
 
     def look(self) -> SocketState:
-        """Return the `state`. If the socket is not ours any more, log that, once until it is ours again."""
+        """Return the `state`. If the socket is no longer ours, log that once, until it is ours again."""
         state = self.state()
         if state is SocketState.OURS:
             self._logged.clear()

@@ -335,7 +335,7 @@ class AnswersShort:
 
 @frozen
 class AnswersTooLong:
-    """A plugin prefers more devices than requested: all that are available."""
+    """A plugin prefers more devices than requested: all available ones."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
         """Proceed, and append all available ids to the answer."""

@@ -69,7 +69,7 @@ class ListReader:
 def count_devices(data: bytes) -> int:
     """Return how many devices a ListAndWatchResponse has, without a value for each of them.
 
-    What protobuf would refuse, or is no device, ends the count.
+    Counting stops at anything that protobuf would refuse or that is not a device.
     """
     found = at = 0
     while at < len(data) and data[at] == _FIRST:

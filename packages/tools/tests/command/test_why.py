@@ -47,7 +47,7 @@ def test_a_message_is_explained(capsys: Capsys) -> None:
     assert why(REFUSAL) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "decided by device manager (DM-05)" in printed
-    assert f"Of {GPU}, the container still needs 2, and 1 are healthy and free." in printed
+    assert f"The container still needs 2 of {GPU}, and 1 are healthy and free." in printed
     assert "https://github.com/kubernetes/kubernetes/issues/130145" in printed
 
 
@@ -79,7 +79,7 @@ def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
         assert why(json.dumps(document), "--json") == 0
         (one,) = json.loads(capsys.readouterr().out)["explanations"]
         assert (one["id"], ["resource", GPU] in one["values"]) == ("RZ-01", True)
-        assert "still needs 2, and 1 are healthy and free" in one["because"]
+        assert f"still needs 2 of {GPU}, and 1 are healthy and free" in one["because"]
         assert (one["change"][:13], one["next"][:8]) == ("Free or add 1", "The pod ")
         assert "keeps running" in one["next"]
     assert why('Pod resize Deferred: {"error":' + "[" * 5_000 + "]" * 5_000 + "}", "--json") == 0

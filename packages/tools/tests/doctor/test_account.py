@@ -34,8 +34,8 @@ SAID = {
     "plugin-answers-allocate-after-40-seconds": (1, "the kubelet has not admitted it for more than 10 s"),
     "plugin-answers-allocate-with-nothing": (1, "The plugin answered Allocate without an answer for the container"),
     "plugin-in-crash-loop": (1, "plugin-gone"),
-    "plugin-of-another-api-version": (1, "another version of the API than v1beta1"),
-    "plugin-with-bad-resource-name": (1, "a name that no extended resource may have"),
+    "plugin-of-another-api-version": (1, "the API version is not v1beta1"),
+    "plugin-with-bad-resource-name": (1, "the resource name is invalid"),
     "same-id-listed-twice": (1, "lists gpu-0 more than once"),
     "slices-of-a-former-node-name": (1, "there is no ResourceSlice of it for this node"),
 }

@@ -46,7 +46,7 @@ def test_an_explanation_fills_in_the_numbers() -> None:
         "Requested: 3, Available: 1, which is unexpected"
     )
     assert found is not None
-    assert found.because == "Of a.b/gpu, the container still needs 3, and 1 are healthy and free."
+    assert found.because == "The container still needs 3 of a.b/gpu, and 1 are healthy and free."
     assert found.change.startswith("Free or add 2 of a.b/gpu.")
 
 

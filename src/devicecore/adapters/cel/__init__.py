@@ -128,7 +128,7 @@ class _Compiled:
 
 
 class CelSelectors:
-    """The port `Selectors`. One object may be kept for ever: it remembers the expressions used last.
+    """The port `Selectors`. One object can be kept forever: it remembers only the most recently used expressions.
 
     Args:
         features: the feature gates of the scheduler.
@@ -336,7 +336,7 @@ class CelSelectors:
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
-        """Return whether the types of some elements are known, and those of others are not."""
+        """Return whether the types of some elements are known and of others unknown."""
         if not any(token in ("device", "dyn") for one in elements for token in one):
             return False
         kinds = set()
@@ -366,7 +366,7 @@ class CelSelectors:
         return self._environment.Activation(variables)
 
     def _has_sound_attributes(self, device: PoolDevice) -> bool:
-        """Return whether each attribute has a value. One without makes every expression fail."""
+        """Return whether each attribute has a value. A device without one makes every expression fail."""
         try:
             return all(one.kind in _PLAIN_KINDS or self._value(name, one) for name, one in device.attributes.items())
         except SelectorError:

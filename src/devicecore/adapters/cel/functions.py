@@ -74,7 +74,7 @@ def quantity_message(quantity: Quantity) -> CelValue:
 
 @lru_cache(maxsize=256)  # the devices of a node have few versions
 def version_message(text: str, *, normalize: bool = False) -> CelValue:
-    """Return a version as a value of CEL. Raises ValueError if `text` is no version."""
+    """Return a version as a value of CEL. Raises ValueError if `text` is not a version."""
     return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
 
 

@@ -29,7 +29,7 @@ class SemanticVersion:
         """
         written = _normalized(text) if normalize else text
         if len(text) > _MAX_LENGTH or not is_semantic_version(written):
-            message = f"{text[:_MAX_LENGTH]!r} is no semantic version"
+            message = f"{text[:_MAX_LENGTH]!r} is not a semantic version"
             raise ValueError(message)
         major, minor, patch, *before = re.split(r"[.-]", written.partition("+")[0], maxsplit=3)
         identifiers = tuple(before[0].split(".")) if before else ()

@@ -4,9 +4,9 @@ A call through the event loop is handed from thread to thread four times. A dire
 handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
 (docs/maintain/decisions.md).
 
-Laws: a direct call reaches the process that serves the socket file at which the connection was made, or nothing is
-sent and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of
-gRPC's channel taken for ever.
+Laws: a direct call reaches the process that serves the socket file at which the connection was made, or nothing is sent
+and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of
+gRPC's channel held forever.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ class PeerConnection:
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
-        """From now on, make calls directly to the socket file with `identity`; if it is None, none.
+        """From now on, make calls directly to the socket file with `identity`, or not at all if it is None.
 
-        Calls that are under way go on. Their connection ends with the last of them.
+        Calls that are under way continue. Their connection closes with the last of them.
         """
         self._direct = None
         if identity is not None:
@@ -56,7 +56,7 @@ class PeerConnection:
     ) -> Response:
         """Call `method` and return its answer. Any thread but the loop's may call this.
 
-        An interrupt ends the wait at once. A direct call then goes on until its deadline; any other is cancelled.
+        An interrupt ends the wait at once. A direct call then continues until its deadline. Any other is cancelled.
 
         Raises grpc.RpcError if the status is not OK, the time is over or the answer cannot be read,
         ClosedConnectionError, LoopStoppedError, and ForkedError in a fork.

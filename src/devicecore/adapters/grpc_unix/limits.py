@@ -1,6 +1,6 @@
 """How much a plugin may send, and how often.
 
-Law: a plugin that breaks a limit gets one short sentence as its answer, which never repeats all that it sent.
+Law: a plugin that exceeds a limit gets a short sentence as its answer, which never repeats everything it sent.
 """
 
 from collections.abc import Callable

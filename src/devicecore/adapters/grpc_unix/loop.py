@@ -191,7 +191,7 @@ class LoopThread:
             self._started.set()
 
     def _stop_if_abandoned(self) -> bool:
-        """Take no user any more if an interrupt came before the loop had one. Return whether that is so."""
+        """Accept no more users if an interrupt came before the loop had one. Return whether that is so."""
         if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it makes the loop
             return False
         try:

@@ -193,7 +193,7 @@ def _keep_grpc() -> None:
 
 
 def timeout(seconds: float) -> float:
-    """Return what gRPC takes for the seconds of a call, of which none may be left.
+    """Return the timeout of a call as gRPC takes it, even if no time is left.
 
     With 0, grpc.aio sets no limit at all, and a call over a connection that stands may still succeed.
     """
@@ -212,7 +212,7 @@ def deadline_exceeded() -> grpc.aio.AioRpcError:
 
 
 def was_not_reached(error: grpc.RpcError) -> bool:
-    """Return whether a call failed because there is no connection, so that nothing was sent."""
+    """Return whether a call failed because there is no connection, so nothing was sent."""
     return isinstance(error, grpc.aio.AioRpcError) and (error.details() or "").startswith("failed to connect to all")
 
 

@@ -62,7 +62,7 @@ class Service(ABC):
         return bool(self._streams)
 
     def changed(self) -> None:
-        """Have every stream send what is new; changes that come too fast become one."""
+        """Make every stream send the new list. Changes in quick succession are combined."""
         for stream in self._streams:
             stream.set()
 
@@ -283,7 +283,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 def check_directory(socket: str) -> None:
     """Refuse a path in whose directory no socket can be made.
 
-    Raises MissingDirectoryError if it is missing, and DirectoryError if it is no directory.
+    Raises MissingDirectoryError if it is missing, and DirectoryError if it is not a directory.
     """
     directory = Path(socket).parent
     if not directory.is_dir():

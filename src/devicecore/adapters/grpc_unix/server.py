@@ -247,7 +247,7 @@ class RegistrationServer:
             del self._pending[path]  # the names of sockets must not fill the memory
 
     async def _run(self, client: PluginClient) -> None:
-        """Connect to one instance, notify the listener of it and of its lists, and at last of its end."""
+        """Connect to one instance, and notify the listener of it, of its lists, and finally of its end."""
         plugin = client.plugin
         refusal: DeviceCoreError | None = _stopping(plugin)  # if this task is cancelled
         try:

@@ -380,12 +380,12 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _event(line: bytes) -> tuple[str, Json]:
     """Return the kind of an event of a watch, and its object.
 
-    Raises RequestError if the server has ended the watch with an error, and ValueError if it is no event.
+    Raises RequestError if the server has ended the watch with an error, and ValueError if it is not an event.
     """
     event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
         message = "expected an event of a watch, got something else"
-        raise ValueError(message)  # noqa: TRY004 - as for text that is no JSON
+        raise ValueError(message)  # noqa: TRY004 - as for text that is not JSON
     found = event["object"]
     if event.get("type") == "ERROR":
         code, why = found.get("code"), _line(str(found.get("message") or ""))

@@ -129,7 +129,7 @@ class NodeObject:
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """Return the difference between what is wanted and what the node shows; empty if there is none."""
+    """Return how the desired state differs from what the Node shows. It is empty if it does not."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         shown = node.counts(section)
@@ -164,7 +164,7 @@ def render(
 
 
 def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
-    """Everything that we apply: what is wanted, and what an earlier run applied, because what is omitted is deleted."""
+    """Return all keys to apply: the desired ones, and those of an earlier run, because omitted keys are deleted."""
     applied = node.applied.get(field_manager, ())
     foreign = sorted(".".join(path) for path in applied if path[0] != "status" or not {*path[1:2]} <= {*SECTIONS})
     if foreign:

@@ -1,6 +1,6 @@
 """Two threads that keep an API server as a program wants it: one publishes, and one watches what others write.
 
-Law: after any failure it is tried again with what is wanted by then, and `problem` says why it is not published.
+Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
 
 import logging
@@ -42,11 +42,12 @@ class Backoff:
 
 
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
-    """Publishes what is wanted last, and again when others have changed it. A stop makes a last attempt. Thread-safe.
+    """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
 
-    The log calls it `name`, and its threads `thread`. `new_servers` makes the connections of a run: the one that
-    watches, and those of the publishing thread. `error_of` makes an error of its cause. `backoff` is how long to wait
-    after a failure, and `resync` the seconds after which all is compared even if the watch shows no change.
+    A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` makes the connections
+    of a run: one for watching, and those of the publishing thread. `error_of` makes an error of its cause. `backoff` is
+    how long to wait after a failure, and `resync` the seconds after which all is compared even if the watch shows no
+    change.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _reconcile(self) -> None:
-        """Write until the API server shows what is wanted, and call `_succeeded`. Raises RequestError otherwise."""
+        """Write until the API server shows the desired state, then call `_succeeded`. Raises RequestError otherwise."""
 
     def _publish(self, _: threading.Event) -> None:
         servers, failures, pause = self._servers, 0, 0.0

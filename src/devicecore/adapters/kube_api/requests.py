@@ -131,7 +131,7 @@ def pages(
 
     If a page is too large, ask for smaller ones.
 
-    Raises RequestError if an answer is no list, or the list has too many pages.
+    Raises RequestError if an answer is not a list, or the list has too many pages.
     """
     query = {"limit": str(page), **selectors(fields, labels)}
     for _ in range(MAX_PAGES):
@@ -160,7 +160,7 @@ def selectors(fields: str, labels: str) -> dict[str, str]:
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:
     """Return the objects of one page of a list, the version of the list, and what continues it; empty at its end.
 
-    Raises RequestError if it is no list.
+    Raises RequestError if it is not a list.
     """
     metadata = answer.get("metadata") if isinstance(answer, Mapping) else None
     items = answer.get("items") if isinstance(answer, Mapping) else None

@@ -195,7 +195,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read what has changed and what is uncertain, as far as it is chosen. Return whether anything may differ."""
+        """Read the selected files that have changed or are uncertain. Return whether anything may differ."""
         changed = False
         new: dict[str, Stamp] = {}
         uncertain: dict[str, Stamp] = {}

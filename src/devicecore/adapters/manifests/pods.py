@@ -168,7 +168,7 @@ _SIMILAR = 0.8  # below it would be two fields that a Pod has: resources and res
 
 
 def _different(names: list[Value], what: str) -> frozenset[str]:
-    """Return the names, of which no two may be equal."""
+    """Return the names, which must be unique."""
     seen: set[str] = set()
     for name in names:
         if name.text() in seen:

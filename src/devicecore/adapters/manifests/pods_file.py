@@ -2,7 +2,7 @@
 
 Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known of earlier pods.
 
-There is no container runtime behind this, so a kubelet's question to it after a restart is answered from this file. In
+There is no container runtime here. What a kubelet asks its runtime after a restart, this file answers. In
 the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
 container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power failure begins
 another boot, and then no pod runs.

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["PrometheusMetrics"]
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
+"""The upper bounds, in seconds, of the buckets into which a kubelet sorts Allocate calls (Go:
+`prometheus.DefBuckets`)."""
 
 ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
-"""The upper bounds, in milliseconds, by which a kubelet sorts admissions."""
+"""The upper bounds, in milliseconds, of the buckets into which a kubelet sorts admissions."""
 
 DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
-"""The upper bounds, in seconds, by which a kubelet sorts operations of dynamic resource allocation."""
+"""The upper bounds, in seconds, of the buckets into which a kubelet sorts operations of DRA."""
 
 MAX_RESOURCES = 256
 """Resources of which calls are counted. Beyond that, the resource that was used least recently is forgotten."""
@@ -97,7 +98,7 @@ class PrometheusMetrics:
             state: the state whose devices are counted, such as `lambda: manager.state`.
             claims: the claims that are counted if they are prepared, such as `lambda: dra_manager.claims`.
             plugins: whether each plugin is registered, by its socket in the directory of a plugin watcher.
-            sink_problem: what prevents that the node's status is published, or None.
+            sink_problem: why the node's status cannot be published, or None.
         """
         self._state = state or self._state
         self._claims = claims or self._claims

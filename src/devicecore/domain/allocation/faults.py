@@ -92,7 +92,7 @@ class Release(Enum):
     def of(cls, version: str) -> "Release | None":
         """Return the release whose allocator a version has, such as `v1.36.1`. It is None if `version` is none.
 
-        Versions before 1.36 count as 1.36.2, and those after 1.37 as 1.37, of which nothing else is known.
+        Versions before 1.36 count as 1.36.2, and those after 1.37, which are unknown, as 1.37.
         """
         match = _VERSION.match(version)
         if match is None:

@@ -255,7 +255,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would answer right, or the first two of which that needs both.
+    """Return each single fault without which Kubernetes would be right, or else the first such pair.
 
     If two are not enough either, the result is one empty cause.
 

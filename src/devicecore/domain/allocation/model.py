@@ -1,4 +1,4 @@
-"""The values from which claims are allocated: devices in slices, classes, claims, the node, and what is taken already.
+"""The input of an allocation: devices in slices, classes, claims, the node, and what is already allocated.
 
 Law: these values say what the API objects say, and no more. Quantities are exact, and two attributes are equal only if
 their types are.
@@ -33,7 +33,7 @@ class DeviceKey(NamedTuple):
 class Attribute:
     """The value of an attribute. `kind` is the field of the API that has it, and empty if no known field has.
 
-    `values` has all elements of a list, and one element if the attribute is no list.
+    `values` has all elements of a list, and one element if the attribute is not a list.
     """
 
     kind: str
@@ -199,7 +199,7 @@ class PoolSlice:
 
 @frozen
 class DeviceClass:
-    """A DeviceClass: expressions that a device must satisfy, and parameters for drivers. None is no CEL expression."""
+    """A DeviceClass: expressions that a device must satisfy (None if one is not CEL), and parameters for drivers."""
 
     name: str
     selectors: tuple[str | None, ...] = ()
@@ -208,7 +208,7 @@ class DeviceClass:
 
 @frozen(eq=False)
 class DeviceRequest:
-    """A request of a claim, or one of its alternatives. `parent` is empty if it is no alternative.
+    """A request of a claim, or one of its alternatives. `parent` is empty if it is not an alternative.
 
     It is the same only as itself, because two requests may say the same.
     """
@@ -261,7 +261,7 @@ class Constraint:
 
 @frozen
 class UnallocatedClaim:
-    """A claim to allocate. Each element of `requests` has its alternatives, of which one must be fulfilled."""
+    """A claim to allocate. Each element of `requests` holds its alternatives, one of which must be fulfilled."""
 
     name: str
     requests: tuple[tuple[DeviceRequest, ...], ...]
@@ -276,7 +276,7 @@ class UnallocatedClaim:
 
 @frozen
 class Held:
-    """A device, or a share of it, that is allocated already: to which claim, and for which pods, as far as is known."""
+    """A device, or a share of one, that is already allocated, with the claim and the pods if they are known."""
 
     device: DeviceKey
     claim: str = ""

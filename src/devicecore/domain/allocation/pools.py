@@ -1,8 +1,9 @@
 """The pools of devices that a node can use.
 
-Laws: of a pool, only the slices of the highest generation count that a node sees, and if these are not all, of the
-highest that there is. Counters belong to the whole pool, whatever node their slice names. A pool that is incomplete or
-contradicts itself gives no device. The order of pools, slices and devices is that in which a scheduler tries them.
+Laws: only the slices of a pool's highest generation that a node sees count, or if some of them are missing, of the
+highest generation that exists. Counters belong to the whole pool, whatever node their slice names. A pool that is
+incomplete or contradicts itself gives no device. The order of pools, slices and devices is that in which a scheduler
+tries them.
 """
 
 from collections import defaultdict
@@ -76,7 +77,7 @@ class Slices:
     def pools(
         self, node: TargetNode, features: Features, faults: frozenset[KubernetesFault] = frozenset()
     ) -> list[Pool]:
-        """Return the pools of which a node may use a device, in the order in which they are tried.
+        """Return the pools that have devices which a node may use, in the order in which they are tried.
 
         Pools with devices that bind late, because they have binding conditions, come last. `faults` are those with
         which slices are read: none, or those of a release of Kubernetes.

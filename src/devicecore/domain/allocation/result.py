@@ -1,4 +1,4 @@
-"""What an allocation results in: the devices of each claim as the API writes them, or why there are none.
+"""The result of an allocation: the devices of each claim as the API writes them, or why there are none.
 
 Law: the same arguments give the same result, but for the ids of shares, which the caller may choose.
 """

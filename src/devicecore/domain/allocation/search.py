@@ -1,6 +1,6 @@
 """The search for devices that fulfil all requests of a pod.
 
-Laws: the search keeps nothing but the list of what it has taken, so that nothing is left over when it goes back.
+Laws: the search keeps nothing but the list of what it has taken, so backtracking leaves nothing behind.
 Requests are fulfilled in their order, each with the first alternative and the first devices with which the rest can be
 fulfilled as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
@@ -270,7 +270,7 @@ class Search:
     # --- the search -----------------------------------------------------------------------------------------------
 
     def _ways(self, place: _Place) -> Iterator[_Place]:
-        """Take what can be taken next, yield where the search goes on then, and give it back when it returns."""
+        """Take what can be taken next, yield where the search continues, and undo it when the search returns."""
         requests = self.claims[place.claim].requests
         if place.request == len(requests):
             yield _Place(place.claim + 1)
@@ -431,7 +431,7 @@ class Search:
     # --- the rules ------------------------------------------------------------------------------------------------
 
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the first reason against a device beside those that are taken, None if there is none."""
+        """Return the first reason against a device in addition to those already taken, or None."""
         return (
             self._in_use(claim, request, candidate)
             or self.unselected(claim, request, candidate)
@@ -445,7 +445,7 @@ class Search:
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         """Who has the device as a whole. With admin access only the own claim matters.
 
-        A device that can be shared no more, and of which there are shares, waits for these to be given back.
+        A device that is no longer shareable but still has shares waits until these are released.
         """
         key, is_shared = candidate.key, self._is_shared(candidate.device)
         if not request.admin_access:
@@ -590,7 +590,7 @@ class Search:
         return None
 
     def _beside(self, claim: int, constraint: Constraint) -> list[PoolDevice]:
-        """Return the devices that the claim has already, as far as the constraint is about them."""
+        """Return the devices that the claim already has and that the constraint applies to."""
         return [one.candidate.device for one in self.taken if one.claim == claim and constraint.applies_to(one.request)]
 
     def _agree(self, constraint: Constraint, devices: Sequence[PoolDevice]) -> bool:

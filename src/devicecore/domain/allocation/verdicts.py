@@ -52,7 +52,7 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
 
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
-    """Return one sentence about the first request for which too few devices fit, empty if there is none."""
+    """Return a sentence about the first request for which too few devices fit, or "" if there is none."""
     for claim in search.claims:
         for alternatives in claim.requests:
             lacks = [_lack(search, found, claim.name, one) for one in alternatives]

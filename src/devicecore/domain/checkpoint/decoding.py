@@ -49,7 +49,7 @@ class Decoded:
         if self.valid or self.stored is None:
             return ""
         if self.is_foreign:
-            return "this is no checkpoint: expected the members Data and Checksum"
+            return "this is not a checkpoint: expected the members Data and Checksum"
         if not self.stored:
             return "the file has no checksum"
         if self.stored >> 32:
@@ -122,7 +122,7 @@ def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevices
 
 
 def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
-    """Read the registered devices of one resource. Raises RefusedError if it is no list of names."""
+    """Read the registered devices of one resource. Raises RefusedError if it is not a list of names."""
     return (_into_registered(None, Object(((name, value),))) or {}).get(name)
 
 

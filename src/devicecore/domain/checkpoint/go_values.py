@@ -59,7 +59,7 @@ def into_uint(old: int, value: Json, allowed: range) -> int:
     """Return an unsigned integer of Go, whose values are `allowed`."""
     if value is None:
         return old
-    if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is no uint
+    if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is not a uint
         number = integer(value.text)
         if number in allowed:
             return number
@@ -160,7 +160,7 @@ def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable
 
 
 def into_struct(struct: S, value: Json) -> S:
-    """Return a struct, which is a mutable object here; keys that are none of its fields are passed over."""
+    """Return a struct, which is a mutable object here. Keys that are not among its fields are ignored."""
     if value is None:
         return struct
     if not isinstance(value, Object):

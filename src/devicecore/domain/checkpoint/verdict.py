@@ -35,7 +35,7 @@ class FileReport:
 
 
 def judge(blob: bytes | None) -> FileReport:
-    """Examine the content of a checkpoint file; None is no file."""
+    """Examine the content of a checkpoint file. `None` means that there is no file."""
     return examine(blob)[0]
 
 

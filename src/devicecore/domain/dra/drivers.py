@@ -112,7 +112,7 @@ class Wipe:
     tries: int = 0
 
     def after_failure(self, now: float) -> "Wipe":
-        """The next try. A kubelet gives up after nine. Here the tries go on: no other program deletes the slices."""
+        """The next try. A kubelet gives up after nine. Here they continue: no other program deletes the slices."""
         return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
 
 

@@ -183,8 +183,8 @@ class DevicePool:
     def slices(self) -> dict[str, list[dict[str, object]]]:
         """Return the sets of counters or the devices of each slice by the slice's name.
 
-        One slice has no devices if there are none: an absent driver and a node without devices would look the same
-        without that slice.
+        If there are no devices, one empty slice is published: without it, an absent driver and a node without devices
+        would look the same.
         """
         limit = MAX_DEVICES_WITH_FIELDS if any(device.has_details for device in self.devices) else MAX_DEVICES
         counters = _parts([dict(one) for one in self.counters], MAX_COUNTER_SETS)
@@ -290,7 +290,7 @@ class _WantedSlices:
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def _field(self, name: str) -> str:
-        """Return what a slice has: sets of counters, of which each has `counters`, or devices, which have none."""
+        """Return the content of a slice: sets of counters, each with `counters`, or devices, which have none."""
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:

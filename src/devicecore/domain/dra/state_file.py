@@ -90,7 +90,7 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
     """Return the file that a kubelet would write for these entries. None is what it writes before its first claim.
 
-    Raises UnencodableCheckpointError if a string is no Unicode text.
+    Raises UnencodableCheckpointError if a string is not Unicode text.
     """
     if entries is None:
         return _seal(_EMPTY)
@@ -141,7 +141,7 @@ class StateWriter:
         self._blocks: tuple[_Block, ...] = ()
 
     def encode(self, cache: ClaimCache) -> bytes:
-        """Return the file for `cache`. Raises UnencodableCheckpointError if a string is no Unicode text."""
+        """Return the file for `cache`. Raises UnencodableCheckpointError if a string is not Unicode text."""
         former = {id(block.claims): block for block in self._blocks}
         kept = [former.pop(id(claims), None) for claims in cache.claims.blocks]
         texts: dict[ClaimKey, tuple[ClaimInfo, bytes, bytes]] = {}
@@ -214,7 +214,7 @@ class StateReport:
 
 
 def judge(blob: bytes | None) -> StateReport:
-    """Examine a file without using it; None is no file. It never raises."""
+    """Examine a file without using it. `None` means that there is no file. Never raises."""
     if blob is None:
         return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
     try:
@@ -280,7 +280,7 @@ class _Nothing:
 
 
 def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
-    """A list of names, or a set as Go writes one. The field is alpha, so another form is no operation to skip."""
+    """A list of names, or a set as Go writes one. The field is alpha, so another form is not an operation to skip."""
     names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
     return frozenset(name for name in names if isinstance(name, str))
 

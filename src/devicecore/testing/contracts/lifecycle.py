@@ -39,7 +39,7 @@ class LifecycleHarness(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """Where they make files, all of which belong to a run; None if they make none."""
+        """Where they create files, all of which belong to a run. It is None if they create none."""
 
     def new(self) -> Runs:
         """Make one, which is not started."""
@@ -285,7 +285,7 @@ def _children() -> Iterator[int]:
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
-    """Run one object, because a library may keep what its first use takes. Return what is taken when it has gone."""
+    """Run one object, because a library may keep what its first use takes. Return what is free once it is gone."""
     with harness.new() as subject:
         harness.use(subject)
     del subject  # else what it still holds after its stop would count as taken before
@@ -353,7 +353,7 @@ class _Call:
         return self._error
 
     def result(self) -> None:
-        """Wait for its end, and raise what it has raised."""
+        """Wait until it ends, and raise whatever it raised."""
         error = self.error()
         if error is not None:
             raise error

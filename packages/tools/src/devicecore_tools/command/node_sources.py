@@ -77,7 +77,7 @@ _FILES = {  # the options that name a place, and what to name instead of a direc
 def node_sources(**options: object) -> "NodeSources":
     """Return the sources that the options name.
 
-    Raises click.UsageError if options contradict each other, or name what is no file.
+    Raises click.UsageError if options contradict each other, or name what is not a file.
     """
     from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
 

@@ -1,7 +1,7 @@
 """What `devicecore why` is asked about: messages, a name, or claims.
 
-Law: which of the three it is follows from what was given, and only `question_of` decides it. A name that is no file is
-looked for in the sources: first a pod, then a claim.
+Law: which of the three it is follows from what was given, and only `question_of` decides it. A name that is not a file
+is looked up in the sources: first as a pod, then as a claim.
 """
 
 import json

@@ -71,7 +71,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...], Value]":
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, with tolerations and object.
 
-    `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is no manifest of one pod.
+    `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is not a manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
     from devicecore_tools.doctor.reading.large_documents import parse_documents

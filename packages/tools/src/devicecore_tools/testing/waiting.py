@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT = 30.0
 """Seconds that a wait may take, unless the caller gives another timeout."""
 
 _LOG_LINES = 5
-_LOOK_AGAIN = 0.05  # seconds, because what a driver writes to an API server is no event
+_LOOK_AGAIN = 0.05  # seconds, because what a driver writes to an API server is not an event
 
 
 @frozen

@@ -1,6 +1,6 @@
 """Requests that are answered at once: what a path names, and what each verb does with it.
 
-Law: a body that is no object of the kind that the path names changes nothing.
+Law: a body that is not an object of the kind that the path names changes nothing.
 """
 
 import json
@@ -232,7 +232,7 @@ def _manager(request: Request) -> str:
 def parsed(body: bytes, content: str) -> JsonValue:
     """The body of a request. It is None if it has none.
 
-    Raises ApiError if it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
+    Raises ApiError if it is not JSON, no object in protobuf, and no YAML where YAML may be sent.
     """
     if not body:
         return None

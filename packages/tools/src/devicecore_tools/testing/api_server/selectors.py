@@ -22,7 +22,7 @@ _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!
 def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
     """Parse `spec.nodeName=a,spec.driver!=b`. A field that is not set counts as the empty text.
 
-    Raises ApiError if the text is no selector, or names a field that cannot be selected by.
+    Raises ApiError if the text is not a selector, or names a field that cannot be selected by.
     """
     terms: list[Selector] = []
     for term in filter(None, _COMMA.split(text)):
@@ -37,7 +37,7 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
 
 
 def label_selector(text: str) -> Selector:
-    """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the text is no selector."""
+    """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the text is not a selector."""
     if text.rstrip().endswith(","):
         raise bad_request("found '', expected: identifier after ','")
     terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]

@@ -51,7 +51,7 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
-    """Say for each field of an object that has a value of a wrong type which type was expected. Null is no value.
+    """Say for each field of an object that has a value of a wrong type which type was expected. Null is not a value.
 
     `api_version` tells apart the messages of kinds of the same name.
     """
