@@ -79,15 +79,18 @@ LAYERS = {
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
     "devicecore_tools": Layer(frozenset()),
     "devicecore_tools.__main__": Layer(names("sys /command")),
+    "devicecore_tools.budget": Layer(ANY | names("attrs .domain")),
     "devicecore_tools.expressions": Layer(PURE | names(".domain"), names(".adapters.cel")),
     "devicecore_tools.numa": Layer(
         PURE | names("attrs .adapters.memory .domain .manager .ports"), names("devicecore_numa")
     ),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
     "devicecore_tools.doctor": Layer(
-        PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /expressions /numa")
+        PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /budget /expressions /numa")
     ),
-    "devicecore_tools.doctor.pod.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory /numa")),
+    "devicecore_tools.doctor.pod.trial": Layer(
+        PURE | names("attrs .domain .manager .plugins .adapters.memory /budget /numa")
+    ),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters /numa")),
     # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
@@ -123,7 +126,7 @@ LAYERS = {
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/conformance /checkpoint /doctor /expressions /node /testing"),
+        | names("/budget /conformance /checkpoint /doctor /expressions /node /testing"),
         names(".dra_manager"),
     ),
 }

@@ -48,10 +48,6 @@ def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
     return True, attribute.values == (found[5],) if attribute is not None and attribute.kind == "string" else None
 
 
-MAX_SECONDS = 10.0
-"""What all expressions of one question may take. A scheduler gives a node up after as many seconds."""
-
-
 class Expressions:
     """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`.
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from devicecore.domain.allocation.errors import (
     EvaluationsGivenUpError,
     ExpressionError,
+    QuestionGivenUpError,
     SearchGivenUpError,
     SelectorError,
     UndecidedError,
@@ -42,11 +43,12 @@ from devicecore.domain.allocation.pools import Slices
 from devicecore.domain.allocation.reading import claim_of, class_of, held_by, node_of, slice_of
 from devicecore.domain.allocation.reasons import Undecided
 from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
-from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation, Taken
+from devicecore.domain.allocation.search import MAX_STEPS, Charge, Search, Situation, Taken, free_of_charge
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
 
 __all__ = [
     "MAX_STEPS",
+    "Charge",
     "DeviceAllocation",
     "DeviceClass",
     "DeviceKey",
@@ -58,6 +60,7 @@ __all__ = [
     "NoAllocation",
     "PoolDevice",
     "PoolSlice",
+    "QuestionGivenUpError",
     "Release",
     "SelectorError",
     "Slices",
@@ -90,6 +93,7 @@ def allocate(
     features: Features = Features(),
     release: Release = Release.V1_37,
     max_steps: int = MAX_STEPS,
+    charge: Charge = free_of_charge,
 ) -> DeviceAllocation | NoAllocation:
     """Return the devices that all claims get on a node, or why they get none.
 
@@ -103,12 +107,22 @@ def allocate(
         features: the feature gates of the scheduler.
         release: the release of the scheduler.
         max_steps: the search gives up after this many devices.
+        charge: is called often while the search goes on, with how many reasons are kept. If it raises
+            QuestionGivenUpError, the answer is that nobody can say, and has no reasons.
     """
     indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
-    situation = Situation(claims, node, indexed, held, by_name, matches, features, max_steps, release)
+    situation = Situation(claims, node, indexed, held, by_name, matches, features, max_steps, release, charge)
     search = Search(situation)
+    try:
+        return _answer(situation, search)
+    except QuestionGivenUpError as error:
+        return NoAllocation(str(error), is_error=True, is_unknown=True, unusable=_unusable(situation))
+
+
+def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAllocation:
+    """Return what `allocate` returns. Raises QuestionGivenUpError if the question has taken too much."""
     undecided: UndecidedError | None = None
     try:
         if search.run():

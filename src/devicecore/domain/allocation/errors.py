@@ -51,6 +51,15 @@ class SearchGivenUpError(UndecidedError):
         """Return the error of a search that took more than `steps` steps."""
         return cls(f"the search was given up after {steps:,} steps, because there are too many combinations")
 
+    @classmethod
+    def after_pairs(cls, pairs: int) -> "SearchGivenUpError":
+        """Return the error of a search with more than `pairs` pairs of a request and a device."""
+        return cls(f"the search was given up after {pairs:,} pairs of a request and a device")
+
+
+class QuestionGivenUpError(SearchGivenUpError):
+    """The question of which this search is a part has taken all that it may."""
+
 
 class ExcludedError(UndecidedError):
     """A constraint forbids one of all devices. Kubernetes does not look for another alternative then."""

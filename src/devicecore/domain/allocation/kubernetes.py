@@ -229,8 +229,8 @@ def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault
     taken = tuple(search.taken)
     try:
         is_allowed = Search(situation).allows(taken)
-    except UndecidedError:
-        return KubernetesAnswer(taken, is_right=False)
+    except UndecidedError as error:
+        return KubernetesAnswer(taken, is_right=False, is_known=not isinstance(error, SearchGivenUpError))
     return KubernetesAnswer(taken, is_right=is_allowed and not _leaves_out_alternative(situation, taken))
 
 

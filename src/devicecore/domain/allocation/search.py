@@ -6,7 +6,7 @@ fulfilled as well: the order in which a scheduler tries them. The search ends af
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -57,7 +57,17 @@ from devicecore.domain.quantity import Quantity
 MAX_STEPS = 200_000
 """Devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
 
+MAX_PAIRS = 500_000
+"""Pairs of a request and a device that a search looks at before it gives up: each is remembered in some 200 bytes."""
+
+Charge = Callable[[int], None]
+"""Charges a question with so many reasons that are kept. Raises QuestionGivenUpError if it has taken too much."""
+
 REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def free_of_charge(_reasons: int) -> None:
+    """Let a question take what it needs."""
 
 
 @frozen(eq=False)
@@ -112,6 +122,7 @@ class Situation:
     features: Features = Features()
     max_steps: int = MAX_STEPS
     release: Release = Release.V1_37
+    charge: Charge = free_of_charge
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
@@ -136,6 +147,7 @@ class Search:
         self.limit: int = situation.max_steps
         self._held = situation.held
         self._matches = situation.matches
+        self.charge: Charge = situation.charge
         self._steps = 0
         self._selected: dict[tuple[DeviceRequest, PoolDevice], Reason | None] = {}
         self._attributes: dict[tuple[str, PoolDevice], Attribute | None] = {}
@@ -424,6 +436,7 @@ class Search:
         return True
 
     def _step(self) -> None:
+        self.charge(0)
         self._steps += 1
         if self._steps > self.limit:
             raise SearchGivenUpError.after(self.limit)
@@ -462,6 +475,9 @@ class Search:
         """Return why the device is not what the request describes, whatever else is allocated."""
         key = request, candidate.device
         if key not in self._selected:
+            self.charge(0)
+            if len(self._selected) == MAX_PAIRS:
+                raise SearchGivenUpError.after_pairs(MAX_PAIRS)
             self._selected[key] = self._find_unselected(claim, request, candidate)
         return self._selected[key]
 

@@ -4,11 +4,11 @@ Law: each request has one verdict for each device of the node, and the first rea
 is taken, if there is such a reason.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
-from devicecore.domain.allocation.errors import UndecidedError
+from devicecore.domain.allocation.errors import QuestionGivenUpError, UndecidedError
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.allocation.reasons import ALWAYS, DeviceVerdict, InUse, PoolUnusable, Reason, Undecided
 from devicecore.domain.allocation.search import Candidate, Search
@@ -21,6 +21,8 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
     Args:
         search: the search. What it has taken is given back.
         alone: whether only reasons count that hold while nothing else is taken.
+
+    Raises QuestionGivenUpError if there are more reasons than the question may have.
     """
     search.taken.clear()
     found = []
@@ -28,6 +30,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
         for request in claim.alternatives:
             for pool in search.pools:
                 for one, device in pool.devices:
+                    search.charge(1)
                     reason = (
                         PoolUnusable(str(pool), pool.problem)
                         if pool.problem
@@ -43,6 +46,8 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
     if not isinstance(found, ALWAYS):
         try:
             reason = search.reason_against(claim, request, candidate) or (None if alone else found)
+        except QuestionGivenUpError:
+            raise
         except UndecidedError as error:
             return Undecided(str(error))
     if isinstance(reason, InUse):  # that says nothing if the request does not want the device at all
@@ -53,16 +58,18 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
     """Return a sentence about the first request for which too few devices fit, or "" if there is none."""
+    by_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
+    for verdict in found:
+        by_request[verdict.claim, verdict.request].append(verdict)
     for claim in search.claims:
         for alternatives in claim.requests:
-            lacks = [_lack(search, found, claim.name, one) for one in alternatives]
+            lacks = [_lack(search, by_request[claim.name, one.result_name], one) for one in alternatives]
             if all(lacks):
                 return f"claim {claim.name}, {'; or '.join(lacks[:_MAX_ALTERNATIVES])}"
     return ""
 
 
-def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: DeviceRequest) -> str:
-    about = [one for one in found if (one.claim, one.request) == (claim, request.result_name)]
+def _lack(search: Search, about: Sequence[DeviceVerdict], request: DeviceRequest) -> str:
     fit = sum(one.reason is None for one in about)
     wanted = search.wanted(request)
     if wanted and fit >= wanted:

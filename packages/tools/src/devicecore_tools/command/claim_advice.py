@@ -5,9 +5,10 @@ Law: a row says only what the objects that were read prove.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 
-from devicecore.domain.allocation import NoAllocation, TargetNode, UnallocatedClaim
+from devicecore.domain.allocation import NoAllocation, QuestionGivenUpError, TargetNode, UnallocatedClaim
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.allocation.reasons import CounterExhausted, InUse, NotTolerated
@@ -28,12 +29,13 @@ def outside_pairs(
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    for claim in claims:
-        for request in claim.alternatives:
-            for device in node.outside_class(claim, request)[:1]:
-                todo = f"name a DeviceClass that selects {device.key}, or make one"
-                what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
-                yield "do", f"{todo}: {what} does not select it"
+    with suppress(QuestionGivenUpError):  # then there is less advice
+        for claim in claims:
+            for request in claim.alternatives:
+                for device in node.outside_class(claim, request)[:1]:
+                    todo = f"name a DeviceClass that selects {device.key}, or make one"
+                    what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
+                    yield "do", f"{todo}: {what} does not select it"
 
 
 def expression_pairs(

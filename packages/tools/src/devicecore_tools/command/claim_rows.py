@@ -112,6 +112,8 @@ def problem_pairs(
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
+    if refused.is_unknown and not refused.verdicts:
+        return  # the question was given up, and every other row would take as long
     # An error says nothing of devices, so that nothing is known of what constraints lack.
     for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
         yield "because", line

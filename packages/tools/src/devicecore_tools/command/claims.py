@@ -15,6 +15,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 
 if TYPE_CHECKING:
@@ -174,7 +175,12 @@ def _names_of_claims(pod: Value) -> Iterator[str]:
 
 
 def _claim_trial(
-    places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value] = (), scheduler: str | None = None
+    places: Sequence[str | None],
+    kubeconfig: str | None,
+    read: Sequence[Value] = (),
+    scheduler: str | None = None,
+    *,
+    budget: Budget,
 ) -> "ClaimTrial":
     """Return a trial with the objects of files, of an API server, and those that were read already.
 
@@ -200,7 +206,7 @@ def _claim_trial(
     if kubeconfig is not None:
         refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
         sources.append(f"at the API server of {kubeconfig}{refused}")
-    return ClaimTrial(objects, () if release is None else (release,), sources)
+    return ClaimTrial(objects, () if release is None else (release,), sources, budget)
 
 
 def _documents(
@@ -245,6 +251,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
     cannot be read.
     """
+    budget = Budget()
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     places = [_text(sources.get(name)) for name in _OBJECTS]
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
@@ -256,7 +263,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
-    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler)
+    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler, budget=budget)
     reports: list[AllocatedReport | ClaimReport] = [
         _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]
@@ -353,7 +360,14 @@ def _text(option: object) -> str | None:
 
 
 def answer_of_node(
-    pod: Value, node: str, slices: str | None, claims: str | None, pods: str | None = None, *, is_named: bool = True
+    pod: Value,
+    node: str,
+    slices: str | None,
+    claims: str | None,
+    pods: str | None = None,
+    *,
+    budget: Budget,
+    is_named: bool = True,
 ) -> "ClaimReport | None":
     """Return what a node says of a pod. Return None if no file says anything of what it asks for.
 
@@ -363,7 +377,7 @@ def answer_of_node(
     known = _read_pod(pod)
     if not (slices or claims):
         return None
-    trial = _claim_trial((slices, claims, None if pods == "-" else pods), None)
+    trial = _claim_trial((slices, claims, None if pods == "-" else pods), None, budget=budget)
     name = trial.name_of(node, is_named=is_named)
     if name is None and not (known.claims or _extended_resources(known)):
         return None

@@ -16,6 +16,7 @@ from devicecore.domain.admission import Admitted
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -120,15 +121,16 @@ def fits(
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
+    budget = Budget()
     known = Reading() if pods is None else given_pods(pods)
     try:
         wanted, tolerations, manifest = given_pod(pod)
         nodes = [
-            _node(place, wanted, manifest, tolerations, topology, known, plugins=plugins)
+            _node(place, wanted, manifest, tolerations, topology, known, budget, plugins=plugins)
             for place in places or (DEFAULT_ROOT,)
         ]
         files = (slices, claims, pods)
-        tried = [_tried(node, wanted, manifest, files, is_named=node.name not in places) for node in nodes]
+        tried = [_tried(node, wanted, manifest, files, budget, is_named=node.name not in places) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -200,7 +202,13 @@ class _Tried:
 
 
 def _tried(
-    node: "TrialNode", pod: Pod, manifest: Value, files: tuple[str | None, str | None, str | None], *, is_named: bool
+    node: "TrialNode",
+    pod: Pod,
+    manifest: Value,
+    files: tuple[str | None, str | None, str | None],
+    budget: Budget,
+    *,
+    is_named: bool,
 ) -> _Tried:
     """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
@@ -208,12 +216,12 @@ def _tried(
     from devicecore_tools.doctor.pod.trial import fit
 
     if why_refused(pod):
-        return _Tried(fit(node, pod))
+        return _Tried(fit(node, pod, budget))
     try:
-        report = answer_of_node(manifest, node.name, *files, is_named=is_named)
+        report = answer_of_node(manifest, node.name, *files, budget=budget, is_named=is_named)
     except UnknownNodeError as error:
-        return _Tried(fit(node, pod), problem=str(error))
-    answer = fit(node, pod if report is None else report.trial.admitted(pod, node.name, node.allocatable))
+        return _Tried(fit(node, pod, budget), problem=str(error))
+    answer = fit(node, pod if report is None else report.trial.admitted(pod, node.name, node.allocatable), budget)
     # What --slices and --claims decide is no claim that "was not looked at", and a class serves what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report)
 
@@ -225,6 +233,7 @@ def _node(
     tolerations: Sequence[PodToleration],
     topology: "TopologySettings",
     pods: Reading[tuple[PodSeen, ...]],
+    budget: Budget,
     *,
     plugins: bool | None,
 ) -> "TrialNode":
@@ -272,7 +281,7 @@ def _node(
         (node.name if node else "") or place,
         facts,
         sources.topology(topology),
-        ClaimTrial.of_record(sources.documents),
+        ClaimTrial.of_record(sources.documents, budget),
         tolerations,
     )
     return with_managers(tried, sources.managers(), facts, manifest)

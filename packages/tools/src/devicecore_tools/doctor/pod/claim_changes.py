@@ -6,6 +6,7 @@ Law: a change is no answer. `devicecore_tools.doctor.pod.claim_trial` tries each
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from devicecore.domain.allocation.reasons import (
 )
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, repaired, with_other_values
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
@@ -92,6 +94,7 @@ class Refused:
         holders: the same claims, with their pods.
         classes: all classes.
         matches: evaluates an expression for a device.
+        budget: what looking for changes may take.
         described: the requests, by claim and name, for which there are devices somewhere that are as they describe.
     """
 
@@ -101,6 +104,7 @@ class Refused:
     holders: Mapping[str, Held]
     classes: Mapping[str, DeviceClass]
     matches: Matches
+    budget: Budget = field(factory=Budget)
     described: frozenset[tuple[str, str]] = frozenset()
     _parted: dict[tuple[str, DeviceRequest], tuple[list[PoolDevice], list[PoolDevice]]] = field(
         init=False, factory=dict, eq=False, repr=False
@@ -110,7 +114,8 @@ class Refused:
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. A release and another change take turns, so that both are tried if there are many.
 
-        Of what is shared or counted, all who hold something are in the way.
+        Of what is shared or counted, all who hold something are in the way. Raises QuestionGivenUpError at the end of
+        the budget.
         """
         reasons = [one.reason for one in self.verdicts]
         holders = {str(one.held): one.held for one in reasons if isinstance(one, InUse)}
@@ -158,7 +163,8 @@ class Refused:
     def _find_devices(
         self, claim: UnallocatedClaim, request: DeviceRequest
     ) -> tuple[list[PoolDevice], list[PoolDevice]]:
-        about = [one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name)]
+        self.budget.ask()
+        about = self._about(claim, request)
         of_class: list[PoolDevice] = []
         others: list[PoolDevice] = []
         for one in about:
@@ -197,6 +203,7 @@ class Refused:
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
             yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
         for request in claim.alternatives:
+            self.budget.ask()
             about = f"request {request.result_name} of claim {claim.name}"
             amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
             devices = self._devices_of(claim, request)
@@ -219,6 +226,7 @@ class Refused:
         changed, edits = claim, []
         for request in claim.alternatives:
             devices = self._devices_of(claim, request) or list(self.devices.values())
+            self.budget.ask()
             selectors = list(request.selectors)
             for index, expression in enumerate(selectors):
                 if edit := repaired(expression or "", devices):
@@ -268,8 +276,17 @@ class Refused:
 
     def _fitting(self, claim: UnallocatedClaim, request: DeviceRequest) -> int:
         """Return how many devices fit a request if nothing else is taken."""
-        about = (one for one in self.verdicts if (one.claim, one.request) == (claim.name, request.result_name))
-        return sum(one.reason is None for one in about)
+        return sum(one.reason is None for one in self._about(claim, request))
+
+    def _about(self, claim: UnallocatedClaim, request: DeviceRequest) -> Sequence[DeviceVerdict]:
+        return self._by_request.get((claim.name, request.result_name), ())
+
+    @cached_property
+    def _by_request(self) -> Mapping[tuple[str, str], Sequence[DeviceVerdict]]:
+        found: dict[tuple[str, str], list[DeviceVerdict]] = {}
+        for one in self.verdicts:
+            found.setdefault((one.claim, one.request), []).append(one)
+        return found
 
     def _amounts(self, claim: UnallocatedClaim) -> dict[tuple[str, str], list[Quantity]]:
         """Return what devices could give in place of what they lack, by request and name, the most first."""

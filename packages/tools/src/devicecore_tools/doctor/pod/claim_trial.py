@@ -19,6 +19,7 @@ from devicecore.domain.allocation import (
     Held,
     NoAllocation,
     PoolDevice,
+    QuestionGivenUpError,
     Release,
     Slices,
     TargetNode,
@@ -50,12 +51,13 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import ExtendedClaim, Pod, RequestMapping
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import listed
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, Obstacle, PodAsks, cost_of
 from devicecore_tools.doctor.reading.taint_rules import added_taints
-from devicecore_tools.expressions import MAX_SECONDS, Expressions
+from devicecore_tools.expressions import Expressions
 
 MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
@@ -115,10 +117,10 @@ class AllocatedClaim:
     pods: tuple[str, ...]
 
 
-def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim | None:
+def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
     """Return what a claim has, as its status says. The result is None if it has nothing.
 
-    Raises DocumentError if a field has the wrong type.
+    Raises DocumentError if a field has the wrong type. Raises QuestionGivenUpError if the budget ends.
     """
     allocation = claim["status"]["allocation"]
     if allocation.data is None:
@@ -137,7 +139,8 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode]) -> AllocatedClaim
             for name in one["values"].sequence()
         )
         known = {node.name: node for node in (*(TargetNode(name.text()) for name in named), *nodes)}
-        usable = tuple(name for name, node in sorted(known.items()) if accepts(node))
+        ask = budget.ask if budget else lambda: None
+        usable = tuple(name for name, node in sorted(known.items()) if ask() is None and accepts(node))
     pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
     return AllocatedClaim(_name(claim), devices, usable, pods)
 
@@ -149,6 +152,10 @@ class Outcome(Enum):
     FITS_NOT = 1
     UNKNOWN = 3
     MISSED = 4  # the rules allow it, but a scheduler of a release in question does not find it
+
+
+_CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
+"""Outcomes of nodes by what they say of all: that no node has the devices is certain only if none is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
@@ -239,19 +246,29 @@ class ClaimTrial:
         releases: those that the scheduler of the cluster may be of, the most probable one first. Without them, those
             that the kubelets allow.
         sources: where the objects are from, such as `in slices.json`.
+        budget: what the question may take of which this trial is a part. Without it, the trial is a question of its
+            own.
     """
 
-    def __init__(self, objects: ClusterObjects, releases: Sequence[Release] = (), sources: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        objects: ClusterObjects,
+        releases: Sequence[Release] = (),
+        sources: Sequence[str] = (),
+        budget: Budget | None = None,
+    ) -> None:
         self.releases: Sequence[Release] = releases or objects.releases
         self._sources = tuple(sources)
         self._objects = objects
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
         self._classes = {one.name: one for one in objects.classes}
-        self._matches = Expressions(objects.features, max_seconds=MAX_SECONDS)
+        self._known_nodes = {one.name for one in objects.nodes}
+        self._budget = budget or Budget()
+        self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
     @classmethod
-    def of_record(cls, documents: Mapping[str, object]) -> "ClaimTrial | None":
+    def of_record(cls, documents: Mapping[str, object], budget: Budget | None = None) -> "ClaimTrial | None":
         """Return a trial on the node of a record, by the names of its files. It is None if one was not read."""
         from devicecore_tools.doctor.reading.record import CLAIMS, CLASSES, NODE, RULES, SLICES
 
@@ -261,7 +278,7 @@ class ClaimTrial:
         if RULES in documents:
             kinds[RULES] = "DeviceTaintRule"
         try:
-            return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()))
+            return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()), budget=budget)
         except DocumentError:
             return None
 
@@ -324,7 +341,7 @@ class ClaimTrial:
             for name, one in self._objects.claims.items()
         }
         held = tuple(one for one in self._objects.held if one.claim not in names)
-        return ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources)
+        return ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources, self._budget)
 
     def idle_claims(self, pod: Pod) -> list[str]:
         """Return the allocated claims of a pod that no other pod uses.
@@ -348,9 +365,12 @@ class ClaimTrial:
         """
         asked, node = tuple(names), self.node("")
         missing = tuple(name for name in asked if name not in self._objects.claims)
+        problem = ""
         try:
             found = [(name, self._unallocated(name)) for name in asked if name not in missing]
-        except DocumentError:
+            if node is not None:
+                problem = self.unusable((name for name, _ in found), node, pod)
+        except (DocumentError, QuestionGivenUpError):
             return ClaimsDecision(undecided=asked)
         wanted = {name: claim for name, claim in found if claim is not None}
         if extended is not None:
@@ -358,7 +378,7 @@ class ClaimTrial:
             asked = (*asked, extended.name)
         if node is None:
             return ClaimsDecision(undecided=asked)
-        if problem := self.unusable((name for name, _ in found), node, pod):
+        if problem:
             return ClaimsDecision(problem)
         if not wanted:
             return ClaimsDecision(undecided=missing)
@@ -386,11 +406,14 @@ class ClaimTrial:
         return bool(self._objects.classes)
 
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str) -> str:
-        """Return why the pod called so cannot run on a node with these claims. Empty means that no reason is known."""
+        """Return why the pod called so cannot run on a node with these claims. Empty means that no reason is known.
+
+        Raises QuestionGivenUpError if the budget ends.
+        """
         for name, claim in ((name, self._objects.claims.get(name)) for name in names):
             if claim is None:
                 continue
-            allocated = allocated_claim(claim, [node])
+            allocated = allocated_claim(claim, [node], self._budget)
             if claim["metadata"]["deletionTimestamp"].data is not None and (not allocated or pod not in allocated.pods):
                 return f"ResourceClaim {name} is being deleted"
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
@@ -398,7 +421,7 @@ class ClaimTrial:
                 return (
                     f"ResourceClaim {name} is reserved for {len(allocated.pods)} pods already, and no more may use it"
                 )
-            if node in self._objects.nodes and allocated and not is_here:
+            if allocated and not is_here and node.name in self._known_nodes:
                 others = [one for one in allocated.pods if one != pod]
                 by = f" for pod {listed(others, 3)}" if others else ""
                 where = f" on {listed(allocated.nodes or (), 3)}" if allocated.nodes else ""
@@ -463,7 +486,12 @@ class ClaimTrial:
         """Return what the claims of a pod have that are allocated."""
         known = [self._objects.claims[key] for key in self.claims_named_by(pod)]
         nodes = self._objects.target_nodes()
-        return [found for one in known if (found := allocated_claim(one, nodes)) is not None]
+        found = []
+        with suppress(QuestionGivenUpError):  # each node that was not tried says so
+            for one in known:
+                self._budget.ask()
+                found.append(allocated_claim(one, nodes, self._budget))
+        return [one for one in found if one is not None]
 
     def name_of(self, name: str, *, is_named: bool) -> str | None:
         """Return the name of a node of which objects are known. Return None if there are none.
@@ -503,14 +531,19 @@ class ClaimTrial:
             resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
         """
         nodes = self._objects.target_nodes(only)
-        problems = {
-            one.name: problem for one in nodes if (problem := self.unusable(names, one, pod.name if pod else ""))
-        }
+        problems: dict[str, str] = {}
+        with suppress(QuestionGivenUpError):  # no node is tried then
+            for one in nodes:
+                if problem := self.unusable(names, one, pod.name if pod else ""):
+                    problems[one.name] = problem
         wanted = {one.name: self._wanted_on(one.name, claims, pod, resources) for one in nodes}
-        found = [self._answer(one, wanted[one.name], problems.get(one.name, ""), asks, resources) for one in nodes]
+        found = [
+            self._not_tried(one) or self._answer(one, wanted[one.name], problems.get(one.name, ""), asks, resources)
+            for one in nodes
+        ]
         found.sort(
             key=lambda one: (
-                one.outcome is not Outcome.FITS,
+                _CERTAINTY.index(one.outcome),
                 one.obstacle is not None,
                 not one.fits,
                 one.node.name in problems,
@@ -605,6 +638,12 @@ class ClaimTrial:
             return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
         return ClaimAnswer(node, answer)
 
+    def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
+        """Return what is said of a node at the end of the budget. Return None while there is something left."""
+        if why := self._budget.spent():
+            return ClaimAnswer(node, NoAllocation(f"nothing of it was tried: {why}", is_error=True, is_unknown=True))
+        return None
+
     @staticmethod
     def _lacking(claims: Sequence[UnallocatedClaim], asks: PodAsks, served: Sequence[str]) -> str:
         """Return what a pod asks for that only the Node tells, if it was not read."""
@@ -623,6 +662,7 @@ class ClaimTrial:
                 features=self._objects.features,
                 release=release,
                 max_steps=situation.max_steps,
+                charge=self._budget.charge,
             )
             for release in self.releases
         )
@@ -647,6 +687,7 @@ class ClaimTrial:
             matches=self._matches,
             features=self._objects.features,
             release=release or self.releases[0],
+            charge=self._budget.charge,
         )
 
     def wants_driver(self, claims: Iterable[UnallocatedClaim], driver: str) -> bool:
@@ -715,7 +756,9 @@ class ClaimTrial:
             for one in other.verdicts
             if not isinstance(one.reason, NotSelected | PoolUnusable | OnOtherNode)
         }
-        return Refused(answer.verdicts, devices, held_by, holders, self._classes, self._matches, frozenset(described))
+        return Refused(
+            answer.verdicts, devices, held_by, holders, self._classes, self._matches, self._budget, frozenset(described)
+        )
 
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
@@ -726,7 +769,7 @@ class ClaimTrial:
         steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(node.devices))
         held = {key: self._held[key] for key in node.devices if key in self._held}
         found: list[Change] = []
-        for change in islice(node.candidates(claims), trials):
+        for change in _until_given_up(islice(node.candidates(claims), trials)):
             if change.kind and any(one.kind == change.kind for one in found):
                 continue  # such as a count that is smaller still
             freed = {
@@ -743,11 +786,17 @@ class ClaimTrial:
                 self._objects.features,
                 max_steps=steps,
                 release=self.releases[0],
+                charge=self._budget.charge,
             )
             with suppress(UndecidedError):
                 if Search(situation, pools).run() and self._is_found(situation):
                     found.append(change)
         return tuple(sorted(found, key=lambda one: one.rank))
+
+
+def _until_given_up(changes: Iterator[Change]) -> Iterator[Change]:
+    with suppress(QuestionGivenUpError):
+        yield from changes
 
 
 def _all_of(pool: Pool) -> Iterator[PoolDevice]:

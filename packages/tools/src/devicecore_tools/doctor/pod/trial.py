@@ -9,7 +9,7 @@ is gone does not fit. The answer names the claims that could not be decided, and
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 from attrs import evolve, field, frozen
 
@@ -35,6 +35,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.account.plugins import WhyAbsent, is_of_others, silent_plugins
 from devicecore_tools.doctor.account.precedence import KubeletNow
@@ -322,8 +323,14 @@ class Fit:
         return isinstance(self.verdict, Unknown)
 
 
-def fit(node: TrialNode, pod: Pod) -> Fit:
-    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
+def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
+    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
+
+    `budget` is what the question may take of which this is a part. Without it, this is a question of its own.
+    """
+    budget = budget or Budget()
+    if why := budget.spent():
+        return Fit(node.name, Unknown(f"nothing of it was tried: {why}"))
     if refused := why_refused(pod):
         return Fit(node.name, NotNow(refused))
     verdict = node.answer(pod)
@@ -356,7 +363,8 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
             _addition(node, pod),
             _reduction(node, pod),
         )
-    found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
+    tried = (takewhile(lambda _: not budget.spent(), islice(kind, attempts)) for kind in kinds)
+    found = [change for kind in tried if (change := _first_that_helps(kind)) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
 
 

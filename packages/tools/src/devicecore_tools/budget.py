@@ -1,0 +1,74 @@
+"""What one question may take, as one value that is passed down.
+
+Law: each loop over what others have written asks it. At its end, nothing is guessed: the answer names what is not known
+because of it.
+"""
+
+import time
+from collections.abc import Callable
+
+from attrs import define, field
+
+from devicecore.domain.allocation import QuestionGivenUpError
+
+MAX_SECONDS = 15.0
+"""Seconds of processor time, beside those of expressions, which other processes evaluate."""
+
+MAX_EXPRESSION_SECONDS = 10.0
+"""What all expressions of one question may take. A scheduler gives a node up after as many seconds."""
+
+MAX_REASONS = 500_000
+"""Reasons against devices, for all nodes and requests: each takes some 200 bytes."""
+
+_CALLS = 64  # of `charge` for which the clock is asked once, because asking it costs more than a step of a search
+
+
+@define
+class Budget:
+    """The seconds and the reasons that are left of one question. It begins when it is made.
+
+    Args:
+        seconds: of processor time.
+        expression_seconds: what all expressions may take together.
+        reasons: how many reasons against devices may be kept.
+        now: seconds of processor time.
+    """
+
+    seconds: float = MAX_SECONDS
+    expression_seconds: float = MAX_EXPRESSION_SECONDS
+    reasons: int = MAX_REASONS
+    now: Callable[[], float] = time.process_time
+    _began: float = field(init=False)
+    _calls: int = field(default=0, init=False)
+    _why: str = field(default="", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._began = self.now()
+
+    def spent(self) -> str:
+        """Return what the question has taken too much of. The result is empty while it may go on."""
+        if not self._why and self.now() - self._began > self.seconds:
+            self._why = f"the question took more than {self.seconds:g} s of processor time"
+        return self._why
+
+    def ask(self) -> None:
+        """Do nothing while the question may go on.
+
+        Raises:
+            QuestionGivenUpError: the question has taken too much.
+        """
+        if why := self.spent():
+            raise QuestionGivenUpError(f"{why}, and was given up")
+
+    def charge(self, reasons: int) -> None:
+        """Charge so many reasons that are kept, and ask now and then.
+
+        Raises:
+            QuestionGivenUpError: the question has taken too much.
+        """
+        self.reasons -= reasons
+        if self.reasons < 0 and not self._why:
+            self._why = "the question has too many pairs of a request and a device"
+        self._calls += 1
+        if self._why or self._calls % _CALLS == 0:
+            self.ask()

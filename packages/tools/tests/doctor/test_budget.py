@@ -1,0 +1,109 @@
+"""At the end of a question's budget, the answer names what is not known because of it, and guesses nothing."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+from attrs import evolve
+from devicecore_tools.budget import Budget
+from devicecore_tools.command.claim_reports import ClaimReport, print_reports
+from devicecore_tools.doctor.pod.claim_trial import ClaimTrial, Outcome
+from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
+from devicecore_tools.doctor.pod.trial import TrialNode, fit
+
+from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim, claim_of
+from devicecore.domain.documents import Value
+from devicecore.domain.model import Container, Pod, PodUid
+
+DRIVER = "gpu.example.com"
+NODES = ("n0", "n1", "n2")
+
+
+def clock(seconds_of_a_look: float) -> "Budget":
+    """A budget of ten seconds, of which each look at the clock takes some."""
+    moments = count()
+    return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
+
+
+def cluster(devices: int = 2) -> ClusterObjects:
+    """Three nodes with some devices each."""
+    items: list[dict[str, Any]] = [{"kind": "DeviceClass", "metadata": {"name": "any"}, "spec": {}}]
+    for node in NODES:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        listed = [{"name": f"d{number}"} for number in range(devices)]
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed}
+        items += [
+            {"kind": "Node", "metadata": {"name": node}},
+            {"kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec},
+        ]
+    return objects_of([Value({"items": items}, "cluster.json")])
+
+
+def claim(count: int) -> UnallocatedClaim:
+    """A claim for some devices."""
+    requests = [{"name": "a", "exactly": {"deviceClassName": "any", "count": count}}]
+    return claim_of(Value({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}, "claim.json"))
+
+
+def reported(budget: Budget, wanted: Sequence[UnallocatedClaim]) -> ClaimReport:
+    trial = ClaimTrial(cluster(), budget=budget)
+    return ClaimReport("claim default/c", trial, wanted, trial.answers(wanted))
+
+
+def test_no_node_is_refused_that_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    report = reported(clock(4.0), [claim(3)])
+    assert report.outcome is Outcome.UNKNOWN
+    untried = [one.node.name for one in report.answers if one.outcome is Outcome.UNKNOWN]
+    assert untried
+    assert {one.node.name for one in report.answers} == set(NODES)
+    assert print_reports([report], as_json=False, all_devices=False) == 3
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in untried)
+    assert "the question took more than 10 s of processor time" in printed
+
+
+def test_a_node_that_has_the_devices_is_enough() -> None:
+    report = reported(clock(0.1), [claim(2)])
+    assert report.outcome is Outcome.FITS
+
+
+def test_a_node_that_was_not_tried_hides_no_node_that_fits() -> None:
+    budget = clock(4.0)
+    answers = ClaimTrial(cluster(), budget=budget).answers([claim(2)])
+    assert answers[0].outcome is Outcome.FITS
+    assert answers[-1].outcome is Outcome.UNKNOWN
+
+
+def test_more_reasons_than_may_be_kept_are_no_reason() -> None:
+    answers = ClaimTrial(cluster(), budget=Budget(reasons=3)).answers([claim(3)])
+    assert [one.outcome for one in answers].count(Outcome.UNKNOWN) == 2
+    assert answers[0].outcome is Outcome.UNKNOWN
+    assert "too many pairs of a request and a device" in str(answers[0].answer)
+    assert not answers[0].verdicts
+
+
+def test_claims_that_are_taken_away_have_no_budget_of_their_own() -> None:
+    trial = ClaimTrial(cluster(), budget=clock(11.0))
+    answers = trial.without(["default/x"]).answers([claim(1)])
+    assert {one.outcome for one in answers} == {Outcome.UNKNOWN}
+
+
+def test_a_plugin_node_that_was_not_tried_is_unknown() -> None:
+    pod = Pod(uid=PodUid("u"), containers=(Container("m", {"example.com/gpu": 1}),))
+    node = TrialNode("n", {}, ())
+    assert not fit(node, pod).is_unknown
+    answer = fit(evolve(node, name="n1"), pod, clock(11.0))
+    assert answer.is_unknown
+    assert str(answer.verdict).startswith("nothing of it was tried")
+
+
+def test_a_spent_budget_stays_spent() -> None:
+    moments = iter([0.0, 11.0, 1.0])
+    budget = Budget(10.0, now=lambda: next(moments))
+    assert budget.spent()
+    assert budget.spent()
+    with pytest.raises(QuestionGivenUpError):
+        budget.ask()
+    with pytest.raises(QuestionGivenUpError):
+        budget.charge(0)

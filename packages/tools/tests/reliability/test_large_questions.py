@@ -1,0 +1,187 @@
+"""No object within the API's limits takes more than 512 MB or 30 s of processor time in `why` and `fits`.
+
+`make storm` has the objects in full size; in `make test` they are small, and what is looked at is that a question ends
+with an answer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reliability.scale import scale
+
+MAX_MEGABYTES, MAX_SECONDS = 512, 30.0
+DRIVER = "gpu.example.com"
+CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "any"}, "spec": {}}
+Objects = list[dict[str, Any]]
+
+
+def slice_of(name: str, devices: Objects, **place: object) -> dict[str, Any]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "devices": devices, **place}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def devices(count: int) -> Objects:
+    return [{"name": f"d{number}"} for number in range(count)]
+
+
+def node(name: str) -> dict[str, Any]:
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    status = {"allocatable": amounts, "capacity": amounts}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+
+
+def claim(name: str, requests: Objects, **more: object) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": f"u-{name}"}
+    of_devices = {"requests": requests, "constraints": more.pop("constraints", [])}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+    return {**head, "spec": {"devices": of_devices}, **more}
+
+
+def exactly(name: str, **fields: object) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": "any", **fields}}
+
+
+def pod(claims: int, **spec: object) -> dict[str, Any]:
+    named = [{"name": f"x{number}", "resourceClaimName": f"c{number}"} for number in range(claims)]
+    containers = [{"name": "m", "resources": {"requests": {"cpu": "1"}}}]
+    metadata = {"name": "p", "namespace": "default", "uid": "u-p"}
+    spec = {"containers": containers, "resourceClaims": named, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def selected_by(text: str) -> Objects:
+    return [{"cel": {"expression": f'device.driver == "{text}"'}}]
+
+
+def many_constraints() -> tuple[dict[str, Any], Objects]:
+    """Requests whose devices have to have the same or other values, in circles."""
+    large = [
+        {
+            "name": f"d{number}",
+            "attributes": {"a": {"int": number % 7}, "b": {"int": number % 11}, "c": {"string": str(number % 13)}},
+        }
+        for number in range(128)
+    ]
+    slices = [slice_of(f"p{number}", large, nodeName="n") for number in range(scale(1, 8))]
+    count = scale(4, 32)
+    constraints = [
+        {
+            "requests": [f"r{number}", f"r{(number * (7 - 2 * is_other) + 1) % count}"],
+            ("distinctAttribute" if is_other else "matchAttribute"): f"{DRIVER}/{'abc'[number % 3]}",
+        }
+        for is_other in (0, 1)
+        for number in range(count // 2)
+    ]
+    return claim("c", [exactly(f"r{number}") for number in range(count)], constraints=constraints), [
+        *slices,
+        node("n"),
+    ]
+
+
+def many_alternatives() -> tuple[dict[str, Any], Objects]:
+    """Alternatives that no device of a large node fulfils."""
+    requests = [
+        {
+            "name": f"r{number}",
+            "firstAvailable": [
+                {"name": f"s{way}", "deviceClassName": "any", "selectors": selected_by(f"no{number}x{way}")}
+                for way in range(8)
+            ],
+        }
+        for number in range(scale(4, 32))
+    ]
+    slices = [slice_of(f"p{number}", devices(128), nodeName="n") for number in range(scale(2, 1000))]
+    return claim("c", requests), [*slices, node("n")]
+
+
+def many_nodes() -> tuple[dict[str, Any], Objects]:
+    """Devices that all nodes can use, and that no request wants."""
+    slices = [slice_of(f"p{number}", devices(128), allNodes=True) for number in range(scale(1, 20))]
+    requests = [exactly(f"r{number}", selectors=selected_by(f"no{number}")) for number in range(32)]
+    return claim("c", requests), [*slices, *(node(f"n{number}") for number in range(scale(5, 5000)))]
+
+
+def many_terms() -> tuple[dict[str, Any], Objects]:
+    """A pod with many terms of node affinity, of which none selects one of many nodes."""
+    values = [f"v{number}" for number in range(10)]
+    terms = [
+        {"matchExpressions": [{"key": f"k{number}", "operator": "In", "values": values}]}
+        for number in range(scale(20, 5000))
+    ]
+    required = {"nodeSelectorTerms": terms}
+    asked = pod(1, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    count = scale(5, 5000)
+    slices = [slice_of(f"p{number}", devices(8), nodeName=f"n{number}") for number in range(count)]
+    return asked, [*slices, claim("c0", [exactly("r")]), *(node(f"n{number}") for number in range(count))]
+
+
+def many_claims() -> tuple[dict[str, Any], Objects]:
+    """A pod with more claims than a node has devices."""
+    count = scale(40, 3000)
+    claims = [claim(f"c{number}", [exactly("r")]) for number in range(count)]
+    return pod(count), [*claims, slice_of("p", devices(scale(8, 128)), nodeName="n"), node("n")]
+
+
+def many_idle_claims() -> tuple[dict[str, Any], Objects]:
+    """A pod with claims that are allocated on other nodes each, and that nobody uses."""
+    count, nodes = scale(10, 1000), scale(20, 5000)
+
+    def allocated(number: int) -> dict[str, Any]:
+        fields = [{"key": "metadata.name", "operator": "In", "values": [f"n{number}"]}]
+        result = {"request": "r", "driver": DRIVER, "pool": f"p{number}", "device": "d0"}
+        selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        return {"allocation": {"nodeSelector": selector, "devices": {"results": [result]}}}
+
+    claims = [claim(f"c{number}", [exactly("r")], status=allocated(number)) for number in range(count)]
+    slices = [slice_of(f"p{number}", devices(1), nodeName=f"n{number}") for number in range(nodes)]
+    return pod(count), [*claims, *slices, *(node(f"n{number}") for number in range(nodes))]
+
+
+KINDS = (many_constraints, many_alternatives, many_nodes, many_terms, many_claims, many_idle_claims)
+
+
+def commands(asked: Path, known: Path, bare: Path) -> Iterator[list[str]]:
+    """What a user asks."""
+    files = ["--slices", str(known), "--claims", str(known)]
+    yield ["why", str(asked), *files]
+    if json.loads(asked.read_text())["kind"] == "Pod":
+        yield ["fits", str(asked), "--node", str(bare), *files]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_question_about_large_objects_ends_with_an_answer(
+    kind: Callable[[], tuple[dict[str, Any], Objects]], tmp_path: Path
+) -> None:
+    asked, objects = kind()
+    first = next((one["metadata"]["name"] for one in objects if one["kind"] == "Node"), "n")
+    for name, content in (
+        ("asked.json", asked),
+        ("known.json", {"apiVersion": "v1", "kind": "List", "items": [*objects, CLASS]}),
+        ("node.json", node(first)),
+    ):
+        (tmp_path / name).write_text(json.dumps(content))
+    for words in commands(tmp_path / "asked.json", tmp_path / "known.json", tmp_path / "node.json"):
+        status, used = run(words, tmp_path)
+        printed = (tmp_path / "out").read_text() + (tmp_path / "err").read_text()
+        assert status in {0, 1, 3, 4}, printed[-2000:]
+        assert "Traceback" not in printed
+        assert used.ru_maxrss / 1024 < MAX_MEGABYTES, words
+        assert used.ru_utime + used.ru_stime < MAX_SECONDS, words
+
+
+def run(words: list[str], directory: Path) -> tuple[int, Any]:
+    """Run devicecore, and return its exit status and what it has used."""
+    with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
+        program = [sys.executable, "-m", "devicecore_tools", *words]
+        child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, used
