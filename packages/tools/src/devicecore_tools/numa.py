@@ -125,7 +125,7 @@ def _reserved(text: str) -> dict[str, object]:
 
 
 def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
-    """Return whether a static policy of CPUs or of memory gives something to a pod, as far as its object shows.
+    """Return whether a static CPU or memory policy gives a pod anything, judging by its object.
 
     That is so for a Guaranteed pod: of CPUs, if a container requests whole ones, and always of memory.
     """

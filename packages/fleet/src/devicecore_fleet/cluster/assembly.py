@@ -30,7 +30,7 @@ _REGISTERING = 2.0  # seconds to wait for the Node, so that what is published ne
 
 @frozen
 class NodeRefusedError(SetUpError):
-    """The Node of this name is that of a machine, or of another program."""
+    """The Node of this name belongs to a machine or to another program."""
 
     node: str
     why: str
@@ -126,7 +126,7 @@ def _beside(
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> InCluster:
-    """Start what a node has from a cluster, of which somebody else has made the Node."""
+    """Start the cluster parts of a node whose Node somebody else has created."""
     topology = TopologyPublisher(options.name, options.topology, writer) if chosen.topology_objects else None
     pods, watches = None, tuple[KubeApiWatch, ...]()
     if chosen.runs_pods:

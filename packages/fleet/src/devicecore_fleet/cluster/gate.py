@@ -136,7 +136,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                     self._hand_on_pods()
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Hand a list on, or keep it in place of all that was kept before."""
+        """Pass on a list, or keep it in place of everything kept before."""
         with self._passing:
             self._is_listing, self._list, self._changes = False, pods, {}
             if not self._is_closed:

@@ -322,7 +322,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(pod.uid)
 
     def released(self, pod: PodUid) -> None:
-        """Show that a pod that was removed holds nothing any more."""
+        """Show that a removed pod no longer holds anything."""
         with self._lock:
             self._room.free(pod)
             record = self._records.get(pod)

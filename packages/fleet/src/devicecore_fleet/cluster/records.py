@@ -33,7 +33,8 @@ RUN_FOR = "devicecore.io/run-for"
 """The annotation that says after how long the containers of a pod end by themselves, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
-"""The annotation that says how long the containers of a deleted pod go on, at most its grace period; by default not."""
+"""The annotation that says how long the containers of a deleted pod keep running, at most its grace period. The default
+is 0."""
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
@@ -333,7 +334,7 @@ class PodRecord:
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
 
     def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
-        """Return what is known of a pod here. Return None if nothing is to be said about it."""
+        """Return what is known about a pod here. Return None if nothing is to be said about it."""
         report = self.report
         if self.phase in FINAL or (report is None and self.ended is None):
             return None
@@ -447,7 +448,7 @@ def seconds_of(text: object) -> float | None:
 
 
 def reduced(pod: Json) -> Json:
-    """Return a pod with what is used here: ten thousand pods with all their volumes and probes take much memory.
+    """Return a pod without the fields that are not used here: ten thousand whole pods would take much memory.
 
     What the pods of a controller have alike is the same object in all of them, so nobody may change it.
     """

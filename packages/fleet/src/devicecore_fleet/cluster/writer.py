@@ -238,7 +238,7 @@ class ApiWriter(HasLifecycle, Writer):
         return entry, None
 
     def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
-        """Take the end of a job: what it has returned, or its error."""
+        """Accept the end of a job: its result, or its error."""
         now = self._clock()
         entry.is_running = False
         self._window.ended += 1

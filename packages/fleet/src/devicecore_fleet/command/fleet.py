@@ -44,7 +44,7 @@ class _RunsByDefault(click.Group):
     """A group in which `fleet FILE` is `fleet run FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the command that is meant if the first word is none."""
+        """Insert the command `run` if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["run", *args]
         return super().parse_args(ctx, args)

@@ -90,13 +90,13 @@ class VirtualDriver(DraDriver):
         return {ref.uid: self._prepare(ref) for ref in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Release the claims, of which nothing is kept."""
+        """Release the claims. Nothing about them is stored."""
         for ref in claims:
             self.claims.forget(ref)
         return {ref.uid: UnprepareResult() for ref in claims}
 
     def health(self, unhealthy: frozenset[str]) -> list[ReportedHealth]:
-        """Return a report of the health of all devices, of which some are unhealthy."""
+        """Return a health report on all devices, with some unhealthy."""
         return [
             ReportedHealth(self.pool, name, DraHealth.UNHEALTHY if name in unhealthy else DraHealth.HEALTHY)
             for name in self.description.names

@@ -246,7 +246,7 @@ class Fleet(HasLifecycle):
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
-        """Have the thread that calls `step` do something. Return its result, or None if there is none in time."""
+        """Have the thread that calls `step` do something. Return its result, or None if it is not there in time."""
         answers: list[_T] = []
         wake_up = WakeUp()
 

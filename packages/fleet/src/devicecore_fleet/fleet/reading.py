@@ -300,7 +300,7 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
 def _pattern(
     value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
 ) -> DevicePattern:
-    """Return what is said of devices, which are attached to the NUMA nodes of `default` if nothing is said of that."""
+    """Return the described devices. Without a NUMA node of their own, they are attached to those of `default`."""
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:

@@ -139,7 +139,10 @@ class NodeSlices(ResourceSlices):
     # --- the job, which one thread does at a time ---------------------------------------------------------------------
 
     def _write(self, requests: KubeApiRequests) -> float | None:
-        """Write until the API server shows what is wanted. Return the seconds until the next attempt, if one is due."""
+        """Write until the API server shows the desired slices.
+
+        Return the seconds until the next attempt, if one is due.
+        """
         uid = self._uid()
         if uid is None:
             return _AGAIN
@@ -209,7 +212,7 @@ class NodeSlices(ResourceSlices):
             self._known.pop(one.name, None)
 
     def _overtaken(self, error: RequestError) -> None:
-        """Ask the server what it has if another client was faster. Other errors are the writer's."""
+        """Ask the server what it has if another client wrote first. Other errors are the writer's."""
         self._known = None
         if error.status not in _OVERTAKEN:
             raise error

@@ -1,6 +1,7 @@
 """One node of a fleet: the real managers, an engine, and devices that obey commands.
 
-Law: what a node has promised survives a stop: its stores are those of the next start. One thread uses a node at a time.
+Law: whatever a node has promised survives a stop, because the next start uses the same stores. One thread uses a node
+at a time.
 """
 
 import logging

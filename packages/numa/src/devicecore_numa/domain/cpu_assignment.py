@@ -29,7 +29,7 @@ class _Search:
         self.missing -= cpus.bit_count()
 
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
-        """Take each group of which all CPUs are free and that is not larger than what is missing.
+        """Take each fully free group that is not larger than what is still missing.
 
         All groups are judged before one is taken. `size` is how large Kubernetes believes each group to be.
         """
@@ -81,7 +81,7 @@ class _Search:
                 yield from cpu_ids(self.free & self.layout.by_core[core])
 
     def take_by_cache(self) -> None:
-        """Take CPUs that share uncore caches, as far as possible (Kubernetes: `takeUncoreCache`)."""
+        """Take CPUs that share uncore caches where possible (Kubernetes: `takeUncoreCache`)."""
         for cache in self.caches():
             if self.missing >= self.layout.per_cache:
                 self.take_full(self.caches(), self.layout.by_cache)

@@ -106,7 +106,7 @@ class CpuState:
 class StaticCpuPolicy:
     """The machine, the reserved CPUs and the options.
 
-    `reserved_cores` are the cores of which a CPU is reserved.
+    `reserved_cores` are the cores that have a reserved CPU.
     """
 
     layout: CpuLayout

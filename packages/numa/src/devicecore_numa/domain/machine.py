@@ -16,7 +16,7 @@ from devicecore_numa.domain.cpus import Cpus, cpu_set
 from devicecore_numa.domain.errors import NumaConfigError
 
 MAX_NUMA_NODES = 16
-"""The most NUMA nodes of a machine whose sets are all examined; a kubelet allows 8 unless it is told otherwise."""
+"""The most NUMA nodes for which all sets are examined. A kubelet allows 8 by default."""
 
 
 def _numbers(value: Iterable[int]) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class Core:
 
     @property
     def cache(self) -> int:
-        """The uncore cache by which CPUs are grouped (Kubernetes: `getUncoreCacheID`)."""
+        """The uncore cache that CPUs are grouped by (Kubernetes: `getUncoreCacheID`)."""
         return self.socket if self.uncore_cache is None else self.uncore_cache
 
 

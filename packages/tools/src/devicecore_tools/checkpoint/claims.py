@@ -71,7 +71,7 @@ def named_device(driver: str, device: PreparedDevice) -> str:
 
 
 def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) -> StateDifference:
-    """What changes from the entries of one file to those of another. Of two entries of one claim, the last counts."""
+    """The differences between the entries of two files. Of two entries of one claim, the last counts."""
     old, new = ({(claim_of(entry), entry.uid): entry for entry in entries} for entries in (before, after))
     both = sorted(old.keys() & new.keys())
     changed = ((key, _changes(old[key], new[key], *key)) for key in both)

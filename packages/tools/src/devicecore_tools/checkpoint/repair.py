@@ -44,7 +44,7 @@ class SharedDevice:
 
 @frozen
 class Repaired:
-    """The repaired data, what was dropped, and the devices of which nothing says which pod keeps them."""
+    """The repaired data, what was dropped, and the devices for which it is undecided which pod keeps them."""
 
     data: CheckpointData
     dropped: tuple[Dropped, ...] = ()

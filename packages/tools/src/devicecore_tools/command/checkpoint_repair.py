@@ -133,7 +133,7 @@ def repair(
 
 
 def _why_no_checkpoint(blob: bytes, found: Salvaged) -> str:
-    """Return why a file of which nothing is left may not be a checkpoint at all; empty if it is one."""
+    """Return why a file that yields nothing may not be a checkpoint at all, or "" if it is one."""
     if found.unreadable or found.data.entries or found.data.registered_devices:
         return ""
     report = examine(blob)[0]

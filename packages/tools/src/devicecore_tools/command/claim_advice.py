@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """Say of a device of which a part is wanted that it is given as a whole."""
+    """Advise that a device is allocated as a whole if a part of it is wanted."""
     for one in refused.verdicts if request.capacity else ():
         device = trial.objects.devices.get(one.device)
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
@@ -187,7 +187,7 @@ def _over_committed(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str,
 
 
 def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """Name the classes that there are if a request names another."""
+    """List the existing classes if a request names another one."""
     known = sorted(one.name for one in trial.objects.classes)
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
     missing = [foreign_text(one, _MAX_CLASS) for one in missing]

@@ -166,7 +166,7 @@ class ClaimReport:
         return self.answers[0] if self.answers and self.outcome in {Outcome.FITS, Outcome.UNKNOWN} else None
 
     def show(self, *, all_devices: bool) -> None:
-        """Print the report: what is said of the best node, and the others by what they have in common."""
+        """Print the report: the best node in detail, and the others grouped by what they have in common."""
         if self.refused:
             print_pairs(f"{self.title}: refused by the API server", [("reason", self.refused)])
         elif self._is_allocated and self._overruled is None:

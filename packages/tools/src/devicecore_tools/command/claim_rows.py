@@ -70,7 +70,7 @@ def _releases(names: Sequence[str]) -> str:
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
     """Rows for the changes that help, and how to make them if `claims` has to change.
 
-    Claims of which it is enough that one is released are one row.
+    Claims are joined in one row if it is enough to release any one of them.
     """
     changes = [one for one in answer.changes if one.rank is not Rank.DROP] or answer.changes
     holders = [one for one in changes if one.holder]
@@ -95,7 +95,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
 
 
 def _how_to_edit(claim: UnallocatedClaim) -> str:
-    """Return how a claim is changed, whose name says what it is made from."""
+    """Return how to change a claim. Its name says what it was made from."""
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
     if "ResourceClaimTemplate" in claim.name:  # which the name of an object cannot have
@@ -137,7 +137,7 @@ def _reason_pairs(
     holders: Callable[[DeviceVerdict], Sequence[str]] = lambda _: (),
     wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Rows for the devices of each request by reason. Requests of which the same is said are named together."""
+    """Rows for the devices of each request by reason. Requests with the same text are listed together."""
     of_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for one in refused.verdicts:
         of_request[one.claim, one.request].append(one)
@@ -177,7 +177,7 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
 
 
 def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
-    """Rows for nodes: those of one shape that say the same are one row."""
+    """Rows for nodes: nodes of the same shape with the same text share a row."""
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     count = len(others)
     for one in others:

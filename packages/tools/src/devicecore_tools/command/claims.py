@@ -62,7 +62,7 @@ class Wanted:
 
 
 def may_decide(sources: Mapping[str, object]) -> bool:
-    """Return whether sources have the objects by which a scheduler decides, and none of one node's own."""
+    """Return whether the sources have what a scheduler decides by, and nothing that belongs to a single node."""
     of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
@@ -120,7 +120,7 @@ def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value
 
 
 def items_in(document: Value) -> Iterator[Value]:
-    """Return the objects of a document, those of lists in it too."""
+    """Return the objects of a document, including those in lists."""
     if document["items"].data is None:
         yield document
     else:
@@ -129,7 +129,7 @@ def items_in(document: Value) -> Iterator[Value]:
 
 
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
-    """Return the pods among objects that wait for a node, also those of workloads.
+    """Return the pods among the objects that wait for a node, including those of workloads.
 
     Pods without claims count only beside pods that have none of a kubelet's messages: those of a list in which other
     pods have a node or have ended are explained by their messages.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
+    """Pause Python's cycle collector: it would visit millions of objects, none of which is garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -57,7 +57,7 @@ class _CommandTree(Group):
         return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, also of those of other distributions."""
+        """Return the names of all commands, including those of other distributions."""
         del ctx
         return sorted({*COMMANDS, *FLEET, *names_of(GROUP)})
 

@@ -11,7 +11,7 @@ import click
 from devicecore.domain.text import foreign_text
 
 GROUP = "devicecore.commands"
-"""The group of entry points by which a distribution adds commands: the name of each, and its click command."""
+"""The entry point group in which a distribution registers commands: the name of each, and its click command."""
 
 
 def names_of(group: str) -> dict[str, str]:

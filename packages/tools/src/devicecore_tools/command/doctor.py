@@ -328,7 +328,7 @@ def _says_something(report: NodeReport) -> bool:
 
 @without_collector()
 def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> NodeReport | None:
-    """Look, and look again until each finding has lasted or gone, or goes on to change.
+    """Look repeatedly until each finding has lasted, has gone, or keeps changing.
 
     Args:
         sources: what to read.

@@ -201,7 +201,7 @@ class _Offered:
     count: int = 0
 
     def show(self, count: int, unhealthy: frozenset[int]) -> None:
-        """Offer so many devices, of which these are unhealthy."""
+        """Offer `count` devices, some of them unhealthy."""
         from devicecore.plugins.simulated_driver import parts_of
 
         devices = tuple(f"dev-{number}" for number in range(count))

@@ -1,6 +1,6 @@
 """Files and pipes that a user names on the command line.
 
-Law: what is read is bounded in size, and a pipe to which nothing is written does not hold the command for ever.
+Law: input is bounded in size, and a pipe that nobody writes to does not block the command forever.
 """
 
 import errno

@@ -109,7 +109,7 @@ def document_of(report: NodeReport) -> dict[str, object]:
 
 
 def finding_lines(finding: NodeFinding, width: int, place: int = 0) -> Iterator[str]:
-    """Yield a finding with all that belongs to it, with its own number or the place among those of all nodes."""
+    """Yield a finding in full, with its own number or its place among those of all nodes."""
     number = f"{place or finding.number}. "
     yield from folded(number, finding.sentence, len(number), width)
     for evidence in finding.evidence:
@@ -123,7 +123,7 @@ def finding_lines(finding: NodeFinding, width: int, place: int = 0) -> Iterator[
 
 
 def folded(start: str, text: str, indent: int, width: int) -> list[str]:
-    """Return `text` behind `start`, in lines of which all but the first are indented."""
+    """Return `start` and `text`, wrapped, with all lines but the first indented."""
     is_terminal = sys.stdout.isatty()
     room = (min(width, _MAX_PROSE) if is_terminal else width) - indent
     first, *rest = fold(foreign_text(text, 4_000), room).split("\n")

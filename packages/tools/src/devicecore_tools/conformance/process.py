@@ -63,7 +63,7 @@ class SubjectProcess(ABC):
         self.deadline: float = math.inf
         """When the time of the run is over, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False
-        """Whether a call has lost its connection and nobody listens any more, so that the process is about to end."""
+        """Whether a call has lost its connection and nobody listens anymore, so the process is about to end."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""

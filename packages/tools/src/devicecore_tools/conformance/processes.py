@@ -43,7 +43,7 @@ _WITHIN = 10.0  # seconds for a killed process to end
 
 
 def new_marker() -> str:
-    """Return a variable, as NAME=value, by which the processes of one run are found."""
+    """Return a variable, as NAME=value, that marks the processes of one run."""
     return f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
 
 
@@ -202,7 +202,7 @@ class ProcessorUse:
 
 @frozen
 class Usage:
-    """What a process and its descendants hold of the machine, and what it has printed.
+    """The resources that a process and its descendants hold, and what it has printed.
 
     Attributes:
         memory: resident bytes.

@@ -128,7 +128,10 @@ class ClaimReleases:
                 self._threads.submit(drivers.get(uid) or uid, partial(self._release, uid))
 
     def _take_together(self, manager: "DraManager | None", now: float) -> None:
-        """Take what is known of the pods that are released together. A driver that hangs delays the end of the call."""
+        """Take over what is known about the pods that are released together.
+
+        A driver that hangs delays the end of the call.
+        """
         problems = self._problems  # read before the claims, which the call changes
         if not self._together or (problems is None and now < self._look_at):
             return

@@ -174,7 +174,7 @@ class NodeClaims:
         return are_entered(self.manager, pod)
 
     def allocated_resources_status(self, pod: Pod) -> "Mapping[str, tuple[ClaimHealth, ...]]":
-        """Return the health of the devices that each container of a pod has by its claims, as far as it is known."""
+        """Return the known health of the devices that each container of a pod has through its claims."""
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":

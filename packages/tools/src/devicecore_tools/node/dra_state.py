@@ -62,7 +62,7 @@ def is_of_driver(error: DeviceCoreError) -> bool:
 
 @frozen
 class PreparationFacts:
-    """What the result of a preparation depends on, as far as it is known here.
+    """What the result of a preparation depends on, where that is known here.
 
     Attributes:
         claims: the pod's claims in manifests, each with whether an older claim of that name is still there.

@@ -334,7 +334,7 @@ class NodeEngine:
         return self._claims.facts(entry.pod, self._pods.claims) if entry.pod.has_claims and self._pods else None
 
     def _before(self, pod: PodUid) -> Before:
-        """Return what is known of a pod from before the start of this process."""
+        """Return what is known about a pod from before this process started."""
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
         if self._pods.sources_ready():
             return Before(waits_for_plugins=self._keeps_refused)
@@ -391,7 +391,7 @@ class NodeEngine:
                 self._tell(entry, entry.outcome)
 
     def _tell_released(self) -> None:
-        """Report the pods that were removed and hold nothing any more."""
+        """Report the removed pods that no longer hold anything."""
         released = [uid for uid in self._leaving if uid not in self._evictions and not self._claims.is_releasing(uid)]
         self._leaving.difference_update(released)
         if self._reporter is not None:

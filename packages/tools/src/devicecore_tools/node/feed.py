@@ -65,7 +65,7 @@ class PodFeed(PodSource, Protocol):
 
 @frozen
 class PodReport:
-    """What became of a pod on its node: the outcome of the last attempt, and the health of what it has.
+    """The state of a pod on its node: the outcome of the last attempt, and the health of its devices.
 
     `health` has by container the devices of each resource and claim; init containers are left out.
     """
@@ -75,13 +75,13 @@ class PodReport:
 
 
 class PodReporter(Protocol):
-    """Who is told what became of pods. The engine's thread calls it, and it never waits."""
+    """Receives what happens to pods. The engine's thread calls it, and it never waits."""
 
     def report(self, pod: Pod, report: PodReport) -> None:
         """Take what became of a pod. It replaces what was reported of this pod before."""
 
     def released(self, pod: PodUid) -> None:
-        """Note that a pod that was removed holds no device and no claim any more."""
+        """Note that a removed pod no longer holds any device or claim."""
 
 
 class ReportedPods(PodFeed, PodReporter, Protocol):

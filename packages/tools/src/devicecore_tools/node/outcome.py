@@ -110,8 +110,8 @@ def is_unanswered(error: DeviceCoreError) -> bool:
 class ResourceFacts:
     """What a plugin's answer may depend on, for one resource.
 
-    `allocated` are the devices that pods hold. Devices that are only reserved do not count: otherwise two
-    refused pods would cause each other to be tried again without end.
+    `allocated` are the devices that pods hold. Devices that are only reserved do not count: otherwise two refused pods
+    would make each other retry forever.
     """
 
     plugin: PluginId | None

@@ -29,7 +29,7 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 
 
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the taints of a Node, of which no two have the same key and effect: an API server refuses these.
+    """Return the taints of a Node. Two with the same key and effect are an error, as at an API server.
 
     If `is_tainted`, they are its own and `TAINT`. Of two of its own, the last counts.
     """

@@ -347,7 +347,7 @@ _AMOUNTS: Sequence[Json] = (
 
 
 def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
-    """Return what claims have already: devices of any slice, and sometimes one that is published no more."""
+    """Return what claims already have: devices of any slice, and sometimes one that is no longer published."""
     allocated: Json = {"devices": [], "shared": [], "capacity": []}
     bodies: dict[tuple[str, str, str], Json] = {}
     for one in slices:

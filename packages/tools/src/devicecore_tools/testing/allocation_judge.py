@@ -190,12 +190,12 @@ class _State:
         self.taken.pop()
 
     def signature(self, device: Device) -> Hashable:
-        """Return a value that is the same for devices of which it does not matter which one is given."""
+        """Return a value that is equal for interchangeable devices."""
         is_used = self._cluster.is_held(device.key) or any(one.device is device for one in self.taken)
         return device.key if is_used else self._cluster.kind_of(device)
 
     def breach(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that a request would break with a device, because of what is given and held already."""
+        """Return the rule that a request would break with a device, given what is already allocated and held."""
         same = [one for one in self.taken if one.device is device]
         if any(one.request is request or (one.request.claim == request.claim and not device.is_shared) for one in same):
             return Rule.DISTINCT_DEVICES
@@ -374,7 +374,7 @@ class _Reading:
         return Rule.CONSUMED if any(amount > device.amounts[name] for name, amount in consumed.items()) else None
 
     def _find_candidates(self, request: _Request) -> Sequence[Device]:
-        """Return the devices of which a request may get some, or has to get all. There are none if it cannot be met."""
+        """Return the devices that a request may get some of, or must get all of. There are none if it cannot be met."""
         local = self.cluster.local
         if not self._is_understood(request):
             return []
@@ -388,13 +388,16 @@ class _Reading:
         return [] if any(self._fitting(request, one) for one in matching) else matching
 
     def _against_all(self, request: _Request) -> Rule:
-        """Return the rule by which a request does not get all devices, or by which it gets others."""
+        """Return the rule that an answer to a request for all devices breaks, by missing some or having others."""
         pools = (pool.problem for pool in self.cluster.pools.values() if pool.concerns_node)
         devices = (self._fitting(request, one) for one in self.cluster.local)
         return next((one for one in (*pools, *devices) if one and one not in _OF_OTHERS), Rule.ALL)
 
     def _is_understood(self, request: _Request) -> bool:
-        """Return whether the class is there, and all that is asked for is known. What is not known must be refused."""
+        """Return whether the class exists, and everything the request asks for is known.
+
+        What is not known must be refused.
+        """
         constraints = self._claims[request.claim]["spec"]["devices"].get("constraints") or ()
         return (
             request.spec["deviceClassName"] in self._classes
@@ -573,7 +576,7 @@ class _Reading:
                 yield Breach(self._against_all(request), where)
 
     def _breaches_of_order(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
-        """Yield the lists of which an earlier alternative is possible with the devices of the requests before."""
+        """Yield the lists for which an earlier alternative is possible, given the devices of the previous requests."""
         if self.may_refuse():
             return
         for number, alternatives in enumerate(self._requests):

@@ -1,4 +1,4 @@
-"""The rules of the API by which `allocation_judge` judges.
+"""The rules of the API that `allocation_judge` applies.
 
 Law: each rule has the field and the words of a comment of `k8s.io/api/resource/v1`.
 """

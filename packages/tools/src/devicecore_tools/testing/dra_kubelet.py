@@ -379,7 +379,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return self.connected(driver)[-1]
 
     def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
-        """Wait until no more than so many instances of a driver are registered.
+        """Wait until at most `count` instances of a driver are registered.
 
         Raises:
             WaitTimeoutError: there were more at the end.

@@ -355,7 +355,7 @@ class PluginProcess(HasLifecycle):
         self.signal(signal.SIGCONT)
 
     def _read(self, pipe: IO[bytes]) -> None:
-        """Read what there is at once, because a process that prints without end must not wake others for each line."""
+        """Read all that is available: a process that prints endlessly must not wake others for each line."""
         rest = b""
         with pipe:
             while data := os.read(pipe.fileno(), _MAX_LINE):

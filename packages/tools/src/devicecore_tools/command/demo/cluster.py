@@ -197,7 +197,7 @@ class ClusterNode:
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> list[str]:
-        """Return the resources of which there is too little here for one more pod."""
+        """Return the resources that the node has too little of for another pod."""
         allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
         used = Counter[str]()
         for running in self.pods:
@@ -283,7 +283,7 @@ class SimulatedProcess:
 
 
 def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[str]:
-    """Return the extended resources of which fewer are free than `pod` needs at its peak, by name."""
+    """Return by name the extended resources that `pod` needs more of at its peak than are free."""
     return [
         name
         for name, count in sorted(pod_request(pod).items())

@@ -109,7 +109,7 @@ class LiveScreen(Screen):
         self._stream.write(f"{_HOME}{lines}{_REST_OF_LINE}{_REST_OF_SCREEN}")
 
     def handle(self, arrived: frozenset[signal.Signals]) -> bool:
-        """Give the terminal back before Ctrl-Z stops the process, and take it again when the process goes on."""
+        """Release the terminal before Ctrl-Z stops the process, and take it back when the process continues."""
         if signal.SIGTSTP in arrived:
             self._stream.write(_CLOSE, keep=True)
             self._stream.flush(_PATIENCE)

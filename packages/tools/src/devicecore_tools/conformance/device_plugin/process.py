@@ -97,7 +97,7 @@ class ProcessUnderTest(SubjectProcess):
         self.start()
 
     def own_sockets(self) -> list[str]:
-        """Return the names of the sockets that the running process has made, not those of former processes."""
+        """Return the names of the sockets that the running process has created, without those of earlier processes."""
         found = {path.name: socket_identity(str(path)) for path in self.kubelet.plugin_sockets()}
         since = self._started_ns - _CLOCK_STEP
         return sorted(name for name, identity in found.items() if identity and identity.created_ns >= since)

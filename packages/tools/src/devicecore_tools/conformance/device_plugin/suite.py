@@ -1,6 +1,6 @@
 """All checks of device plugins, in the order in which they are made.
 
-Law: what looks back on the run comes after all that restarts something, and the end of the plugin comes last.
+Law: checks that look back on the run come after all that restart something, and the plugin's shutdown comes last.
 """
 
 from devicecore_tools.conformance.device_plugin.checks import ALONE

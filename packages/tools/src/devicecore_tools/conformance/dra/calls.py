@@ -1,4 +1,4 @@
-"""The calls of a kubelet to prepare and unprepare claims, and what they have shown of the driver.
+"""A kubelet's calls to prepare and unprepare claims, and what they have shown about the driver.
 
 Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
 If a driver has once done what a plain call asks for, no check says that it cannot do it.

@@ -54,7 +54,7 @@ class Environment:
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
         self.marker: str = new_marker()
-        """An environment variable of each process of the driver, by which its processes are found."""
+        """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
         """The children of this process that are not of the driver. It is None if there may be more of them later."""
         self._settings = settings

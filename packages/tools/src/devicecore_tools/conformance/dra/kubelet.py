@@ -197,7 +197,7 @@ class DriverKubelet:
         self._not_reached.clear()
 
     def hang_up(self) -> None:
-        """End all calls, and make no more."""
+        """Cancel all calls, and accept no more."""
         for instance in list(self.history):
             instance.close()
 

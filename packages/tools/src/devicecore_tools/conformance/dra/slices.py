@@ -71,7 +71,7 @@ class PublishedSlices:
         return [one for one in mine if one["spec"].get("driver") == self.registration.name] or mine
 
     def writes(self, since: int = 0) -> list[Request]:
-        """Return the requests by which the driver wanted to write slices, after the first `since` requests.
+        """Return the requests with which the driver tried to write slices, after the first `since` requests.
 
         Those about slices that a check has planted are left out.
         """
@@ -147,7 +147,7 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. If there are none, this waits for them, longest at once after a start of the driver.
+        """The published devices. If there are none, this waits for them, longest right after the driver has started.
 
         Raises Skip if there are none.
         """
@@ -197,7 +197,7 @@ class PublishedSlices:
     def follow(self) -> None:
         """Note devices that a running process has taken from a complete pool, unless the user's command has done it.
 
-        A pool of which a slice is missing, such as one that is published anew, has no devices and has lost none.
+        A pool that lacks a slice, such as one that is being republished, has no devices and has lost none.
         """
         try:
             events, version = self.api.store.events_after(self._followed, self.api.kinds.named("ResourceSlice"))

@@ -59,7 +59,7 @@ class ClaimError(Exception):
 
 
 class GoodDriver:
-    """Seven chips in two slices, of which one chip may be shared, a state file, and a CDI file for each claim."""
+    """Seven chips in two slices, one of them shareable, a state file, and a CDI file for each claim."""
 
     fails: tuple[str, ...] = ()
     is_good = False
@@ -485,7 +485,7 @@ class GoodDriver:
 
 
 def check_uid(uid: str) -> None:
-    """Refuse a UID that is none, because it becomes the name of a file."""
+    """Refuse an invalid UID, because it becomes the name of a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", uid):
         raise ClaimError(f"{uid!r} is no UID")
 

@@ -140,7 +140,7 @@ class DraDevices:
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
-        """Return what is known of a driver that is gone or silent, as the end of a sentence about it."""
+        """Return what is known about a driver that is gone or silent, as the end of a sentence about it."""
         if self.drivers.get(driver) is DriverPresence.SILENT:
             return "does not answer"
         return "has ended" if driver in self.ended else "is not registered with the kubelet"
@@ -231,7 +231,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what is left of each pool's counters beside devices that are used, perhaps only watched, and taken."""
+    """Return what each pool's counters have left, given the devices that are used, perhaps only watched, and taken."""
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}

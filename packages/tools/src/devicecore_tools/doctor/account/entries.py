@@ -69,7 +69,7 @@ class Entry:
 
 
 def entries(facts: Facts) -> Iterator[Entry]:
-    """Yield everything that there is to be judged in a look."""
+    """Yield everything in a look that has to be judged."""
     yield from _sources(facts)
     yield from _plugins(facts)
     yield from _drivers(facts)

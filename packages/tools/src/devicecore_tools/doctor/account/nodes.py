@@ -49,7 +49,7 @@ def _numbers(counts: Counts) -> tuple[int | None, ...]:
 
 @frozen
 class DeviceUse:
-    """A device and a container that has it, or several devices of which no source says the ids.
+    """A device and a container that has it, or several devices with unknown ids.
 
     Attributes:
         device: the id that a plugin gave it, or `pool/device` of a driver; empty if no source names it.
@@ -80,7 +80,7 @@ class ResourceOnNode:
 
 
 def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
-    """Return what a node has, and who has it, as far as its objects at the API server say."""
+    """Return the resources of a node and their holders, as far as the API server's objects show."""
     facts = Facts(look)
     return (*_of_plugins(facts), *_of_drivers(facts))
 

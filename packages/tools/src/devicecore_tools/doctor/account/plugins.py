@@ -131,7 +131,7 @@ def absences(
     sockets: PluginSockets,
     numa_nodes: NumaNodes,
 ) -> Mapping[str, Absence]:
-    """Return the resources of which the kubelet has no healthy device now, and why."""
+    """Return the resources for which the kubelet has no healthy device now, and why."""
     node = look.node.value
     published = node.allocatable if node else {}
     wanted = wanted_resources(pods, holders)
@@ -211,7 +211,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
 def _without_devices(
     look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
 ) -> Iterator[tuple[Source, str]]:
-    """What shows that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
+    """The evidence that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
     node, in_file = look.node.value, lists.registered.get(resource)
     if lists.allocatable is not None:
         zero = node is not None and node.allocatable.get(resource) == 0

@@ -9,8 +9,8 @@ Laws:
 5. Nothing in a file with a wrong checksum is believed.
 
 Why in this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and never when a
-pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet does not list any more is the normal trace
-of a pod that has ended, and an entry that is missing from both is a record that was lost.
+pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists is what an ended pod
+normally leaves, and an entry missing from both is a lost record.
 """
 
 from collections import Counter, deque
@@ -57,7 +57,7 @@ class OwnerState(Enum):
 
 @frozen
 class Owner:
-    """A container that holds devices of one resource, as far as the sources say. Empty texts are not known.
+    """A container that holds devices of one resource, as far as the sources show. Empty texts are not known.
 
     `pod` is what the pods source says of the owner's pod.
     """
@@ -257,7 +257,7 @@ KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
 
 @frozen
 class Missing:
-    """A container that runs and requests devices of which neither the kubelet nor its checkpoint names enough."""
+    """A running container that requests more devices than the kubelet or its checkpoint names."""
 
     pod: PodSeen
     container: str
@@ -677,7 +677,7 @@ def _healthy(
 
 
 def _is_left_out(api: PodResourcesSeen, resource: str, published: int, registered: Collection[str]) -> bool:
-    """Return whether the kubelet may have the devices of a resource of which its answer has none."""
+    """Return whether the kubelet may have devices of a resource although its answer lists none."""
     if api.allocatable is None or api.allocatable.get(resource) or not published:
         return False
     return published == len(registered) and all(one.resource != resource for one in api.holdings)

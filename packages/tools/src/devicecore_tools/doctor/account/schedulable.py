@@ -1,7 +1,7 @@
 """Why a Node takes no pod, although its kubelet runs: it is cordoned, under pressure, tainted, or has too many pods.
 
-Laws: this is decided here only, for `doctor` and `fits`. A taint that a user has made on purpose is no fault of the
-node: it counts only against a pod that does not tolerate it.
+Laws: this is decided here only, for `doctor` and `fits`. A taint that a user has set on purpose is not a fault of the
+node: it counts only against pods that do not tolerate it.
 """
 
 from collections.abc import Collection, Iterator

@@ -45,7 +45,7 @@ def version_in(text: str) -> tuple[int, int] | None:
 
 
 def why_old(report: FileReport) -> str:
-    """Return what a file of an old format means to later kubelets; empty if it is none, or is damaged."""
+    """Return what a file of an old format means to later kubelets, or "" if it is current or damaged."""
     return why_old_format(report.format) if report.verdict is FileVerdict.OK else ""
 
 

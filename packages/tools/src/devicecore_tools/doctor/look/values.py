@@ -32,13 +32,13 @@ NOT_RECORDED = "it is not in the record: add --cdi-dir"
 """Why there are no CDI files if a record has none."""
 
 NO_NODE = "there is no node "
-"""How the reason begins why there is no Node, if the API server has answered that it has none of this name."""
+"""The start of the reason given when the API server has answered that it has no Node of this name."""
 
 ON_THE_NODE = "it lies on the node: run doctor there"
 """Why what lies on a node has no value if only the API server was asked."""
 
 NO_DIRECTORY = "none of these directories exists"
-"""What is noted if there are no CDI files because there is no directory for them."""
+"""The note if there are no CDI files because their directory does not exist."""
 
 NO_FILE = "there is no such file"
 """How a note or a reason begins if there is no file on the node."""
@@ -285,7 +285,7 @@ class PoolCounters:
     uses: Mapping[str, Mapping[tuple[str, str], int]]
 
     def beside(self, taken: Iterable[str]) -> Mapping[tuple[str, str], int]:
-        """Return what is left of each counter beside devices that are taken."""
+        """Return what each counter has left, given the devices that are taken."""
         left = Counter(self.totals)
         for device in taken:
             left.subtract(self.uses.get(device, {}))

@@ -222,7 +222,7 @@ class Refused:
                 yield Change(f"{about} {sentence}", claims, rank, kind, device_class=named)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return a claim of which all expressions have the names and types that devices have."""
+        """Return the claim with its expressions changed to the names and types that devices have."""
         changed, edits = claim, []
         for request in claim.alternatives:
             devices = self._devices_of(claim, request) or list(self.devices.values())

@@ -229,7 +229,7 @@ class ClaimAnswer(NamedTuple):
 
 
 class OverCommitted(NamedTuple):
-    """A counter of which more is in use than there is, and who uses it."""
+    """An over-committed counter, and who uses it."""
 
     pool: Pool
     counter: str
@@ -293,7 +293,7 @@ class ClaimTrial:
         return self._matches.lacks_library
 
     def unpublished(self, answer: DeviceAllocation) -> list[Held]:
-        """Return devices that are allocated and published no more, of pools with counters that an answer uses."""
+        """Return devices that are allocated but no longer published, in pools whose counters an answer uses."""
         pools = {(one.key.driver, one.key.pool) for one in answer.taken if one.candidate.device.counters}
         held = (one for device, of in self._held.items() if device[:2] in pools for one in of)
         return [one for one in held if one.device not in self._objects.devices]
@@ -494,7 +494,7 @@ class ClaimTrial:
         return [one for one in found if one is not None]
 
     def name_of(self, name: str, *, is_named: bool) -> str | None:
-        """Return the name of a node of which objects are known. Return None if there are none.
+        """Return the name of a node whose objects are known. Return None if there are none.
 
         Without a name, it is the only node that they name.
         """
@@ -705,7 +705,7 @@ class ClaimTrial:
         return sorted(named | known)
 
     def pools(self, node: TargetNode) -> Sequence[Pool]:
-        """Return the pools of which a node sees slices."""
+        """Return the pools that a node sees slices of."""
         return self._slices.pools(node, self._objects.features)
 
     def holders(self, verdict: DeviceVerdict) -> list[str]:
@@ -727,7 +727,7 @@ class ClaimTrial:
         return next(rules, None)
 
     def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
-        """Return the counters of the pools of a node of which more is in use than there is."""
+        """Return the over-committed counters in the pools of a node."""
         for pool in self.pools(node):
             used: dict[Use, int] = defaultdict(int)
             holders: dict[Use, list[str]] = defaultdict(list)
@@ -742,7 +742,7 @@ class ClaimTrial:
                     yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
 
     def refused(self, answer: ClaimAnswer, others: Iterable[ClaimAnswer] = ()) -> Refused:
-        """Return what is known of a node that refuses claims. `others` are the answers of all nodes."""
+        """Return what is known about a node that refuses claims. `others` are the answers of all nodes."""
         devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
         holders: dict[str, Held] = {}

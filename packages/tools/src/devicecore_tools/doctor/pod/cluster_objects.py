@@ -46,7 +46,7 @@ def may_be_of_a_class(resource: str) -> bool:
 
 @frozen
 class ClusterObjects:
-    """What decides about claims, as far as it is known."""
+    """The objects that decide about claims, as far as they are known."""
 
     slices: tuple[PoolSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()

@@ -1,4 +1,4 @@
-"""Why a pod does not run: what the kubelet or the scheduler says, explained, with what is known of the node.
+"""Why a pod does not run: an explanation of what the kubelet or the scheduler says, with what is known about the node.
 
 Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
 """
@@ -74,7 +74,7 @@ class Explanation:
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each sentence in a text with which a kubelet refuses a pod, or else those of the scheduler and of others.
+    """Explain each refusal by a kubelet in a text, or else the sentences of the scheduler and other programs.
 
     Args:
         text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
@@ -107,7 +107,7 @@ def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_re
 
 
 def _unknown(text: str) -> Iterator[Explanation]:
-    """Return the warnings of a description of which nobody who is known is the author, so that none is dropped."""
+    """Return the warnings in a description that come from an unknown program, so that none is dropped."""
     for reason, message in warnings_in(text):
         if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
             because = "Nobody whom devicecore knows says this, so it is repeated as it is."
@@ -192,7 +192,7 @@ def _of_resize(found: Match) -> Match | None:
 
 
 def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
-    """Return the resource that the sentence names, or else those of the node that the pod asks for."""
+    """Return the resource that the sentence names, or else the node's resources that the pod asks for."""
     if "resource" in found.values:
         return (found.values["resource"],)
     if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:

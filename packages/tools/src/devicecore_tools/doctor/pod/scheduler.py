@@ -79,7 +79,7 @@ def _table(kind: str, key: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class Unscheduled:
-    """A sentence of the scheduler: why, what would have to change, and the resources of which there is too little."""
+    """A sentence of the scheduler: why, what would have to change, and the resources that are too scarce."""
 
     text: str
     because: str

@@ -239,7 +239,7 @@ class PodAsks:
 
 
 def _unjudged(spec: Value) -> Iterator[str]:
-    """Yield what a scheduler looks at besides, as far as the pod asks for it."""
+    """Yield what else a scheduler checks for this pod."""
     affinity = spec["affinity"]
     if affinity["podAffinity"][_REQUIRED].sequence():
         yield "its affinity to other pods"
@@ -344,7 +344,7 @@ _REFUSES = "an API server refuses the pod"
 
 
 def why_refused(pod: Pod) -> str:
-    """Return why an API server refuses a pod, as far as devices go. The result is empty if it takes the pod."""
+    """Return why an API server would refuse a pod because of its devices. The result is empty if it takes the pod."""
     for one in pod.in_start_order:
         for resource, size in one.requests.items():
             if is_extended_resource(resource):

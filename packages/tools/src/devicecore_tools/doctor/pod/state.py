@@ -27,7 +27,7 @@ def state_of(facts: Facts) -> NodeState:
     """Return what a kubelet on this node would decide with.
 
     A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
-    unknown is kept. A pod of which no source names the UID is known by its namespace and name.
+    unknown is kept. A pod whose UID is unknown is identified by its namespace and name.
     """
     lists, numa_nodes = facts.lists, facts.numa_nodes
     inventory = Inventory()

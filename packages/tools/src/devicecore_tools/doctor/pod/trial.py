@@ -178,7 +178,7 @@ class TrialNode:
         return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
-        """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
+        """Return the first resource that all pods together would request more of than the Node has (kubelet: `OutOf`).
 
         A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
         """
@@ -596,7 +596,7 @@ def _published(facts: Facts) -> Mapping[str, int]:
 
 
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
-    """Yield the resources of which the kubelet has nothing now, with the devices that it had before."""
+    """Yield the resources for which the kubelet has no devices now, with the devices that it had before."""
     for resource, one in facts.absent.items():
         if one.why is not WhyAbsent.NEVER:  # a kubelet takes no notice of a resource that no plugin has registered
             nodes = {id_: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(id_, ()))) for id_ in one.devices}
@@ -626,7 +626,7 @@ def _stopped(facts: Facts, tolerations: Sequence[PodToleration] | None) -> tuple
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the resources of which no source shows the free devices, and why."""
+    """Yield the resources whose free devices no source shows, and why."""
     of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
     for resource in facts.lists.resources:
         if why := of_all or facts.not_free.get(resource):
@@ -634,7 +634,7 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the resources of which certainly no pod gets a device now, and why."""
+    """Yield the resources that certainly no pod can get now, and why."""
     why = facts.look.unwritable
     for resource in facts.lists.resources if why else ():
         refuses = "so it refuses each pod that would get devices"

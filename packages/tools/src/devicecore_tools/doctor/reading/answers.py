@@ -47,7 +47,7 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 
 
 def _answer(place: Path, wanted: str, *others: str) -> Value:
-    """Return the wanted field of an answer, whose names may be those of protobuf's JSON (`podResources`).
+    """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
     Raises DocumentError if the document has more than this field and the others: then it is no answer of a kubelet,
     and must not be taken for an empty one.

@@ -130,7 +130,7 @@ def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
 
 
 def _published(one: Value) -> Iterator[tuple[str, Any]]:
-    """Yield a slice with its node, or, if its devices name nodes of their own, those of each node."""
+    """Yield a slice with its node, or if its devices name nodes themselves, a part of it for each node."""
     spec = one["spec"]
     if not spec["perDeviceNodeSelection"].boolean():
         yield spec["nodeName"].text("") or NO_NODE, one.data

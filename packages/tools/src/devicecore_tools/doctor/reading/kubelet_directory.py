@@ -171,7 +171,7 @@ def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """Return the names of sockets, sorted; those that begin with a dot are none of a plugin (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted. Names that begin with a dot do not belong to plugins (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:

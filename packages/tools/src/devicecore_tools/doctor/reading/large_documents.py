@@ -38,7 +38,7 @@ def read_document_file(path: str) -> Value:
 
 
 def read_all_documents(path: str) -> list[Value]:
-    """Return the documents in a file, of which a YAML file may have several.
+    """Return the documents in a file. A YAML file may have several.
 
     Raises DocumentError if the file cannot be used.
     """

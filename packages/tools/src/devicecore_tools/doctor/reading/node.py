@@ -482,7 +482,7 @@ class NodeSources:
         return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
-        """Return what is known of objects that are not this node's: nothing. They come into no record, either."""
+        """Return what is known about objects of other nodes: nothing. They come into no record, either."""
         self.documents.pop(name, None)
         return Reading(reading.place, problem=why)
 

@@ -120,7 +120,7 @@ def is_record(path: str) -> bool:
 
 
 def was_saved(path: str) -> bool:
-    """Return whether `--save` has written a record, and not somebody by hand: then all that was read is in it."""
+    """Return whether `--save` wrote the record, and not somebody by hand. Then everything that was read is in it."""
     return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 

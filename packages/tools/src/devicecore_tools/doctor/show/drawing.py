@@ -224,7 +224,7 @@ def _folded(folded: Tally, y: float) -> tuple[str, float]:
 
 
 def _notes(findings: Sequence[NodeFinding], y: float, *, x: int, in_page: bool = False) -> tuple[str, float]:
-    """Return the findings next to what they are about: number, title and devices."""
+    """Return the findings about this part: number, title and devices."""
     parts = []
     for finding in findings[:_MAX_NOTES]:
         what = f": {names(finding.devices)}" if finding.devices else ""

@@ -1,4 +1,4 @@
-"""What an API server accepts as a CustomResourceDefinition, as far as the server relies on it.
+"""What an API server accepts as a CustomResourceDefinition, limited to what this server relies on.
 
 Law: a definition without a cause can be served.
 """

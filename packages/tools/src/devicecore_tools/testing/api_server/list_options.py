@@ -53,7 +53,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 
 
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
-    """Whether a watch begins with what is there. It is None if the client does not say.
+    """Whether a watch begins with the existing objects. It is None if the client does not say.
 
     Raises ApiError if it is refused. `is_served` says whether the server knows such watches.
     """

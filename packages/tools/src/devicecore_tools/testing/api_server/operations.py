@@ -35,7 +35,7 @@ _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merg
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 _ANSWERED_BY_STATUS = frozenset({"configmaps", "customresourcedefinitions", "events", "leases", "nodes", "secrets"})
-"""The kinds of which a deletion answers no object, once it is gone."""
+"""The kinds for which a deletion returns no object once it is gone."""
 
 
 @frozen

@@ -73,7 +73,7 @@ def strategically_merged(document: Json, change: Json) -> Json:
 
 
 def _is_instruction(name: str) -> bool:
-    """Whether a name in a patch is no field, but says how the patch is carried out."""
+    """Whether a name in a patch is a directive rather than a field."""
     return name.startswith("$")
 
 
@@ -106,7 +106,7 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Whether a part of a patch says what to do with what is there. If nothing is there, it says nothing."""
+    """Whether a part of a patch has a directive about the existing value. If nothing is there, it says nothing."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
 

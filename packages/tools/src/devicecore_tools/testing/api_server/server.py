@@ -311,7 +311,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Note a request. If the others take much memory already, note only what it is for."""
+        """Note a request. If the others already take much memory, note only what it is for."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added

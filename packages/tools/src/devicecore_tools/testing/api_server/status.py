@@ -40,7 +40,7 @@ class Cause:
 
     @property
     def reason(self) -> str:
-        """What programs are told, such as `FieldValueInvalid`."""
+        """The reason for programs, such as `FieldValueInvalid`."""
         if self.kind.startswith("conflict with"):
             return "FieldManagerConflict"
         what = self.kind.partition(":")[0].removesuffix(" value").title().replace(" ", "")
@@ -169,5 +169,5 @@ def too_large_version(version: int, current: int) -> ApiError:
 
 
 def invalid_options(options: str, field: str, kind: str, detail: str = "") -> ApiError:
-    """An option of the request cannot be what it is. `options` is its Go type, such as `ListOptions`."""
+    """An option of the request is invalid. `options` is its Go type, such as `ListOptions`."""
     return invalid(f"{options}.meta.k8s.io", "", [Cause(field, kind, detail)])

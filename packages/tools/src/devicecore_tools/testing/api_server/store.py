@@ -396,7 +396,7 @@ class ObjectStore:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Undo all writes of this block at its end, as those of a dry run. No watch sees them."""
+        """Undo all writes of this block when it ends, as for a dry run. No watch sees them."""
         with self._changed:
             before = {name: copy.copy(getattr(self, name)) for name in _STATE}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})

@@ -260,7 +260,7 @@ def _require_valid_files(driver: DriverUnderTest, files: Iterable[Path], context
 
 
 def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
-    """Return whether this is a file by which containers mount metadata, which Kubernetes' helper writes in place."""
+    """Return whether this is a file that makes containers mount metadata, which Kubernetes' helper writes in place."""
     return name.startswith((f"{driver.registration.name}_metadata_", f"{driver.registration.name}-metadata-"))
 
 
@@ -314,7 +314,7 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
 
 
 def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
-    """Yield what the edits set in a container, and to what."""
+    """Yield each setting that the edits make in a container, with its value."""
     for text in edits.env:
         name, _, value = text.partition("=")
         yield f"the variable {name}", value

@@ -57,7 +57,7 @@ ROUNDS = (16, 2)
 OVERLAP = 0.2
 """Seconds for which the API server delays the answers to calls that have to overlap."""
 TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
-"""The forms of a claim of two devices: the numbers of devices of its requests, and what it is."""
+"""The forms of a claim for two devices: how many devices each request has, and a description."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _LATE = 1.5  # seconds for which the API server delays an answer
@@ -156,7 +156,7 @@ def require_refusal(driver: DriverUnderTest, claim: Claim) -> str:
 
 
 def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that the driver refuses a claim and goes on. Return a sentence with its error."""
+    """Check that the driver refuses a claim and keeps working. Return a sentence with its error."""
     exits = len(driver.process.exits)
     sentence = require_refusal(driver, claim)
     require_alive(driver, exits)

@@ -38,7 +38,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
     found=("kubernetes-sigs/dra-driver-cpu#175", "NVIDIA/k8s-dra-driver-gpu#840"),
 )
 def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
-    """The driver is killed at several moments of a prepare, started again, and asked to go on."""
+    """The driver is killed at several moments of a prepare, restarted, and asked to continue."""
     began = time.monotonic()
     _ = driver.calls.ready(1)
     took = time.monotonic() - began

@@ -245,7 +245,7 @@ class SharesAVariable(GoodDriver):
 
 
 class Trusting(GoodDriver):
-    """It believes what it is told about claims."""
+    """It trusts what it is told about claims."""
 
     def status_of(self, claim: Message) -> Json:
         return self.call("GET", claim_path(claim.namespace, claim.name))[1]

@@ -1,4 +1,4 @@
-"""Drivers with one fault in what is left of claims after an event, or in what they do all the time.
+"""Drivers with one fault in what remains of claims after an event, or in what they do all the time.
 
 Law: each fails the checks that it names, and no others.
 """

@@ -64,7 +64,7 @@ class WritesItsStateInPlace(CorruptCheckpoint):
 
 @fails("survives-a-kill-at-any-moment")
 class StuckAfterAKill(GoodDriver):
-    """A claim that was being prepared when the driver was killed cannot be prepared any more."""
+    """A claim that was being prepared when the driver was killed can no longer be prepared."""
 
     settings = {"kills": 4}
 

@@ -1,6 +1,7 @@
 """Checks of the devices that containers hold, and of what the Node object says about them.
 
-Law: a holder counts only if it is certain. What the checkpoint lists as healthy is no evidence of what is healthy now.
+Law: a holder counts only if it is certain. That the checkpoint lists a device as healthy does not prove that it is
+healthy now.
 """
 
 from collections import Counter
@@ -75,7 +76,7 @@ def held_device_unhealthy(
 
 
 def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
-    """The held devices of each resource of which the kubelet has no healthy one, if its plugin is what says so."""
+    """The held devices of each resource that has no healthy device in the kubelet, if its plugin says so itself."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
