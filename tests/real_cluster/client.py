@@ -21,6 +21,8 @@ _CORE = {
     "ConfigMap": "configmaps",
     "Secret": "secrets",
     "ServiceAccount": "serviceaccounts",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PersistentVolume": "persistentvolumes",
 }
 _NAMED = {
     "Lease": ("coordination.k8s.io/v1", "leases"),
@@ -36,6 +38,9 @@ _NAMED = {
     "ClusterRole": ("rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "PriorityClass": ("scheduling.k8s.io/v1", "priorityclasses"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
 }
 _WITHOUT_NAMESPACE = {
     "Node",
@@ -47,6 +52,9 @@ _WITHOUT_NAMESPACE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "PriorityClass",
+    "StorageClass",
+    "PersistentVolume",
 }
 
 

@@ -34,6 +34,31 @@ def asked(where: Path, pod: Json, *objects: Json) -> int:
     return main(["why", str(where / "pod.json"), *files])
 
 
+HOST, DB = "kubernetes.io/hostname", {"app": "db"}
+
+
+def on(node: str, name: str = "db", **fields: Json) -> Json:
+    """A pod that a node has."""
+    return a_pod(name, fields.pop("limits", None), fields.pop("labels", DB), nodeName=node, **fields)
+
+
+def beside(kind: str, labels: Json = None, **fields: Json) -> Json:
+    """The affinity or anti-affinity of a pod to others on its node."""
+    term = {"labelSelector": {"matchLabels": labels or DB}, "topologyKey": HOST, **fields}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(**fields: Json) -> Json:
+    """A topology spread constraint over the nodes."""
+    one = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**one, "labelSelector": {"matchLabels": DB}, **fields}]}
+
+
+def a_port(port: int, **fields: Json) -> Json:
+    """The ports of a container: one, which is a port of the node too."""
+    return [{"containerPort": port, "hostPort": port, **fields}]
+
+
 @pytest.mark.parametrize(
     ("pod", "status", "says"),
     [
@@ -81,3 +106,108 @@ def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_pat
     refused = {**a_pod("old", nodeName="n1"), "status": {"phase": "Failed", "message": message}}
     assert asked(tmp_path, {"kind": "PodList", "items": [a_pod(), refused]}, a_node("n1")) == 0
     assert "no healthy devices present" in capsys.readouterr().out
+
+
+def a_volume_claim(name: str, **spec: Json) -> Json:
+    """A PersistentVolumeClaim, bound if it has a volume."""
+    status = {"phase": "Bound"} if "volumeName" in spec else {}
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"], **spec},
+        "status": status,
+    }
+
+
+def a_volume(name: str, node: str, **spec: Json) -> Json:
+    """A PersistentVolume of one node."""
+    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
+    affinity = {"required": {"nodeSelectorTerms": [term]}}
+    size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    return {"kind": "PersistentVolume", "metadata": {"name": name}, "spec": {"nodeAffinity": affinity, **size, **spec}}
+
+
+VOLUME: Json = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+LOCAL = {
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+NEAR, APART = "podAffinity", "podAntiAffinity"
+
+
+@pytest.mark.parametrize(
+    ("pod", "others", "says"),
+    [
+        (a_pod(**beside(NEAR)), [on("n2")], "on n2: fits"),
+        (a_pod(**beside(NEAR)), [], "didn't match pod affinity rules"),
+        (a_pod(labels=DB, **beside(NEAR)), [], "fits"),
+        (a_pod(**beside(NEAR, namespaces=["other"])), [on("n2")], "didn't match pod affinity rules"),
+        (a_pod(**beside(APART)), [on("n1")], "on n2: fits"),
+        (a_pod(**beside(APART)), [on("n1"), on("n2", "db2")], "didn't match pod anti-affinity rules"),
+        (a_pod(labels=DB), [on("n1", **beside(APART))], "on n2: fits"),
+        (a_pod(labels=DB, **spread()), [on("n1")], "on n2: fits"),
+        (a_pod(labels=DB, **spread(minDomains=3)), [on("n1"), on("n2", "db2")], "and 2 of 3 places are there"),
+        (a_pod(labels=DB, **spread(topologyKey="rack")), [], "(missing required label)"),
+        (a_pod(ports=a_port(80)), [on("n1", ports=a_port(80))], "on n2: fits"),
+        (a_pod(ports=a_port(80)), [on("n1", ports=a_port(80)), on("n2", "x", ports=a_port(80))], "free ports"),
+        (
+            a_pod(ports=a_port(80)),
+            [on("n1", ports=a_port(80, protocol="UDP")), on("n2", "x", ports=a_port(80))],
+            "n1: f",
+        ),
+        (a_pod(**VOLUME), [a_volume_claim("other")], 'persistentvolumeclaim "data" not found'),
+        (a_pod(**VOLUME), [a_volume_claim("data")], "unbound immediate PersistentVolumeClaims"),
+        (a_pod(**VOLUME), [a_volume_claim("data", volumeName="v"), a_volume("v", "n2")], "on n2: fits"),
+        (a_pod(**VOLUME), [a_volume_claim("data", volumeName="v")], 'persistentvolume "v" not found'),
+        (
+            a_pod(**VOLUME),
+            [LOCAL, a_volume_claim("data", storageClassName="local"), a_volume("v", "n2", storageClassName="local")],
+            "on n2: fits",
+        ),
+        (a_pod(**VOLUME), [LOCAL, a_volume_claim("data", storageClassName="local")], "available persistent volumes"),
+    ],
+)
+def test_the_pods_and_volumes_that_are_there_decide(
+    pod: Json, others: Json, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """Affinity, spread, host ports and volumes are those of the scheduler."""
+    status = asked(tmp_path, pod, a_node("n1"), a_node("n2"), *others)
+    said = capsys.readouterr().out
+    assert says in said
+    assert status == (0 if "fits" in says or says == "n1: f" else 1)
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        (a_pod(**beside(NEAR)), "its affinity to other pods: no pods were read"),
+        (a_pod(**beside(APART)), "its anti-affinity to other pods: no pods were read"),
+        (a_pod(**spread()), "its topology spread constraints: no pods were read"),
+        (a_pod(ports=a_port(80)), "whether host port 80 is free: no pods were read"),
+        (a_pod(**VOLUME), "where the volumes of PersistentVolumeClaim data can be used"),
+    ],
+)
+def test_what_was_not_read_is_not_taken_as_granted(pod: Json, says: str, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "node.json").write_text(json.dumps(a_node("n1")), encoding="utf-8")
+    (tmp_path / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
+    assert main(["why", str(tmp_path / "pod.json"), "--node", str(tmp_path / "node.json")]) == 3
+    assert f"not looked at  {says}" in capsys.readouterr().out
+
+
+def test_a_pod_that_a_budget_protects_is_preempted_last(tmp_path: Path, capsys: Capsys) -> None:
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "db", "namespace": "ml"}}
+    budget["spec"] = {"selector": {"matchLabels": DB}}
+    others = (on("n1", limits={"cpu": "4"}), on("n2", "web", limits={"cpu": "4"}, labels={"app": "web"}, priority=5))
+    assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priority=10), a_node("n1"), a_node("n2"), budget, *others) == 0
+    assert "pod ml/ask on n2: fits after pod ml/web is preempted" in capsys.readouterr().out
+
+
+def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys) -> None:
+    classes = [{"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 10}]
+    low = on("n1", limits={"cpu": "4"})
+    assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priorityClassName="high"), a_node("n1"), low, *classes) == 0
+    assert "fits after pod ml/db is preempted" in capsys.readouterr().out
+    never = {**classes[0], "preemptionPolicy": "Never"}
+    assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priorityClassName="high"), a_node("n1"), low, never) == 1

@@ -15,7 +15,8 @@ from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_
 from devicecore_tools.command.output import print_json, print_pairs
 from devicecore_tools.doctor.pod.claim_report import type_of
 from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
-from devicecore_tools.doctor.pod.scheduling import BoundPod, PodAsks, decides_itself
+from devicecore_tools.doctor.pod.machines import BoundPod
+from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 
 _MAX_NAMES = 3
 _MAX_SAID = 2_000  # characters of what a scheduler said
@@ -65,6 +66,7 @@ class ClaimReport:
         asks: what the pod asks for besides; None if the question is about a claim alone.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why an API server refuses the pod or a claim of it; empty if it takes them.
+        unjudged: what a scheduler looks at besides, so that it may refuse the pod all the same.
     """
 
     title: str
@@ -75,6 +77,7 @@ class ClaimReport:
     asks: PodAsks | None = None
     taken_away: Sequence[str] = ()
     refused: str = ""
+    unjudged: Sequence[str] = ()
 
     @property
     def is_placed(self) -> bool:
@@ -86,7 +89,7 @@ class ClaimReport:
         """What a scheduler does with them, by the node that says most."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
-        is_open = self._of_devices is Outcome.FITS and (self._waits_for or self._unjudged)
+        is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
         return Outcome.UNKNOWN if is_open else self._of_devices
 
     @property
@@ -98,11 +101,6 @@ class ClaimReport:
             return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
         is_known = not self.asks.said or decides_itself(self.asks.said)
         return None if is_known else f"the scheduler says: {foreign_text(self.asks.said, _MAX_SAID)}"
-
-    @property
-    def _unjudged(self) -> Sequence[str]:
-        """What a scheduler looks at besides, so that it may refuse the pod all the same."""
-        return self.asks.unjudged if self.asks is not None else ()
 
     @property
     def _waits_for(self) -> Sequence[str]:
@@ -126,7 +124,7 @@ class ClaimReport:
     def _is_allocated(self) -> bool:
         """Whether all claims are allocated, and the pod may use them on a node."""
         is_usable = not self.answers or self.answers[0].fits
-        return not self.claims and bool(self.allocated) and not self._victims and is_usable
+        return not self.claims and bool(self.allocated) and not self.victims and is_usable
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
@@ -150,14 +148,14 @@ class ClaimReport:
                 "reason": self.refused or self._overruled or None,
                 "scheduler": self.asks.said or None,
                 "waits_for": list(self._waits_for),
-                "not_looked_at": list(self._unjudged),
+                "not_looked_at": list(self.unjudged),
                 "deallocated": list(self.taken_away),
-                "preempted": [one.name for one in self._victims],
+                "preempted": [one.name for one in self.victims],
             }
         return {**document, "nodes": nodes}
 
     @property
-    def _victims(self) -> Sequence[BoundPod]:
+    def victims(self) -> Sequence[BoundPod]:
         """The pods that a scheduler preempts before the pod runs."""
         return self.answers[0].victims if self.answers and self.answers[0].fits else ()
 
@@ -213,7 +211,7 @@ class ClaimReport:
             return f": gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
         if self._waits_for:
             return f" on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
-        if self._of_devices is Outcome.FITS and self._unjudged:
+        if self._of_devices is Outcome.FITS and self.unjudged:
             has = "its devices" if self.claims else "room"
             return f": {best.node.name} has {has}, but not all was looked at that the pod asks for"
         return ""
@@ -226,9 +224,9 @@ class ClaimReport:
             Outcome.UNKNOWN: f"nobody can say whether it {'gets devices' if self.claims else 'fits'}",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
-        if self._victims:
-            names = foreign_text(listed([one.name for one in self._victims], _MAX_NAMES))
-            ended = f"pod {names} is" if len(self._victims) == 1 else f"pods {names} are"
+        if self.victims:
+            names = foreign_text(listed([one.name for one in self.victims], _MAX_NAMES))
+            ended = f"pod {names} is" if len(self.victims) == 1 else f"pods {names} are"
             return f" on {best.node.name}: fits after {ended} preempted"
         if best.fits and self._stopping is not None:
             return f": gets no devices from kube-scheduler, although {best.node.name} has them"
@@ -255,7 +253,7 @@ class ClaimReport:
             for name, obstacle in [(name, obstacle) for name, obstacle in out if obstacle is not None][:_MAX_NAMES]:
                 yield "but", f"{name} has the devices, and is out of the question: {obstacle}"
                 yield "gets them if", obstacle.cure
-        for victim in self._victims[:_MAX_NAMES]:
+        for victim in self.victims[:_MAX_NAMES]:
             lower = f"whose priority {victim.priority:,} is lower"
             yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
         for name in self.taken_away:
@@ -272,7 +270,7 @@ class ClaimReport:
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Rows for what was not read or not looked at."""
-        yield from (("not looked at", what) for what in self._unjudged)
+        yield from (("not looked at", what) for what in self.unjudged)
         if best.fits and self.asks is not None and self.trial.objects.bound is None:
             yield "assumed", "no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)"
 

@@ -179,10 +179,13 @@ def _claim_trial(
     kubeconfig: str | None,
     read: Sequence[Value] = (),
     scheduler: str | None = None,
+    pods: Sequence[Value] = (),
     *,
     budget: Budget,
 ) -> "ClaimTrial":
     """Return a trial with the objects of files, of an API server, and those that were read already.
+
+    Objects of volumes are asked for if one of the pods has volumes.
 
     Raises ValueError if one cannot be read.
     """
@@ -200,7 +203,8 @@ def _claim_trial(
     if scheduler and release is None:
         raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
     problems: dict[str, str] = {}
-    objects = objects_of(_documents(places, kubeconfig, read, problems))
+    has_volumes = any(one["spec"]["volumes"].data for one in pods)
+    objects = objects_of(_documents(places, kubeconfig, read, problems, has_volumes=has_volumes))
     files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:
@@ -210,7 +214,12 @@ def _claim_trial(
 
 
 def _documents(
-    places: Sequence[str | None], kubeconfig: str | None, read: Sequence[Value], problems: dict[str, str]
+    places: Sequence[str | None],
+    kubeconfig: str | None,
+    read: Sequence[Value],
+    problems: dict[str, str],
+    *,
+    has_volumes: bool,
 ) -> Iterator[Value]:
     """Return the documents one after the other, so that the text of only one of them has to be kept.
 
@@ -223,9 +232,9 @@ def _documents(
             yield from read_all_documents(place)
     yield from read
     if kubeconfig is not None:
-        from devicecore_tools.doctor.reading.api_server import OF_CLAIMS, read_objects
+        from devicecore_tools.doctor.reading.api_server import OF_CLAIMS, OF_VOLUMES, read_objects
 
-        for kind in OF_CLAIMS:
+        for kind in (*OF_CLAIMS, *(OF_VOLUMES if has_volumes else ())):
             items = read_objects("", kubeconfig, (kind,))[kind]
             if isinstance(items, str) and kind in _OPTIONAL:
                 problems[kind] = items
@@ -237,7 +246,10 @@ def _documents(
             yield Value(found, f"{kubeconfig}: {kind}")
 
 
-_OPTIONAL = ("ResourceClaimTemplate", "Pod", "Namespace")
+_OPTIONAL = (
+    *("ResourceClaimTemplate", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget"),
+    *("PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
+)
 """Kinds without which most pods can be judged; of the others, the answer says what was not looked at."""
 
 
@@ -263,7 +275,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
-    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler, budget=budget)
+    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler, wanted.pods, budget=budget)
     reports: list[AllocatedReport | ClaimReport] = [
         _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]
@@ -313,12 +325,13 @@ def _report_of_pod(
     from devicecore_tools.command.claim_rows import OF_EXTENDED
     from devicecore_tools.doctor.pod.scheduling import PodAsks, why_refused
 
-    pod, asks = _read_pod(manifest), PodAsks.of(manifest)
+    pod, asks = _read_pod(manifest), PodAsks.of(manifest, trial.objects.priorities)
     if is_kubelet_asked and node not in trial.objects.machines:
         asks = asks.without_plugins()
     resources = [name for name in _extended_resources(pod) if trial.class_for(name)]
     refused = why_refused(pod) or trial.why_refused(pod)
     idle = [] if refused else trial.idle_claims(pod)
+    filters = trial.filters(asks)
     report = None
     for taken_away in ((), *((name,) for name in idle), *([tuple(idle)] if len(idle) > 1 else [])):
         after = trial.without(taken_away) if taken_away else trial
@@ -326,14 +339,16 @@ def _report_of_pod(
         names = after.claims_named_by(pod)
         if claims and not trial.has_classes:
             raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
-        answers = [] if refused else after.answers(claims, node, names=names, pod=pod, asks=asks, resources=resources)
+        answers = (
+            [] if refused else after.answers(claims, node, names=names, pod=pod, filters=filters, resources=resources)
+        )
         extended = after.extended_claim(pod, resources)
         named = [
             *claims,
             *([] if extended is None else [evolve(extended, name=f"{OF_EXTENDED}{pod.namespace}/{pod.name}")]),
         ]
         allocated = after.allocated_claims(pod)
-        found = ClaimReport(title, after, named, answers, allocated, asks, taken_away, refused)
+        found = ClaimReport(title, after, named, answers, allocated, asks, taken_away, refused, filters.unjudged)
         if report is None or found.is_placed:
             report = found
         if report.is_placed:

@@ -16,6 +16,7 @@ from devicecore.domain.admission import Admitted
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
+from devicecore.domain.text import foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
@@ -130,14 +131,17 @@ def fits(
             for place in places or (DEFAULT_ROOT,)
         ]
         files = (slices, claims, pods)
-        tried = [_tried(node, wanted, manifest, files, budget, is_named=node.name not in places) for node in nodes]
+        tried = [
+            _tried(node, facts, wanted, manifest, files, budget, is_named=node.name not in places)
+            for node, facts in nodes
+        ]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
     except ValueError as error:
         complain("devicecore fits", str(error))
         return _UNUSABLE
-    note = _WITH_MANAGERS if all(node.managers is not None for node in nodes) else _ONLY_DEVICES
+    note = _WITH_MANAGERS if all(node.managers is not None for node, _ in nodes) else _ONLY_DEVICES
     if as_json:
         print_json({"nodes": [one.document for one in tried], "note": note})
     else:
@@ -155,12 +159,14 @@ _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
 class _Tried:
     """What is known of a pod on a node: what its kubelet says, and what a scheduler says of its claims.
 
-    `problem` says why nothing is known of the claims there; empty if something is, or if it has none.
+    `problem` says why nothing is known of the claims there; empty if something is, or if it has none. `doubts` is what
+    is wrong on the node and may keep the pod from running although it fits.
     """
 
     answer: "Fit"
     report: "ClaimReport | None" = None
     problem: str = ""
+    doubts: Sequence[str] = ()
 
     @property
     def status(self) -> int:
@@ -170,14 +176,18 @@ class _Tried:
         of_claims = self.report.status if self.report is not None else 0
         if of_claims == _NEGATIVE:
             return _NEGATIVE
-        is_known = not (self.answer.is_unknown or self.answer.claims or self.problem)
+        is_known = not (self.answer.is_unknown or self.answer.claims or self.problem or self.doubts)
         return of_claims if is_known else _NOT_KNOWN
 
     @property
     def says(self) -> str:
         """The answer in a few words."""
+        if self.status == _NOT_KNOWN and self.doubts and not self.answer.is_unknown:
+            return "has the devices, but may not run the pod"
         if self.status == _NOT_KNOWN and self.answer.claims and not self.answer.is_unknown:
             return fits_or_not(self.answer)
+        if self.status == 0 and self.report is not None and self.report.victims:
+            return "fits after other pods are preempted"
         words = {0: "fits", 4: "could fit, but not every scheduler finds its devices", _NOT_KNOWN: "unknown"}
         return words.get(self.status, "does not fit")
 
@@ -189,11 +199,12 @@ class _Tried:
         document["fits"] = fits_now
         if self.problem:
             document["claims_problem"] = self.problem
+        document["doubts"] = list(self.doubts)
         return {**document, **({"claims": self.report.document} if self.report is not None else {})}
 
     def show(self) -> None:
         """Print the answer."""
-        rows = list(_pairs(self.answer))
+        rows = [*_pairs(self.answer), *(("but", foreign_text(one)) for one in self.doubts)]
         if self.problem:
             rows.append(("not known", self.problem))
         print_pairs(f"{self.answer.node}: {self.says}", rows)
@@ -203,6 +214,7 @@ class _Tried:
 
 def _tried(
     node: "TrialNode",
+    facts: Facts | None,
     pod: Pod,
     manifest: Value,
     files: tuple[str | None, str | None, str | None],
@@ -212,6 +224,7 @@ def _tried(
 ) -> _Tried:
     """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
+    from devicecore_tools.doctor.pod.doubts import doubts
     from devicecore_tools.doctor.pod.scheduling import why_refused
     from devicecore_tools.doctor.pod.trial import fit
 
@@ -221,9 +234,15 @@ def _tried(
         report = answer_of_node(manifest, node.name, *files, budget=budget, is_named=is_named)
     except UnknownNodeError as error:
         return _Tried(fit(node, pod, budget), problem=str(error))
-    answer = fit(node, pod if report is None else report.trial.admitted(pod, node.name, node.allocatable), budget)
+    admitted = pod
+    if report is not None:
+        admitted = report.trial.admitted(pod, node.name, node.allocatable)
+        names = {one.name for one in report.victims}
+        node = node.without([uid for uid in node.holders if node.pod_name(uid) in names])
+    answer = fit(node, admitted, budget)
+    found = tuple(doubts(admitted, facts, node.topology.policy)) if facts is not None and answer.fits else ()
     # What --slices and --claims decide is no claim that "was not looked at", and a class serves what no plugin has.
-    return _Tried(answer if report is None else evolve(answer, claims=()), report)
+    return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 
 def _node(
@@ -236,8 +255,10 @@ def _node(
     budget: Budget,
     *,
     plugins: bool | None,
-) -> "TrialNode":
-    """Return a node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
+) -> "tuple[TrialNode, Facts | None]":
+    """Return a node to try the pod on, and what its sources say.
+
+    A description names its holders itself, so `pods` are not compared with it.
 
     Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
     """
@@ -254,7 +275,7 @@ def _node(
         if document is not None:
             from devicecore_tools.doctor.pod.description import described_node
 
-            return described_node(document, topology)
+            return described_node(document, topology), None
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
     sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins if root is not None else None)
     look = sources.look()
@@ -277,14 +298,9 @@ def _node(
         why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
         complain("devicecore fits", f"warning: {why}")
     node = facts.look.node.value
-    tried = trial_node(
-        (node.name if node else "") or place,
-        facts,
-        sources.topology(topology),
-        ClaimTrial.of_record(sources.documents, budget),
-        tolerations,
-    )
-    return with_managers(tried, sources.managers(), facts, manifest)
+    name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
+    tried = trial_node(name, facts, sources.topology(topology), claims, tolerations)
+    return with_managers(tried, sources.managers(), facts, manifest), facts
 
 
 def _description(path: Path, pod: Pod) -> Value | None:

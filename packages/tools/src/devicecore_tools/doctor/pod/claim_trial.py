@@ -55,7 +55,9 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
-from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, Obstacle, PodAsks, cost_of
+from devicecore_tools.doctor.pod.filters import Filters, cost_of
+from devicecore_tools.doctor.pod.machines import BoundPod, ClusterNode, Obstacle
+from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.doctor.reading.taint_rules import added_taints
 from devicecore_tools.expressions import Expressions
 
@@ -74,6 +76,9 @@ OF_TEMPLATE = "of ResourceClaimTemplate "
 
 _MAX_OUT_OF_QUESTION = 20
 """Nodes that are out of the question and that are tried all the same, if no other node has the devices."""
+
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+"""The label without which an API server takes no claim with admin access in a namespace."""
 
 _GET_NODES = "kubectl get nodes -o json, as one more file for --slices, or --kubeconfig"
 
@@ -166,6 +171,7 @@ class ClaimAnswer(NamedTuple):
         obstacle: why the node is out of the question, whatever its devices are; None if it is not.
         has_devices: whether a node that is out of the question has the devices.
         victims: the pods that a scheduler preempts first, so that the node has room.
+        broken: how many of them a PodDisruptionBudget protects.
     """
 
     node: TargetNode
@@ -175,6 +181,7 @@ class ClaimAnswer(NamedTuple):
     obstacle: Obstacle | None = None
     has_devices: bool = False
     victims: tuple[BoundPod, ...] = ()
+    broken: int = 0
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -282,6 +289,10 @@ class ClaimTrial:
         except DocumentError:
             return None
 
+    def filters(self, asks: PodAsks) -> Filters:
+        """Return what a scheduler's filters say of a pod in this cluster."""
+        return Filters(asks, self._objects, self._budget)
+
     @property
     def objects(self) -> ClusterObjects:
         """What decides."""
@@ -348,10 +359,14 @@ class ClaimTrial:
 
         If no node is left for the pod, a scheduler takes their devices away (`deallocateOrDeletePodClaims`).
         """
+        return self._idle(self.claims_named_by(pod), pod.name)
+
+    def _idle(self, names: Iterable[str], pod: str) -> list[str]:
+        """Return those claims that are allocated and that only the pod called so uses."""
         idle = []
-        for name in self.claims_named_by(pod):
+        for name in names:
             allocated = allocated_claim(self._objects.claims[name], ())
-            if allocated is not None and allocated.nodes is not None and not set(allocated.pods) - {pod.name}:
+            if allocated is not None and allocated.nodes is not None and not set(allocated.pods) - {pod}:
                 idle.append(name)
         return idle
 
@@ -379,7 +394,10 @@ class ClaimTrial:
         if node is None:
             return ClaimsDecision(undecided=asked)
         if problem:
-            return ClaimsDecision(problem)
+            known = [name for name, _ in found]
+            # Otherwise the scheduler takes their devices away, before it looks again.
+            idle = self._idle(known, pod)
+            return self.without(idle).decide(pod, [*known, *missing], extended) if idle else ClaimsDecision(problem)
         if not wanted:
             return ClaimsDecision(undecided=missing)
         answer = self._allocate([*wanted.values()], node)
@@ -467,10 +485,10 @@ class ClaimTrial:
             is_stored = claim["metadata"]["uid"].data is not None
             if is_stored or not any(one.admin_access for one in claim_of(claim).alternatives):
                 continue
-            has_label = self._objects.admin_namespaces.get(pod.namespace)
-            if not has_label:
-                lacks = "does not have" if has_label is False else "must have, and was not read with,"
-                label = 'resource.kubernetes.io/admin-access: "true"'
+            labels = (self._objects.namespaces or {}).get(pod.namespace)
+            if labels is None or labels.get(_ADMIN_LABEL) != "true":
+                lacks = "does not have" if labels is not None else "must have, and was not read with,"
+                label = f'{_ADMIN_LABEL}: "true"'
                 return (
                     f"an API server refuses the claim {name}: it asks for admin access, for which the namespace "
                     f"{pod.namespace} {lacks} the label {label}"
@@ -517,7 +535,7 @@ class ClaimTrial:
         *,
         names: Sequence[str] = (),
         pod: Pod | None = None,
-        asks: PodAsks | None = None,
+        filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
         """Return what each node says, the best answer first. If all say no, the first names what has to change.
@@ -527,7 +545,7 @@ class ClaimTrial:
             only: the name of the node to try, if not all.
             names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
             pod: the pod; None if the question is about claims alone.
-            asks: what the pod asks for besides.
+            filters: what a scheduler's filters say of the pod besides.
             resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
         """
         nodes = self._objects.target_nodes(only)
@@ -538,7 +556,7 @@ class ClaimTrial:
                     problems[one.name] = problem
         wanted = {one.name: self._wanted_on(one.name, claims, pod, resources) for one in nodes}
         found = [
-            self._not_tried(one) or self._answer(one, wanted[one.name], problems.get(one.name, ""), asks, resources)
+            self._not_tried(one) or self._answer(one, wanted[one.name], problems.get(one.name, ""), filters, resources)
             for one in nodes
         ]
         found.sort(
@@ -579,7 +597,7 @@ class ClaimTrial:
                     possible.append(one._replace(answer=answer, obstacle=None))
         if not possible:
             return []
-        best = min(possible, key=lambda one: cost_of(one.victims))
+        best = min(possible, key=lambda one: cost_of(one.victims, one.broken))
         return [best, *(one for one in found if one.node.name != best.node.name)]
 
     def _with_devices(
@@ -613,23 +631,24 @@ class ClaimTrial:
         node: TargetNode,
         claims: Sequence[UnallocatedClaim],
         problem: str,
-        asks: PodAsks | None,
+        filters: Filters | None,
         resources: Sequence[str],
     ) -> ClaimAnswer:
         """Return what a node says, in the order of a scheduler's filters: nodes, resources, then claims."""
         machine = self._objects.machines.get(node.name, ClusterNode(node))
         plugins, bound = self._of_plugins(node.name, resources), self._objects.bound
-        if asks is not None:
+        if filters is not None:
             served = [name for name in resources if name not in plugins]
-            if node.name not in self._objects.machines and (lacking := self._lacking(claims, asks, served)):
+            if node.name not in self._objects.machines and (lacking := filters.needs_node(served, claims)):
                 why = f"no Node was read, so it is not known whether it has {lacking}: {_GET_NODES}"
                 return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
-            of_node = None if bound is None else bound.get(node.name, ())
-            if (out := asks.obstacle(machine)) is not None:
-                return ClaimAnswer(node, NoAllocation(str(out)), obstacle=out)
-            if (lacks := asks.shortage(machine, of_node, served)) is not None:
-                victims = asks.victims(machine, of_node or (), served)
-                return ClaimAnswer(node, NoAllocation(str(lacks)), obstacle=lacks, victims=victims)
+            try:
+                out = filters.obstacle(machine, served)
+                victims, broken = filters.victims(machine, served) if out is not None else ((), 0)
+            except QuestionGivenUpError as error:
+                return ClaimAnswer(node, NoAllocation(str(error), is_error=True, is_unknown=True))
+            if out is not None:
+                return ClaimAnswer(node, NoAllocation(str(out)), obstacle=out, victims=victims, broken=broken)
         if problem:
             return ClaimAnswer(node, NoAllocation(problem, is_error=True))
         answer = self._allocate(claims, node)
@@ -643,11 +662,6 @@ class ClaimTrial:
         if why := self._budget.spent():
             return ClaimAnswer(node, NoAllocation(f"nothing of it was tried: {why}", is_error=True, is_unknown=True))
         return None
-
-    @staticmethod
-    def _lacking(claims: Sequence[UnallocatedClaim], asks: PodAsks, served: Sequence[str]) -> str:
-        """Return what a pod asks for that only the Node tells, if it was not read."""
-        return asks.needs_node(served) or ("" if claims else "what the pod asks for")
 
     def _is_found(self, situation: Situation) -> bool:
         """Return whether schedulers of all releases in question find devices, if the rules allow them."""

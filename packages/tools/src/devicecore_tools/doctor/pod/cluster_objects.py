@@ -29,14 +29,20 @@ from devicecore.domain.allocation import (
 )
 from devicecore.domain.documents import Value
 from devicecore.domain.model import is_extended_resource
-from devicecore_tools.doctor.pod.scheduling import BoundPod, ClusterNode, bound_pod
+from devicecore_tools.doctor.pod.machines import (
+    CRITICAL,
+    BoundPod,
+    ClusterNode,
+    DisruptionBudget,
+    PriorityClass,
+    bound_pod,
+)
+from devicecore_tools.doctor.pod.pod_terms import Labels, labels_of
+from devicecore_tools.doctor.pod.volumes import StorageClass, Volume, VolumeClaim, Volumes
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """How the resource begins that each DeviceClass serves by its own name."""
-
-_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
-"""The label without which an API server takes no claim with admin access in a namespace."""
 
 
 def may_be_of_a_class(resource: str) -> bool:
@@ -59,7 +65,10 @@ class ClusterObjects:
     rules: Mapping[str, TaintRule] = {}  # by name
     machines: Mapping[str, ClusterNode] = {}  # what each Node says of pods, by its name
     bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node; None if no pods were read
-    admin_namespaces: Mapping[str, bool] = {}  # whether a namespace has the label for admin access
+    namespaces: Mapping[str, Labels] | None = None  # the labels of each namespace; None if none were read
+    priorities: Mapping[str, PriorityClass] = CRITICAL  # by name; that of pods which name none has an empty name
+    budgets: Sequence[DisruptionBudget] = ()
+    volumes: Volumes = field(factory=Volumes)
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -79,6 +88,18 @@ class ClusterObjects:
         """The feature gates of the scheduler: an API server stores lists of attributes only where that gate is on."""
         attributes = (one for device in self.devices.values() for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
+
+    def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
+        """Return those pods whose end breaks a budget, if all end in this order (`filterPodsWithPDBViolation`)."""
+        left = [one.allowed for one in self.budgets]
+        found = []
+        for pod in pods:
+            mine = [number for number, one in enumerate(self.budgets) if one.matches(pod)]
+            for number in mine:
+                left[number] -= 1
+            if any(left[number] < 0 for number in mine):
+                found.append(pod)
+        return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
         """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
@@ -103,7 +124,12 @@ class _Objects:
     templates: dict[str, UnallocatedClaim] = field(factory=dict)
     rules: dict[str, TaintRule] = field(factory=dict)
     bound: dict[str, BoundPod] = field(factory=dict)
-    admin_namespaces: dict[str, bool] = field(factory=dict)
+    namespaces: dict[str, Labels] = field(factory=dict)
+    priorities: dict[str, PriorityClass] = field(factory=lambda: dict(CRITICAL))
+    budgets: dict[str, DisruptionBudget] = field(factory=dict)
+    volume_claims: dict[str, VolumeClaim] = field(factory=dict)
+    volumes: dict[str, Volume] = field(factory=dict)
+    storage_classes: dict[str, StorageClass] = field(factory=dict)
 
     def add(self, kind: str, name: str, item: Value) -> None:
         """Add an object of a kind. Raises DocumentError if a field has the wrong type."""
@@ -150,8 +176,32 @@ class _Objects:
 
     def add_namespace(self, _name: str, item: Value) -> None:
         """Add a Namespace."""
-        metadata = item["metadata"]
-        self.admin_namespaces[metadata["name"].text("")] = metadata["labels"][_ADMIN_LABEL].data == "true"
+        self.namespaces.setdefault(item["metadata"]["name"].text(""), labels_of(item["metadata"]))
+
+    def add_priority(self, _name: str, item: Value) -> None:
+        """Add a PriorityClass."""
+        found = PriorityClass.of(item)
+        self.priorities.setdefault(item["metadata"]["name"].text(""), found)
+        if found.is_default:
+            self.priorities.setdefault("", found)
+
+    def add_budget(self, name: str, item: Value) -> None:
+        """Add a PodDisruptionBudget."""
+        self.budgets.setdefault(name, DisruptionBudget.of(item))
+
+    def add_volume_claim(self, name: str, item: Value) -> None:
+        """Add a PersistentVolumeClaim."""
+        self.volume_claims.setdefault(name, VolumeClaim.of(item))
+
+    def add_volume(self, _name: str, item: Value) -> None:
+        """Add a PersistentVolume."""
+        found = Volume.of(item)
+        self.volumes.setdefault(found.name, found)
+
+    def add_storage_class(self, _name: str, item: Value) -> None:
+        """Add a StorageClass."""
+        found = StorageClass.of(item)
+        self.storage_classes.setdefault(found.name, found)
 
     @property
     def served(self) -> dict[str, str]:
@@ -170,6 +220,11 @@ _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
     "DeviceTaintRule": _Objects.add_rule,
     "Pod": _Objects.add_pod,
     "Namespace": _Objects.add_namespace,
+    "PriorityClass": _Objects.add_priority,
+    "PodDisruptionBudget": _Objects.add_budget,
+    "PersistentVolumeClaim": _Objects.add_volume_claim,
+    "PersistentVolume": _Objects.add_volume,
+    "StorageClass": _Objects.add_storage_class,
 }
 
 
@@ -188,22 +243,26 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     """
     found = _Objects()
     given, numbers = iter(kinds), count()
-    are_pods_read = False
+    lists: set[str] = set()  # the kinds of which a whole list was read, which may be empty
     for document in documents:
         kind = next(given, "")
-        are_pods_read |= document["kind"].data == "PodList"
+        if (whole := document["kind"].text("")).endswith("List"):
+            lists.add(whole.removesuffix("List"))
         for item in document["items"].sequence() if document["items"].data is not None else [document]:
             metadata = item["metadata"]
             own = metadata["name"].text("")
             name = f"{metadata['namespace'].text('default')}/{own}" if own else str(next(numbers))
             found.add(item["kind"].text(kind), name, item)
-            are_pods_read |= item["kind"].data == "Pod" and item is not document
+            if item is not document:
+                lists.add(item["kind"].text(kind))
         # Each file of a large cluster is forgotten before the next one is read.
         document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
     rules = tuple(found.rules.values())
     bound: dict[str, list[BoundPod]] = defaultdict(list)
     for pod in found.bound.values():
-        bound[pod.node].append(pod)
+        of = found.priorities.get(pod.priority_class) if pod.priority_class is not None else None
+        bound[pod.node].append(pod if of is None else evolve(pod, priority=of.value))
+    are_volumes_read = "PersistentVolumeClaim" in lists or bool(found.volume_claims)
     return ClusterObjects(
         tuple(_tainted(one, rules) for one in found.slices.values()),
         tuple(one for _, _, one in found.classes.values()),
@@ -215,8 +274,11 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         tuple(version for _, version in found.nodes.values()),
         {name.partition("/")[2]: rule for name, rule in found.rules.items()},
         found.machines,
-        bound if bound or are_pods_read else None,
-        found.admin_namespaces,
+        bound if bound or "Pod" in lists else None,
+        found.namespaces or None,
+        found.priorities,
+        tuple(found.budgets.values()),
+        Volumes(found.volume_claims, found.volumes, found.storage_classes, are_volumes_read),
     )
 
 

@@ -4,7 +4,7 @@ Law: the explanation of a sentence is the same for every node. Every statement a
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from attrs import frozen
 
@@ -118,8 +118,13 @@ def _unknown(text: str) -> Iterator[Explanation]:
 _MAX_UNKNOWN = 600  # characters
 
 
-def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
-    """Return what is wrong on the node and keeps this pod, or one that asks for these resources, from running."""
+def concerning(
+    pod: Pod | None, facts: Facts, resources: Iterable[str] = (), telling: Container[str] = ()
+) -> tuple[NodeFinding, ...]:
+    """Return what is wrong on the node and keeps this pod, or one that asks for these resources, from running.
+
+    `telling` are the codes of further findings that count if they are of one of these resources.
+    """
     identity = f"{pod.namespace}/{pod.name}" if pod else ""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()
     wanted.update(resources)
@@ -128,7 +133,7 @@ def concerning(pod: Pod | None, facts: Facts, resources: Iterable[str] = ()) -> 
         for one in check(facts)
         if (identity and identity in one.pods)
         or BY_CODE[one.code].keeps is Keeps.ALL
-        or (BY_CODE[one.code].keeps is Keeps.OF_RESOURCE and one.resource in wanted)
+        or ((BY_CODE[one.code].keeps is Keeps.OF_RESOURCE or one.code in telling) and one.resource in wanted)
     )
 
 

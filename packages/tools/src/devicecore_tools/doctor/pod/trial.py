@@ -252,6 +252,11 @@ class TrialNode:
         for resource, numa_nodes in others.items():
             yield Allocation(key, resource, numa_nodes, Receipt(b""))
 
+    @property
+    def holders(self) -> frozenset[PodUid]:
+        """The pods that hold devices or request some."""
+        return frozenset((*(one.key.pod for one in self.allocations), *self.requests))
+
     def pod_name(self, uid: PodUid) -> str:
         """The name of a pod in answers."""
         return self.pod_names.get(uid) or uid

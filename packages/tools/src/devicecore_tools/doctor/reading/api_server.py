@@ -34,6 +34,11 @@ _RESOURCES = {
     "ResourceClaim": [CLAIMS],
     "DeviceClass": [CLASSES],
     "ResourceClaimTemplate": [ApiResource("resource.k8s.io", "v1", "resourceclaimtemplates")],
+    "PriorityClass": [ApiResource("scheduling.k8s.io", "v1", "priorityclasses")],
+    "PodDisruptionBudget": [ApiResource("policy", "v1", "poddisruptionbudgets")],
+    "PersistentVolumeClaim": [ApiResource("", "v1", "persistentvolumeclaims")],
+    "PersistentVolume": [ApiResource("", "v1", "persistentvolumes")],
+    "StorageClass": [ApiResource("storage.k8s.io", "v1", "storageclasses")],
     "Namespace": [ApiResource("", "v1", "namespaces")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
@@ -41,9 +46,12 @@ _OLDER = ("v1beta2", "v1beta1")  # of the other kinds of dynamic resource alloca
 
 OF_CLAIMS = (
     *("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
-    *("Node", "Pod", "Namespace"),
+    *("Node", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget"),
 )
 """The kinds that decide on which node a pod runs, and which devices it gets."""
+
+OF_VOLUMES = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+"""The kinds that decide besides where a pod with volumes runs."""
 
 PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
 """The events that are read if none is for one pod: no status of a pod says what they say."""

@@ -1,10 +1,10 @@
-"""Label selectors as `kubectl -l` takes them.
+"""Label selectors, as `kubectl -l` takes them and as objects have them.
 
 Law: a text that kubectl refuses is refused with a sentence; every other selects the nodes that kubectl would list.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from devicecore.domain.allocation import TargetNode
 from devicecore.domain.allocation.node_selectors import node_selector
@@ -40,3 +40,24 @@ def _requirement(part: str) -> dict[str, object]:
                 return {"key": key, "operator": operator, "values": values}
     message = f"expected requirements such as tier=gpu, tier!=gpu, tier in (a, b) or !tier, got {part!r}"
     raise ValueError(message)
+
+
+def object_selector(selector: Value, more: Sequence[Mapping[str, object]] = ()) -> Callable[[Mapping[str, str]], bool]:
+    """Return whether labels match a LabelSelector of the API and `more` requirements.
+
+    A selector that is missing matches nothing, and an empty one everything (Kubernetes: `LabelSelectorAsSelector`).
+    Raises DocumentError if it is none.
+    """
+    if selector.data is None:
+        return lambda _: False
+    equal = {key: one.text("") for key, one in selector["matchLabels"].mapping().items()}
+    requirements = [*(one.data for one in selector["matchExpressions"].sequence()), *more]
+    terms = Value({"nodeSelectorTerms": [{"matchExpressions": requirements}]}, selector, "matchExpressions")
+    by_expressions = node_selector(terms) if requirements else None
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        if any(labels.get(key) != value for key, value in equal.items()):
+            return False
+        return by_expressions is None or by_expressions(TargetNode("", labels))
+
+    return matches

@@ -1,0 +1,39 @@
+"""What is wrong on a node that may keep a pod from running, although its devices are free.
+
+Law: each sentence is a finding of `doctor` that concerns what the pod asks for, or something that `doctor` could not
+rule out.
+"""
+
+import re
+from collections.abc import Iterator
+
+from devicecore.domain.model import Pod
+from devicecore.domain.topology import Policy
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.pod.explanation import concerning
+
+_TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
+"""Findings of other pods that a pod with the same resource meets too."""
+
+_OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
+"""Refusals that say what was free then. What is free now has been tried."""
+
+_ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
+
+
+def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
+    """Yield what keeps the pod from running in spite of free devices, a sentence each."""
+    wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size}
+    for one in concerning(pod, facts, wanted, _TELLING):
+        if not (one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)):
+            yield one.sentence
+    if facts.look.machine is not None or policy not in _ALIGNING:
+        return
+    for resource in sorted(wanted & facts.numa_nodes.keys()):
+        nodes = {node for of in facts.numa_nodes[resource].values() for node in of}
+        named = {node for devices in facts.numa_nodes.values() for of in devices.values() for node in of}
+        if odd := sorted(node for node in nodes if node > len(named)):
+            yield (
+                f"devices of {resource} are on NUMA node {', '.join(map(str, odd[:8]))}, which the machine may not "
+                "have: then the kubelet refuses the pod (TopologyAffinityError)"
+            )

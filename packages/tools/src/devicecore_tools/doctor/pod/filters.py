@@ -1,0 +1,156 @@
+"""What a scheduler's filters say of nodes for one pod, before they look at the devices of claims.
+
+Law: the filters are those of a scheduler, in its order, and a reason has its words. What needs objects that were not
+read is named, and never taken as granted.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import foreign_text, listed
+from devicecore_tools.budget import Budget
+from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects
+from devicecore_tools.doctor.pod.machines import NOTHING, BoundPod, ClusterNode, Obstacle
+from devicecore_tools.doctor.pod.neighbours import Neighbours
+from devicecore_tools.doctor.pod.pod_terms import SpreadConstraint
+from devicecore_tools.doctor.pod.scheduling import PodAsks
+
+
+class Filters:
+    """What filters say of the nodes of a cluster for one pod."""
+
+    def __init__(self, asks: PodAsks, objects: ClusterObjects, budget: Budget) -> None:
+        self._asks, self._objects = asks, objects
+        self._namespace = asks.name.partition("/")[0]
+        volumes = objects.volumes
+        self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
+        self._neighbours = None
+        if objects.bound is not None:
+            bound = {name: self._others(pods) for name, pods in objects.bound.items()}
+            names, machines = objects.namespaces or {}, objects.machines
+            with suppress(QuestionGivenUpError):  # no node is tried then
+                self._neighbours = Neighbours(
+                    asks.name, asks.own_labels, asks.wishes, machines, bound, names, self._is_counted, budget.ask
+                )
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """What a scheduler looks at besides, in words."""
+        asks, objects = self._asks, self._objects
+        found = list(asks.unjudged)
+        if objects.bound is None:
+            found += [f"{one}: no pods were read (--pods, --kubeconfig)" for one in asks.wishes.names]
+        elif objects.namespaces is None:
+            terms = (*asks.wishes.near, *asks.wishes.apart)
+            found += ["the namespaces that its affinity selects: none were read"] * any(
+                one.needs_namespaces for one in terms
+            )
+        if asks.volumes and not objects.volumes.are_read:
+            names = foreign_text(listed(asks.volumes, 3))
+            get = "kubectl get pvc,pv,storageclasses -A -o json, as one more file for --slices"
+            found.append(f"where the volumes of PersistentVolumeClaim {names} can be used: {get}, or --kubeconfig")
+        return tuple(found)
+
+    def needs_node(self, served: Iterable[str], claims: Sequence[UnallocatedClaim]) -> str:
+        """Return what the pod asks for that only a Node tells. The result is empty if that is nothing."""
+        return self._asks.needs_node(served) or ("" if claims else "what the pod asks for")
+
+    def obstacle(self, node: ClusterNode, served: Iterable[str]) -> Obstacle | None:
+        """Return why a node is out of the question. Return None if it is not.
+
+        `served` are the resources that a claim serves on this node.
+        """
+        if self._problem is not None:
+            return self._problem
+        bound = (self._objects.bound or {}).get(node.target.name, ())
+        return self._asks.obstacle(node) or self._beside(node, self._others(bound), served)
+
+    def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
+        """Return the pods that a scheduler preempts so that a node takes the pod, and how many budgets that breaks.
+
+        There are none if that does not help. It takes all pods of lower priority away, and gives those back for which
+        there is room, first those that a PodDisruptionBudget protects, the most important ones first (scheduler:
+        `SelectVictimsOnNode`).
+        """
+        asks = self._asks
+        bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
+        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)
+        kept = [one for one in bound if one.priority >= asks.priority]
+        is_settled = self._problem is not None or asks.obstacle(node) is not None
+        if is_settled or not asks.preempts or not lower or self._beside(node, kept, served) is not None:
+            return (), 0
+        protected = self._objects.protected(lower)
+        chosen = []
+        for one in sorted(lower, key=lambda one: one not in protected):
+            if self._beside(node, [*kept, one], served) is None:
+                kept.append(one)
+            else:
+                chosen.append(one)
+        return tuple(chosen), sum(one in protected for one in chosen)
+
+    def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
+        """Return pods without this one, which may run already."""
+        uid = self._asks.uid
+        return [one for one in pods if one.uid != uid] if uid and any(one.uid == uid for one in pods) else pods
+
+    def _is_counted(self, one: SpreadConstraint, node: ClusterNode) -> bool:
+        """Return whether a node counts for a constraint (scheduler: `matchNodeInclusionPolicies`)."""
+        is_selected = not one.honors_affinity or self._asks.selects(node)
+        return is_selected and (not one.honors_taints or self._asks.tolerates(node))
+
+    def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Obstacle | None:
+        """Return why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
+        asks, volumes = self._asks, self._objects.volumes
+        neighbours = self._neighbours
+        if neighbours is not None and (taken := neighbours.taken_port(pods)) is not None:
+            return taken
+        if (lacks := self._shortage(node, pods, served)) is not None:
+            return lacks
+        if asks.volumes and volumes.are_read:
+            bad = volumes.obstacle(self._namespace, asks.volumes, node.target)
+            if bad is not None:
+                return bad
+        return None if neighbours is None else neighbours.obstacle(node, pods)
+
+    def _shortage(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Obstacle | None:
+        """Return which resource a node has too little of (scheduler: `fitsRequest`). Return None if it has enough."""
+        if not node.allocatable:  # of a node that only slices name nothing is known
+            return None
+        asks = self._asks
+        used = {name: sum(one.sizes.get(name, NOTHING).nanos for one in others) for name in asks.sizes}
+        left = node.allocatable.get("pods")
+        if left is not None and self._objects.bound is not None and len(others) + 1 > left.whole:
+            return Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod of the node ends")
+        for name, size in asks.sizes.items():
+            has = node.allocatable.get(name, NOTHING)
+            if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
+                return _lacks(node, name, size, has, used[name])
+        return None
+
+
+def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: int) -> Obstacle:
+    shown, rest = foreign_text(name), Quantity(max(0, has.nanos - used), has.binary)
+    amount = f"has {has}" if not used else f"has {rest} of {has} left"
+    cure = f"the pod requests at most {rest} of {shown}" if rest.nanos else f"the pod requests no {shown}"
+    if used:
+        cure += f", or pods of node {node.target.name} end"
+    capacity = node.capacity.get(name, NOTHING)
+    if "/" in name and capacity.nanos > has.nanos and size.nanos <= capacity.nanos - used:
+        amount += f", although its capacity is {capacity}: devices are not healthy, or their plugin is gone"
+        cure = f"the node's devices of {shown} are healthy again: devicecore doctor on {node.target.name} tells more"
+    return Obstacle(f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure)
+
+
+def _importance(pod: BoundPod) -> tuple[int, str]:
+    """Return by what pods are sorted, the most important one first (scheduler: `MoreImportantPod`)."""
+    return -pod.priority, pod.started or "~"
+
+
+def cost_of(victims: Sequence[BoundPod], broken: int) -> tuple[int, int, int, int, tuple[int, ...]]:
+    """Return by what a scheduler compares the victims of nodes, the least first (`pickOneNodeForPreemption`)."""
+    highest = max(one.priority for one in victims)
+    earliest = min(one.started for one in victims if one.priority == highest)
+    total = sum(one.priority + 2**31 for one in victims)
+    return broken, highest, total, len(victims), tuple(-ord(letter) for letter in earliest)

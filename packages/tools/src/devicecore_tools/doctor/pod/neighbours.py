@@ -1,0 +1,165 @@
+"""Which nodes the pods that are there keep a pod from.
+
+Law: the answers are those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in their order
+and words.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.pod.machines import BoundPod, ClusterNode, Obstacle
+from devicecore_tools.doctor.pod.pod_terms import Labels, PodTerm, SpreadConstraint, Wishes
+
+_NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
+
+_Key = tuple[str, int | str, str]
+"""What is counted: pods by term or constraint and by value of its label, or other pods' terms by label and value."""
+
+
+class Neighbours:
+    """What the pods of a cluster mean for one more.
+
+    Args:
+        name: of the pod, `namespace/name`.
+        labels: of the pod.
+        wishes: what the pod wants of others.
+        nodes: the nodes by name.
+        bound: the pods of each node.
+        namespaces: the labels of namespaces.
+        is_counted: whether the nodes of a spread constraint have this one among them.
+        ask: raises QuestionGivenUpError if the question has taken too much.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        labels: Labels,
+        wishes: Wishes,
+        nodes: Mapping[str, ClusterNode],
+        bound: Mapping[str, Sequence[BoundPod]],
+        namespaces: Mapping[str, Labels],
+        is_counted: Callable[[SpreadConstraint, ClusterNode], bool],
+        ask: Callable[[], None],
+    ) -> None:
+        self._namespace, self._labels, self._wishes = name.partition("/")[0], labels, wishes
+        self._bound, self._namespaces = bound, namespaces
+        self._is_counted, self._ask = is_counted, ask
+        self._all: Counter[_Key] = Counter()
+        for machine in nodes.values():
+            for number, one in enumerate(wishes.spread):
+                if self._has_all_keys(machine) and is_counted(one, machine):
+                    self._all[_SPREAD, number, machine.target.labels[one.topology_key]] += 0
+            self._all.update(self._counts(machine, bound.get(machine.target.name, ())))
+        self._values = [
+            [value for kind, of, value in self._all if (kind, of) == (_SPREAD, number)]
+            for number in range(len(wishes.spread))
+        ]
+
+    def obstacle(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Obstacle | None:
+        """Return which rule of spread or affinity a node with these pods breaks. Return None if it breaks none."""
+        now = self._bound.get(node.target.name, ())
+        change: Counter[_Key] = Counter()
+        if pods is not now:
+            change.update(self._counts(node, pods))
+            change.subtract(Counter(self._counts(node, now)))
+        return self._uneven(node, change) or self._apart(node, change)
+
+    def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
+        """Return which host port of the pod one of these pods has. Return None if none has one."""
+        says = "node(s) didn't have free ports for the requested pod ports"
+        for one in pods:
+            for wanted in self._wishes.ports:
+                if any(wanted.excludes(other) for other in one.wishes.ports):
+                    name = foreign_text(one.name)
+                    return Obstacle(says, f"pod {name} has host port {wanted.port}", f"pod {name} ends")
+        return None
+
+    def _uneven(self, node: ClusterNode, change: Mapping[_Key, int]) -> Obstacle | None:
+        says = "node(s) didn't match pod topology spread constraints"
+        for number, one in enumerate(self._wishes.spread):
+            key, value = foreign_text(one.topology_key), node.target.labels.get(one.topology_key)
+            if value is None:
+                missing = f"{says} (missing required label)"
+                return Obstacle(missing, f"the node has no label {key}", f"the node has the label {key}")
+            counts = {
+                each: self._all[_SPREAD, number, each] + change.get((_SPREAD, number, each), 0)
+                for each in self._values[number]
+            }
+            least = min(counts.values(), default=0) if len(counts) >= one.min_domains else 0
+            here = counts.get(value, 0)
+            if here + one.selects(self._labels) - least > one.max_skew:
+                shown = foreign_text(f"{key}={value}")
+                numbers = f"{shown} has {here:,} such pods, the emptiest place has {least:,}, maxSkew is {one.max_skew}"
+                if len(counts) < one.min_domains:
+                    numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} places are there"
+                return Obstacle(says, numbers, f"whenUnsatisfiable of {key} is ScheduleAnyway, or maxSkew is larger")
+        return None
+
+    def _apart(self, node: ClusterNode, change: Mapping[_Key, int]) -> Obstacle | None:
+        labels = node.target.labels
+
+        def count(kind: str, of: int | str, value: str) -> int:
+            return self._all[kind, of, value] + change.get((kind, of, value), 0)
+
+        for number, one in enumerate(self._wishes.near):
+            key, value = foreign_text(one.topology_key), labels.get(one.topology_key)
+            if value is None or (not count(_NEAR, number, value) and not self._is_first(change)):
+                has = "the node has no label" if value is None else "the pod wants a pod beside it that is not at"
+                because = f"{has} {key if value is None else foreign_text(f'{key}={value}')}"
+                return Obstacle("node(s) didn't match pod affinity rules", because, "such a pod runs there")
+        for number, one in enumerate(self._wishes.apart):
+            value = labels.get(one.topology_key)
+            if value is not None and count(_APART, number, value):
+                place = foreign_text(f"{one.topology_key}={value}")
+                because = f"a pod that it wants to be apart from runs at {place}"
+                return Obstacle("node(s) didn't match pod anti-affinity rules", because, "that pod ends")
+        for key, value in labels.items():
+            if count(_EXISTING, key, value):
+                because = f"a pod at {foreign_text(f'{key}={value}')} wants to be apart from pods like this"
+                says = "node(s) didn't satisfy existing pods anti-affinity rules"
+                return Obstacle(says, because, "that pod ends")
+        return None
+
+    def _is_first(self, change: Mapping[_Key, int]) -> bool:
+        """Return whether the pod may be the first of its kind: it wants pods like itself, and there are none."""
+        known = {*(key for key in self._all if key[0] == _NEAR), *(key for key in change if key[0] == _NEAR)}
+        if any(self._all[key] + change.get(key, 0) for key in known):
+            return False
+        return self._is_near(self._namespace, self._labels)
+
+    def _is_near(self, namespace: str, labels: Labels) -> bool:
+        """Return whether a pod is meant by all terms of the affinity (Kubernetes: `podMatchesAllAffinityTerms`)."""
+        of_namespace = self._namespaces.get(namespace, {})
+        return all(one.matches(namespace, labels, of_namespace) for one in self._wishes.near)
+
+    def _has_all_keys(self, node: ClusterNode) -> bool:
+        return all(one.topology_key in node.target.labels for one in self._wishes.spread)
+
+    def _counts(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[_Key]:
+        """Yield what pods of a node add to the counts."""
+        labels, wishes = node.target.labels, self._wishes
+        of_own = self._namespaces.get(self._namespace, {})
+        spread = [
+            (number, one)
+            for number, one in enumerate(wishes.spread)
+            if not one.counts_none and self._has_all_keys(node) and self._is_counted(one, node)
+        ]
+        for pod in pods:
+            self._ask()
+            namespace = pod.name.partition("/")[0]
+            for number, one in spread:
+                if namespace == self._namespace and not pod.is_ending and one.selects(pod.labels):
+                    yield _SPREAD, number, labels[one.topology_key]
+            if wishes.near and self._is_near(namespace, pod.labels):
+                yield from ((_NEAR, number, value) for number, value in _places(wishes.near, labels))
+            for number, value in _places(wishes.apart, labels):
+                if wishes.apart[number].matches(namespace, pod.labels, self._namespaces.get(namespace, {})):
+                    yield _APART, number, value
+            for term in pod.wishes.apart:
+                if term.topology_key in labels and term.matches(self._namespace, self._labels, of_own):
+                    yield _EXISTING, term.topology_key, labels[term.topology_key]
+
+
+def _places(terms: Sequence[PodTerm], labels: Labels) -> Iterator[tuple[int, str]]:
+    return ((number, labels[one.topology_key]) for number, one in enumerate(terms) if one.topology_key in labels)

@@ -1,0 +1,46 @@
+"""`fits` on recorded nodes calls no pod sure to run that a real kubelet refused or kept waiting there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+
+Capsys = pytest.CaptureFixture[str]
+Json = Any
+DATA = Path(__file__).parents[1] / "data" / "unaccounted_nodes"
+
+
+def a_pod(requests: Json) -> Json:
+    """A pod with the claims and the resources of a probe."""
+    claims = requests.pop("claims", [])
+    resources: Json = {"limits": {name: str(size) for name, size in requests.items()}}
+    resources |= {"claims": [{"name": one} for one in claims]} if claims else {}
+    spec: Json = {"containers": [{"name": "app", "image": "x", "resources": resources}]}
+    spec |= {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]} if claims else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "default"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [
+        ("devices-on-a-numa-node-that-is-not-there", 3, "devices of acme.io/gpu are on NUMA node 7"),
+        ("plugin-answers-allocate-after-40-seconds", 3, "has not admitted it for more than 10 s"),
+        ("plugin-answers-allocate-with-nothing", 3, "Allocate failed due to no containers return in allocation"),
+        ("plugin-in-crash-loop", 1, "the plugin of acme.io/gpu is missing"),
+        ("plugin-of-another-api-version", 1, "no source names this resource"),
+        ("same-id-listed-twice", 0, "fits"),
+    ],
+)
+def test_a_pod_is_not_called_sure_to_run_on_a_node_that_refused_it(
+    name: str, status: int, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A pod that was refused by no fault of its own, or that waits before it, is a reason to doubt."""
+    files = json.loads((DATA / f"{name}.json").read_text("utf-8"))
+    for file, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    (tmp_path / "probe.json").write_text(json.dumps(a_pod(files["truth.json"]["probe"][0]["pod requests"])), "utf-8")
+    assert main(["fits", str(tmp_path / "probe.json"), "--root", str(tmp_path)]) == status
+    assert says in capsys.readouterr().out
