@@ -11,7 +11,6 @@ import click
 from attrs import evolve
 
 from devicecore_tools.command.conformance_options import choice_options, driver_options, report_options
-from devicecore_tools.command.conformance_plugin import ending_cleanly
 
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
@@ -72,10 +71,9 @@ def driver(
     settings = evolve(settings, budget=settings.budget - min(own_age(), _OWN_START, settings.budget / 2))
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
-    with ending_cleanly() as signals:
-        report = run(command, settings=settings, checks=checks, on_result=reporting.show)
-    status = reporting.end(report)
-    return 128 + signals[0] if signals else status
+    return reporting.run(
+        "DRA driver", checks, lambda: run(command, settings=settings, checks=checks, on_result=reporting.show)
+    )
 
 
 def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":

@@ -3,20 +3,14 @@
 Law: a signal that asks the process to end leaves no process and no file of the run.
 """
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from devicecore.domain.text import counted
 from devicecore_tools.command.conformance_options import choice_options, plugin_options, report_options
 from devicecore_tools.command.output import complain
-
-_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 @click.command()
@@ -75,8 +69,10 @@ def plugin(
 
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
-    with ending_cleanly() as signals:
-        report = run(
+    return reporting.run(
+        "device plugin",
+        checks,
+        lambda: run(
             command or None,
             settings=Settings(**settings, owns_children=True, excuses_load=True),
             directory=socket_dir,
@@ -85,28 +81,5 @@ def plugin(
             checks=checks,
             on_ready=say_what_to_do,
             on_result=reporting.show,
-        )
-    status = reporting.end(report)
-    return 128 + signals[0] if signals else status
-
-
-@contextmanager
-def ending_cleanly() -> Iterator[list[int]]:
-    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones.
-
-    Yields a list that gets the number of the first signal.
-    """
-    received: list[int] = []
-
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        for one in _SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
-        received.append(number)
-        raise SystemExit(128 + number)
-
-    before = {one: signal.signal(one, end) for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
-    try:
-        yield received
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        ),
+    )

@@ -5,20 +5,27 @@ Law: output that is not for a terminal has no colours and is not folded.
 
 import shlex
 import shutil
+import signal
+import stat
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 from attrs import evolve, field, frozen
 
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
+from devicecore.system.files import DurableFile
 from devicecore_tools.command.output import print_json
 from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Check, Report, Result, Subject, Verdict
@@ -34,7 +41,9 @@ from devicecore_tools.conformance.reports import (
     head,
     summary,
 )
+from devicecore_tools.conformance.runner import INTERRUPTED, result_of
 
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _FAILED = 1
 _CANNOT_RUN = 2
 _STYLES: dict[str, dict[str, Any]] = {
@@ -68,6 +77,7 @@ class Reporting:
     command: tuple[str, ...] = ()
     _reasons: set[str] = field(factory=set, init=False)
     _folded: list[str] = field(factory=list, init=False)
+    _results: list[Result] = field(factory=list, init=False)
 
     def begin(self) -> None:
         """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
@@ -84,6 +94,7 @@ class Reporting:
 
     def show(self, result: Result) -> None:
         """Print a result when it is there."""
+        self._results.append(result)
         if self.as_json:
             return
         if result.verdict in {Verdict.SKIPPED, Verdict.UNDECIDED}:
@@ -92,6 +103,38 @@ class Reporting:
                 return
             self._reasons.add(result.actual)
         _print(result)
+
+    def run(self, kind: str, checks: Sequence[Check[Any]], made: Callable[[], Report]) -> int:
+        """Make a run, print and write its report, and return the exit status: 128 and the number after a signal.
+
+        A signal, or a mistake of ours, between two checks or before the first one ends the run with a report of what
+        was made. Raises what `made` raises if the run could not begin, or because of a mistake of ours.
+        """
+        began, mistake = time.monotonic(), None
+        with ending_cleanly() as signals:
+            try:
+                report = made()
+            except SystemExit:
+                report = self._of_what_was_made(kind, checks, INTERRUPTED, began)
+            except (OSError, DeviceCoreError):
+                raise
+            except Exception as error:  # noqa: BLE001 - it is raised again when the report is written
+                mistake = error
+                reason = f"a mistake of devicecore ended the run: {type(error).__name__}: {error}"
+                report = self._of_what_was_made(kind, checks, reason, began)
+            ignore_signals()  # or the report is lost
+            status = self.end(report)
+        if mistake is not None:
+            raise mistake
+        return 128 + signals[0] if signals else status
+
+    def _of_what_was_made(self, kind: str, checks: Sequence[Check[Any]], reason: str, began: float) -> Report:
+        """Return the report of a run that has ended for this reason."""
+        made = {result.name: result for result in self._results}
+        not_made = f"not made, because {reason}"
+        results = tuple(made.get(one.name) or result_of(one, Verdict.UNDECIDED, not_made) for one in checks)
+        seconds = time.monotonic() - began
+        return Report(kind=kind, subject="unfinished", results=results, not_made=not_made, seconds=seconds)
 
     def end(self, report: Report) -> int:
         """Print and write the report.
@@ -107,7 +150,7 @@ class Reporting:
         today = datetime.now(UTC).date()
         texts = {path: text(report, today) for path, text in self._files().items()}  # before any file is changed
         for path, made in texts.items():
-            path.write_text(made, encoding="utf-8")
+            _write(path, made)
         if self.as_json:
             print_json(as_document(report))
         else:
@@ -126,6 +169,41 @@ class Reporting:
         if self.card is not None:
             files |= {Path(self.card): as_page, Path(self.card).with_suffix(".svg"): as_badge}
         return files
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file. One that is there is replaced in one step, so that the last report is never lost to a full disk."""
+    if path.is_file() and not path.is_symlink():
+        DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())
+    else:  # such as /dev/stdout
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def ending_cleanly() -> Iterator[list[int]]:
+    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones.
+
+    Yields a list that gets the number of the first signal.
+    """
+    received: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        ignore_signals()
+        received.append(number)
+        raise SystemExit(128 + number)
+
+    before = {one: signal.signal(one, end) for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+    try:
+        yield received
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def ignore_signals() -> None:
+    """Ignore the signals that ask the process to end."""
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
 
 
 def _version() -> str:

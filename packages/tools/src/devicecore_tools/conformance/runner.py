@@ -57,14 +57,14 @@ def run_checks(
     results: list[Result] = []
     for check in checks:
         if not_made:
-            results.append(_result(check, Verdict.UNDECIDED, not_made, 0.0))
+            results.append(result_of(check, Verdict.UNDECIDED, not_made))
             continue
         began = time.monotonic()
         verdict, actual, not_made = _made(check, subject, excuses_load=excuses_load)
         if verdict is None and later is not None:
             later.append(check)
             continue
-        results.append(_result(check, verdict or Verdict.UNDECIDED, actual, time.monotonic() - began))
+        results.append(result_of(check, verdict or Verdict.UNDECIDED, actual, time.monotonic() - began))
         on_result(results[-1])
     return tuple(results), not_made
 
@@ -97,7 +97,8 @@ def _made(check: Check[Subject], subject: Subject, *, excuses_load: bool) -> tup
     return verdict, actual, not_made
 
 
-def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float) -> Result:
+def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:
+    """Return the result of a check, with what happened in one printable line."""
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
     text = foreign_text(lines, MAX_ACTUAL)
     return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)

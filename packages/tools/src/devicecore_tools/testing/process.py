@@ -357,7 +357,7 @@ class PluginProcess(HasLifecycle):
     def _read(self, pipe: IO[bytes]) -> None:
         """Read all that is available: a process that prints endlessly must not wake others for each line."""
         rest = b""
-        with pipe:
+        with suppress(ValueError), pipe:  # a signal while this thread began has let `_end` close the pipe
             while data := os.read(pipe.fileno(), _MAX_LINE):
                 self._printed += len(data)
                 *lines, rest = (rest + data).split(b"\n")
