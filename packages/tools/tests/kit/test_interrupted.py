@@ -48,7 +48,7 @@ def raising(error: BaseException) -> Callable[[], NoReturn]:
 
 
 def test_a_signal_before_the_first_check_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = reporting_in(tmp_path).run("device plugin", THREE, lambda: os.kill(os.getpid(), signal.SIGTERM))  # type: ignore[arg-type, return-value]
+    status = reporting_in(tmp_path).run("device plugin", THREE, lambda: os.kill(os.getpid(), signal.SIGTERM))  # type: ignore[arg-type, return-value]  # the signal comes first
     assert status == 128 + signal.SIGTERM
     assert_undecided(tmp_path, json.loads(capsys.readouterr().out), "the run was interrupted", 3)
 

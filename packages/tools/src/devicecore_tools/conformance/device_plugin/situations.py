@@ -66,6 +66,8 @@ class Situation:
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
     leaves_others: bool | None = None
+    not_started: set[str] = field(factory=set)  # what PreStartContainer has failed for, which another check reports
+    prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
         """Allocate, and let the event happen."""
@@ -79,6 +81,9 @@ class Situation:
             except DoesNotApply:
                 continue
             self.calls[form] = devices, (answers[0], answers[1])
+            if not _answers(_pre_start, plugin, devices):
+                self.not_started.add(form)
+        self.prefers = _answers(_prefer, plugin, ids)
         with others_left_alone(plugin) as noted:
             try:
                 event.happens(plugin)
@@ -122,13 +127,37 @@ class Observation:
     look: Callable[[PluginUnderTest, Situation], str]
 
 
+def _pre_start(plugin: PluginUnderTest, devices: Sequence[str]) -> None:
+    if plugin.registration.connected().options.pre_start_required:
+        plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
+
+
+def _prefer(plugin: PluginUnderTest, ids: Sequence[str]) -> None:
+    if plugin.registration.connected().options.get_preferred_allocation_available:
+        for must in ([], ids[-1:]):
+            ask_for_preferred(plugin, ids, must, 1)
+
+
+def _answers(
+    call: Callable[[PluginUnderTest, Sequence[str]], None], plugin: PluginUnderTest, devices: Sequence[str]
+) -> bool:
+    """Return whether a call succeeds."""
+    try:
+        call(plugin, devices)
+    except Failure:
+        return False
+    return True
+
+
 def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
     announced = plugin.registration.connected().options.pre_start_required
     does_not_apply_if(not announced, "the plugin does not require it")
-    for form, (devices, _) in before.calls.items():
+    calls = {form: devices for form, (devices, _) in before.calls.items() if form not in before.not_started}
+    skip_if(not calls, "PreStartContainer failed before, too")
+    for form, devices in calls.items():
         with in_context(f"for {form}"):
-            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
-    return f"it answers {counted(len(before.calls), 'call')}"
+            _pre_start(plugin, devices)
+    return f"it answers {counted(len(calls), 'call')}"
 
 
 def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
@@ -159,10 +188,11 @@ def _names(answer: Answer) -> frozenset[str]:
     return frozenset([*found, *(f"variable {one}" for one in answer.envs)])
 
 
-def _prefers(plugin: PluginUnderTest, _: Situation) -> str:
-    ids = plugin.lists.healthy
-    for must in ([], ids[-1:]):
-        ask_for_preferred(plugin, ids, must, 1)
+def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
+    announced = plugin.registration.connected().options.get_preferred_allocation_available
+    does_not_apply_if(not announced, "the plugin does not announce it")
+    skip_if(not before.prefers, "GetPreferredAllocation failed before, too")
+    _prefer(plugin, plugin.lists.healthy)
     return "it answers"
 
 

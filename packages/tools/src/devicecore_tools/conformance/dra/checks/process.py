@@ -31,7 +31,7 @@ MAX_PRINTED = 50_000
 MAX_ATTEMPTS = 20
 """Connections to an absent API server in a second."""
 
-_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 8.0  # those before the first look, and seconds for all
+_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 5.0  # those before the first look, and seconds for all
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims

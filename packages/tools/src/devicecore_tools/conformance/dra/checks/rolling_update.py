@@ -40,8 +40,8 @@ MAX_WRITES = 10
 """Writes of slices while two instances run."""
 
 INSTANCES = "A kubelet keeps all instances of a driver and calls the newest that is connected. (kubelet, DRA manager)"
-_ROUNDS, _CLAIMS = 5, 4
-_OVERLAP = 3.0  # seconds
+_ROUNDS, _CLAIMS = 3, 4
+_OVERLAP = 2.0  # seconds
 _ANSWER = 10.0  # seconds for a call
 _NOT_REGISTERED = "the second instance was not registered"
 

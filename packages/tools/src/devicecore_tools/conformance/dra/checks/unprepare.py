@@ -51,7 +51,7 @@ GONE = (
 )
 _OF_A_POD = 3  # claims
 _FOR_AN_EVENT = 6  # devices of a driver, of which one claim of several can have two
-_OVERLAPS = 25  # prepares and unprepares of one claim that overlap
+_OVERLAPS = 15  # prepares and unprepares of one claim that overlap
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
@@ -362,7 +362,7 @@ def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared by calls that overlap, twenty-five times, and then unprepared."""
+    """A claim is prepared and unprepared by calls that overlap, fifteen times, and then unprepared."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     before = driver.environment.cdi_names()
