@@ -239,13 +239,14 @@ def _operand_size(text: Sequence[str], start: int) -> int:
     """Return of how many tokens an attribute, an element of one, a call or a literal is that begins here, or 0."""
     if start < 0:
         return 0
-    first, following, *_ = [*text[start : start + 2], "", ""]
+    first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token
     has_sign = first == "-"
     if _LITERAL.fullmatch(following if has_sign else first) or first in ("true", "false"):
         return 1 + has_sign
     at = start + (first.isidentifier() and following == "(")
     if text[at : at + 1] in (["["], ["{"], ["("]) and (end := _closing(text, at)) is not None:
         return end - start + 1
+    # Ten empty tokens, so that an expression that ends early is unpacked as well, and then does not match.
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
     if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):

@@ -44,12 +44,18 @@ class KubernetesSearch(Search):
         """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)
+        # `allocateDevice` with `must` returns an error, which ends the search on all nodes. Another alternative of the
+        # request might have been possible.
         if request.wants_all and isinstance(reason, ConstraintBroken) and KubernetesFault.ALL_ERROR in self._faults:
             raise ExcludedError(self.claims[claim].name, request.name, str(candidate.key))
+        # `allocateDevice` compares capacity last. Until 1.36.2 it then returned without undoing what it had done
+        # before: the device stayed in the constraints, and its counters stayed consumed.
         is_late = request.wants_all and isinstance(reason, CapacityExceeded)
         if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
             self._never_given_back.append(Taken(claim, request, candidate))
             self._remember_values(claim, request, candidate.device)
+        # The same for taints and constraints, which `allocateDevice` looks at after `checkAvailableCounters` has
+        # consumed the counters. Since 1.36.3, `rollbackDevice` gives them back.
         if reason is not None and candidate in self._charged:
             late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
@@ -58,6 +64,8 @@ class KubernetesSearch(Search):
 
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
         taken = super()._take(claim, request, candidate)
+        # A share without capacity leaves an empty entry in `allocatingCapacity`. It survived the undo until 1.36.2, so
+        # `deviceCapacityInUse` stayed true, and the counters of the device were never checked again.
         leaks = KubernetesFault.UNDO_SHARED in self._faults
         if taken and leaks and self._is_shared(candidate.device) and not candidate.device.capacity:
             self._in_use_for_ever.add(candidate.key)
@@ -68,6 +76,8 @@ class KubernetesSearch(Search):
     def _give_back(self) -> Taken:
         taken = super()._give_back()
         device = taken.candidate.device
+        # The undo of a share did not call `deallocateCountersForDevice` until 1.36.2, although the last share of a
+        # device pays for its counters no longer.
         if (
             KubernetesFault.UNDO_SHARED in self._faults
             and device.counters
@@ -85,6 +95,8 @@ class KubernetesSearch(Search):
         return taken
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
+        # `validateDeviceRequest` lists all devices. 1.36 left out those whose capacity is used up (`isSelectable`
+        # called `CmpRequestOverCapacity`), and 1.37 still leaves out those whose policy forbids the amount.
         if KubernetesFault.ALL_SKIPS in self._faults:
             return self._over_capacity(request, candidate) is None
         if KubernetesFault.ALL_SKIPS_POLICY in self._faults:
@@ -92,14 +104,20 @@ class KubernetesSearch(Search):
         return super()._is_meant(request, candidate)
 
     def _by_name(self, amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
+        # `requestsContainNonExistCapacity` compares names as they are written. The API allows DRIVER/NAME for NAME.
         return amounts if KubernetesFault.CAPACITY_NAMES in self._faults else super()._by_name(amounts, device)
 
     # --- admin access -------------------------------------------------------------------------------------------------
+
+    # `allocateDevice` asks for `adminAccess` only where it reads `deviceInUse`. What it writes (`allocatingDevices`,
+    # `allocatingCapacity`, `consumedCounters`) it writes for each request, so admin access blocks others.
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults
 
     def _shares_block(self) -> bool:
+        # `deviceInUse` does not look at `AllocatedSharedDeviceIDs`, so a device with shares looks free once it is not
+        # shareable anymore.
         return KubernetesFault.SHARES_IGNORED not in self._faults
 
     def _consumes_capacity(self, request: DeviceRequest) -> bool:
@@ -116,9 +134,11 @@ class KubernetesSearch(Search):
             return reason
         if self._counters_are_paid(candidate):
             return None
+        # `checkAvailableCounters` compares every counter of the pool, not only those of the device: one that is below 0
+        # refuses every device that uses any counter.
         if KubernetesFault.OVER_COMMITTED in self._faults:
             for use, free in self._free(candidate.pool).items():
-                if free < 0:  # of a counter that the device may not even use
+                if free < 0:
                     return CounterExhausted("/".join(use), Quantity(0), Quantity(free))
         self._charged.add(candidate)
         return None
@@ -127,11 +147,15 @@ class KubernetesSearch(Search):
         return candidate.key in self._in_use_for_ever or super()._counters_are_paid(candidate)
 
     def _is_paid_for(self, key: DeviceKey) -> bool:
+        # `deviceCapacityInUse` of 1.36 looked only at `AggregatedCapacity`, which has no entry for shares without
+        # capacity.
         if KubernetesFault.SHARE_IDS in self._faults:
-            return any(one.consumed for one in self._held.get(key, ()))  # shares without capacity are forgotten
+            return any(one.consumed for one in self._held.get(key, ()))
         return super()._is_paid_for(key)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
+        # `availableCounters` of 1.36 had the pool's name as its key, without the driver: the first pool of that name
+        # that was asked about decided for all of them.
         if KubernetesFault.POOL_NAMES in self._faults:
             known = super()._available(self._first_of_name.setdefault(pool.key[1], pool))
         else:
@@ -173,7 +197,8 @@ class KubernetesSearch(Search):
     def _constraint_broken(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if KubernetesFault.DISTINCT not in self._faults:
             return super()._constraint_broken(claim, request, candidate)
-        # Kubernetes remembers one value for each request, and forgets it when any device of the request goes.
+        # `distinctAttributeConstraint` of 1.36 kept its values in a map by request: `add` overwrote the value of the
+        # request's former device, and `remove` dropped the value although other devices of the request were left.
         for number, constraint in enumerate(self.claims[claim].constraints):
             if not constraint.applies_to(request):
                 continue
@@ -185,6 +210,7 @@ class KubernetesSearch(Search):
             else:
                 is_broken = not self._agree(constraint, [*others, candidate.device])
             if is_broken:
+                # `allocateDevice` undoes the constraints before the one that failed, which drops their values as well.
                 for index, _ in self._distinct(claim, request):
                     if index < number:
                         self._values[claim, index].pop(request.names[0], None)
@@ -263,6 +289,7 @@ def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, .
         situation: what is wanted and what there is.
         is_possible: whether the rules allow an allocation.
     """
+    # Without a limit, a hostile situation would be searched a hundred times: once for each fault and each pair.
     short = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS))
     known = sorted(situation.release.faults, key=list(KubernetesFault).index)
 

@@ -231,9 +231,9 @@ def _resources(facts: Facts) -> Iterator[Entry]:
 def bound_here(facts: Facts) -> Iterator[PodSeen]:
     """Yield the pods that are bound to this node, also those that wait, were refused or have ended."""
     node = facts.look.node.value
-    here = {id(one) for one in (*facts.pods.here, *facts.pods.perhaps_here)}
+    here = {one.key for one in (*facts.pods.here, *facts.pods.perhaps_here)}
     for pod in facts.pods.by_name.values():
-        if id(pod) in here or (pod.node and node is not None and pod.node == node.name):
+        if pod.key in here or (pod.node and node is not None and pod.node == node.name):
             yield pod
 
 

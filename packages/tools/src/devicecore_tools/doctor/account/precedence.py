@@ -402,10 +402,10 @@ CLAIM = "claim:"
 
 def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
     """Yield the devices in the status of a pod, if no other source names one of that container and resource."""
-    named = {(id(one.owner.pod), one.owner.container, one.resource) for one in known if one.owner.pod is not None}
+    named = {(one.owner.pod.key, one.owner.container, one.resource) for one in known if one.owner.pod is not None}
     for pod in (*pods.here, *pods.perhaps_here):
         for (container, resource), devices in pod.statuses.items():
-            if (id(pod), container, resource) not in named and not resource.startswith(CLAIM):
+            if (pod.key, container, resource) not in named and not resource.startswith(CLAIM):
                 owner = Owner(str(pod.pod.uid), *pod.place, container, (Source.PODS,), OwnerState.UNKNOWN, pod)
                 yield AllocationSeen(owner, resource, dict.fromkeys(devices, ()))
 
@@ -415,23 +415,23 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
 
     It is certain if the kubelet has listed the pod, or if it is not running and its checkpoint could be read.
     """
-    named: Counter[tuple[int, str, str]] = Counter()
+    named: Counter[tuple[tuple[str, str, str], str, str]] = Counter()
     for one in allocations:
         if one.owner.pod is not None and one.owner.sources != (Source.PODS,):
-            named[id(one.owner.pod), one.owner.container, one.resource] += len(one.devices)
+            named[one.owner.pod.key, one.owner.container, one.resource] += len(one.devices)
     api, file, sockets = look.pod_resources.value, believed_file(look), look.sockets.value
     has_kubelet = sockets is not None and sockets.kubelet
-    here = set(map(id, pods.here))
+    here = {pod.key for pod in pods.here}
     for pod in (*pods.here, *pods.perhaps_here):
         was_listed = pod.place in api.pods if api else has_kubelet
         for container in pod.pod.in_start_order:
             for resource, requested in container.limits.items():
                 if not is_requested(pod, container.name, resource, requested):
                     continue
-                count = named[id(pod), container.name, resource]
+                count = named[pod.key, container.name, resource]
                 if count < requested:
                     ends = container.name in pod.reusable
-                    is_certain = bool(id(pod) in here and file and was_listed and not ends)
+                    is_certain = bool(pod.key in here and file and was_listed and not ends)
                     yield Missing(pod, container.name, resource, requested, count, is_certain)
 
 

@@ -427,6 +427,11 @@ class PodSeen:
     waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Namespace, name and UID: a pod that was deleted and created again has the same name."""
+        return (self.pod.namespace, self.pod.name, str(self.pod.uid))
+
+    @property
     def was_refused(self) -> bool:
         """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that no container of it ever ran."""
         reason, message = self.said

@@ -133,7 +133,8 @@ def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> It
     """
     deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
     is_map = type(old if new is None else new) is dict
-    # Go writes the `containers` of every pod, if need be as null: the field has no `omitempty`.
+    # Go writes the `containers` of every pod, even as null, because the field has no `omitempty`. So the field is there
+    # before it has items, and its first item changes it instead of adding it.
     is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
     for key in {**(old or {}), **(new or {})} if deep else ():
@@ -159,8 +160,9 @@ def applied(
     new = {**owners, me: frozenset(fields_of(sent))}
     after = _merged(before, sent)
     if last := _named(owners.get(me, ())):
-        # First goes all that `me` applied last, with all below it. Then what anyone owns comes back, and at last what
-        # was only below it, because `me` did not apply that.
+        # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` takes away all that `me` applied
+        # last, with everything below it. `addBackOwnedItems` restores what another manager or this request owns, and
+        # `addBackDanglingItems` what was below a removed item although `me` had not applied it.
         whole = after
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)
@@ -192,7 +194,9 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """The order of the items of a merged list: that of the new list, and others behind those that they followed."""
+    """The order of the items of a merged list: that of the new list, with the other items after those they followed."""
+    # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Sorting the items in any simpler way
+    # gives another order as soon as the two lists disagree about the order of the items that they share.
     rest, new, result = deque(left), deque(right), dict[str, None]()
     shared = deque(key for key in right if key in left)
     while rest or new:
@@ -212,7 +216,7 @@ def _order(left: Json, right: Json) -> Iterable[str]:
 
 
 def _named(paths: Iterable[FieldPath]) -> Fields:
-    """The fields, and those above them that have names."""
+    """The fields, and the named fields above them (`Set.EnsureNamedFieldsAreMembers`)."""
     own = frozenset(paths)
     return frozenset(path for path in _with_above(own) if path in own or not isinstance(path[-1], ItemKey))
 

@@ -40,12 +40,16 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
         return copied(value)
     shapes = {name: shape.get(name, shape.get("*")) for name in value}
     others = shape.get("*", dict)
-    null = "" if others is str else "0" if others is None else None  # the value of a quantity has any shape
+    # Decoding null into an element of a map leaves the element's zero value (encoding/json, `literalStore`), and the
+    # zero `resource.Quantity` is written as 0. Quantities are the values whose shape is None: they may be text or
+    # numbers.
+    null = "" if others is str else "0" if others is None else None
     given = {name: null if below is None else below for name, below in value.items()}
     return {
         name: _tidied(below, shapes[name])
         for name, below in given.items()
         if below is not None
+        # `omitempty` drops empty lists and maps on the way through Go's structs. A struct that is empty stays.
         if not (below == [] and isinstance(shapes[name], list)) and not (below == {} and "*" in (shapes[name] or ()))
     }
 
@@ -64,6 +68,7 @@ def _wrong(value: JsonValue, shape: Shape, path: str) -> Iterator[str]:
     if shape is None:
         return
     expected: type[Any] = shape if isinstance(shape, type) else list if isinstance(shape, list) else dict
+    # In Python, True is an int.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         actual = next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "null")
         yield f"cannot unmarshal {actual} into field {path or 'of the object'}: expected {_NAMES[expected]}"
