@@ -16,7 +16,7 @@ Json = Any
 CLASS, CLAIMED = "gpu.example.com", "claimed.example.com/gpu"
 """A DeviceClass of the devices of the drivers, and the extended resource of another one."""
 
-RUN_FOR, STOP_AFTER = "devicecore.io/run-for", "devicecore.io/stop-after"
+RUN_FOR, STOP_AFTER, DO = "devicecore.io/run-for", "devicecore.io/stop-after", "devicecore.io/containers"
 RUNTIME_CLASS = "with-overhead"
 OLD = "claim-that-is-old"
 
@@ -25,7 +25,8 @@ OLD = "claim-that-is-old"
 class Case:
     """A pod, and the phase to wait for. Then it is deleted if `is_deleted`; a finalizer keeps it, to be seen.
 
-    `size` is what its container asks for, unless `spec` has containers.
+    If `waits` has a reason, one of its containers must wait for that. `size` is what its container asks for, unless
+    `spec` has containers.
     """
 
     name: str
@@ -34,6 +35,18 @@ class Case:
     spec: Json = field(factory=dict)
     annotations: Json = field(factory=dict)
     is_deleted: bool = False
+    waits: str = ""
+
+    def restarts(self, pod: Json) -> int | None:
+        """Return how often a container was started again that waits as it should. Return None if none does.
+
+        Between its restarts, a kubelet may show the end of a container until it is started again.
+        """
+        for one in pod["status"].get("containerStatuses") or []:
+            crashed = self.waits == _BACK_OFF and "terminated" in one["state"] and one["restartCount"]
+            if crashed or one["state"].get("waiting", {}).get("reason") == self.waits:
+                return int(one["restartCount"])
+        return None
 
     @property
     def turn(self) -> int:
@@ -100,7 +113,12 @@ def _probe(*fields: str) -> Json:
     return {"containers": [_container("main", **{one: {"exec": {"command": ["true"]}, **_SOON} for one in fields})]}
 
 
+def _always(**spec: Json) -> Json:
+    return {"restartPolicy": "Always", **spec}
+
+
 _SOON = {"periodSeconds": 1}
+_BACK_OFF, _NO_IMAGE = "CrashLoopBackOff", "ImagePullBackOff"
 _LABELS = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
 _DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"]}}
 _CLAIM = {"name": "device", "resourceClaimName": "claim"}
@@ -108,6 +126,8 @@ _TEMPLATE = {"name": "device", "resourceClaimTemplateName": "template"}
 _PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
 _UDP = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}])]}
 _TWO = {"containers": [_container("main", **_asking(cpu="10m")), _container("second")]}
+_PULLED = {"containers": [{**_container("main"), "image": "registry.example/none/main:1"}]}
+_TWO_PULLED = {"containers": [_container("main"), {**_container("second"), "image": "registry.example/none/second:1"}]}
 _SIDE = {"initContainers": [_container("side-car", restartPolicy="Always", **_asking(cpu="20m"))]}
 _INIT = {"initContainers": [_container("init-one", **_asking(cpu="40m")), _container("init-two")]}
 _BOTH = {"initContainers": [*_SIDE["initContainers"], *_INIT["initContainers"]]}
@@ -195,6 +215,30 @@ CASES: tuple[Case, ...] = (
     Case("deleted-pod-level", spec=_OF_POD, is_deleted=True),
     Case("deleted-slowly", annotations={STOP_AFTER: "1s"}, is_deleted=True),
     Case("killed", annotations={STOP_AFTER: "1h"}, is_deleted=True),
+    Case("exit-code", "Failed", annotations={DO: "exit 3 after 1s"}),
+    Case("exit-codes-of-two", "Failed", spec=_TWO, annotations={DO: "main: exit 0 after 2s; second: exit 3 after 1s"}),
+    Case("exit-of-one", spec=_TWO, annotations={DO: "second: exit 3 after 1s"}),
+    Case("exit-with-devices", "Failed", {GPU: "1"}, annotations={DO: "exit 1 after 1s"}),
+    Case("out-of-memory", "Failed", annotations={DO: "oom after 1s"}),
+    Case("crash", spec=_always(), annotations={DO: "exit 1 after 1s"}, waits=_BACK_OFF),
+    Case("crash-on-failure", spec={"restartPolicy": "OnFailure"}, annotations={DO: "exit 1 after 1s"}, waits=_BACK_OFF),
+    Case("crash-of-one", spec=_always(**_TWO), annotations={DO: "second: exit 1 after 1s"}, waits=_BACK_OFF),
+    Case("crash-with-devices", size={GPU: "1"}, spec=_always(), annotations={DO: "oom after 1s"}, waits=_BACK_OFF),
+    Case("crash-with-a-claim", spec={**_claiming(_TEMPLATE), **_always()}, annotations={DO: "exit 1"}, waits=_BACK_OFF),
+    Case("ends-well-again", spec=_always(), annotations={DO: "exit 0 after 1s"}, waits=_BACK_OFF),
+    Case("unready", spec=_probe("readinessProbe"), annotations={DO: "not-ready"}),
+    Case("no-image", "Pending", spec=_PULLED, annotations={DO: "no-image"}, waits=_NO_IMAGE),
+    Case("no-image-of-one", "Pending", spec=_TWO_PULLED, annotations={DO: "second: no-image"}, waits=_NO_IMAGE),
+    Case("starts-slowly", annotations={DO: "start after 2s"}),
+    Case("starts-never", "Pending", annotations={DO: "start after 1h"}),
+    Case("deleted-while-it-crashes", spec=_always(), annotations={DO: "exit 1"}, waits=_BACK_OFF, is_deleted=True),
+    Case(
+        *("deleted-without-an-image", "Pending"),
+        spec=_PULLED,
+        annotations={DO: "no-image"},
+        waits=_NO_IMAGE,
+        is_deleted=True,
+    ),
 )
 """The pods."""
 

@@ -118,6 +118,7 @@ class RealKubelet(ClusterNode):
             "clusterDNS": ["10.96.0.10"],  # nobody listens there, and nobody asks
             "nodeStatusUpdateFrequency": "1s",  # of 10, so that tests wait less
             "syncFrequency": "10m",  # of 1, after which a kubelet reads what a pod has from a cgroup that is not there
+            "runtimeRequestTimeout": "1h",  # of 2m, after which a container that starts slowly is given up
             "registryPullQPS": 0,  # else pods that come together wait for their images, in any order
             "eventRecordQPS": 0,
             # The machine of a test may allow none of these, and has no use for them.

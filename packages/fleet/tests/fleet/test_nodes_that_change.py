@@ -106,6 +106,14 @@ def test_a_node_that_an_autoscaler_has_deleted_comes_back_with_a_reload(world: W
     world.until(lambda: nodes(world) == ["n-0", "n-1"])
 
 
+def test_the_name_of_a_node_that_an_autoscaler_has_deleted_is_free(world: World) -> None:
+    world.server.delete("Node", "n-0")
+    world.until(lambda: world.fleet.connections["n-0"].is_gone)
+    assert said(world, "add", "n=2") == ("node n-0: is added", "node n-2: is added")
+    world.until(lambda: nodes(world) == ["n-0", "n-1", "n-2"] and world.allocatable("n-0") == "4")
+    assert [*world.fleet.nodes] == ["n-1", "n-0", "n-2"]
+
+
 def test_each_node_has_a_provider_id_of_its_own(tmp_path: Path) -> None:
     with LocalApiServer() as server:
         world = World(server, tmp_path)

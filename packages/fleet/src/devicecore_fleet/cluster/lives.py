@@ -80,8 +80,8 @@ class Life:
     Attributes:
         waiting: the reason and the message if it waits, else None.
         started: when it started last, if it runs.
-        ended: its end, if it has ended.
-        last: its end before that.
+        ended: its last end, if it does not run.
+        last: the end before that.
         restarts: how often it was started again.
         is_ready: whether it runs, and no probe fails.
         until: when it is otherwise; None if it stays so.
@@ -100,7 +100,12 @@ class Life:
         if self.started is not None:
             reason = "Error" if code else "Completed"
             return evolve(self, started=None, is_ready=False, until=None, ended=Ended(code, reason, self.started, now))
-        return evolve(self, waiting=None, ended=self.ended or self.last, last=None, until=None) if self.last else self
+        return self if self.ended is None else evolve(self, waiting=None, until=None)
+
+    @property
+    def last_shown(self) -> Ended | None:
+        """The end that a status shows as the last state: while a container waits, that is its last one."""
+        return self.last if self.waiting is None else self.ended
 
 
 def parse(text: str) -> Mapping[str, Behavior]:
@@ -191,7 +196,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
             return Life(ended=end, last=last, restarts=restarts, until=seen)
         if now < again:
             text = f"back-off {_written(backoff)} restarting failed container={at.container} pod={at.pod}"
-            return Life(("CrashLoopBackOff", text), last=end, restarts=restarts, until=again)
+            return Life(("CrashLoopBackOff", text), ended=end, last=last, restarts=restarts, until=again)
         last, start, restarts = end, again, restarts + 1
         backoff = _FIRST_BACKOFF if behavior.lasts > _FORGIVEN else min(backoff * 2 or _FIRST_BACKOFF, _LONGEST_BACKOFF)
         if (period := lasts + timedelta(seconds=backoff)) * 2 < now - start and backoff == _LONGEST_BACKOFF:
@@ -203,7 +208,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:
-    why = f"rpc error: code = Unknown desc = no image: the annotation {CONTAINERS} says so"
+    why = f"no image: the annotation {CONTAINERS} says so"
     seen = start + timedelta(seconds=_RELIST)
     if now < seen:
         return Life(("ErrImagePull", why), until=seen)

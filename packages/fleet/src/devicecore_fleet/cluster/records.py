@@ -278,11 +278,12 @@ class PodRecord:
         self.stage = Stage.RELEASED if self.pod is None else Stage.LEAVING  # the engine has never seen it
         if self.ended is not None or self.phase in FINAL:
             return []
+        runs = [name for name in self.containers if name not in self._lives or self._lives[name].started is not None]
         self.ended = wall
         if self.started is None:
             return [PAST_DEADLINE] if self.is_late else []
         # Sidecars are stopped also if the others have ended by themselves.
-        killed = self.containers if self.is_deleting or self.is_late else []
+        killed = runs if self.is_deleting or self.is_late else []
         stopped = [*map(killing, killed), *(killing(name, "initContainers") for name in sidecars(self.object["spec"]))]
         return [*([PAST_DEADLINE] if self.is_late else []), *stopped]
 
@@ -346,7 +347,7 @@ class PodRecord:
         elif is_over:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
-            is_new = any(one.waiting is not None and one.last is None for one in self.lives(now).values())
+            is_new = any(one.waiting is not None and one.ended is None for one in self.lives(now).values())
             phase = PENDING if is_new else RUNNING  # as long as a container has never run
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))

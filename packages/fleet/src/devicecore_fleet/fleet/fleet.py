@@ -297,7 +297,7 @@ class Fleet(HasLifecycle):
     def _add(self, text: str) -> FleetAnswer:
         title, _, count = text.rpartition("=")
         groups = [one for one in self._groups if title in (one.title, one.pattern)]
-        most = MAX_NODES - len(self.nodes)
+        most = MAX_NODES - sum(not one.is_gone for one in self.connections.values())
         if len(groups) != 1:
             known = ", ".join(one.pattern for one in self._groups[:_MAX_ANSWERS])
             why = f"expected one of the groups {known}" if not groups else "expected the whole pattern of its names"
@@ -308,11 +308,13 @@ class Fleet(HasLifecycle):
             return FleetAnswer((f"expected a number of nodes from 1 to {most}, got {foreign_text(count, 20)!r}",))
         group, names, number = groups[0], list[str](), groups[0].first
         while len(names) < int(count):
-            if (name := filled(group.pattern, number)) not in self.nodes:
+            name = filled(group.pattern, number)
+            if name not in self.nodes or self.connections[name].is_gone:  # somebody has deleted its Node
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):
             return FleetAnswer((f"{names[-1]} is too long for the name of a node",))
+        self._take_away([name for name in names if name in self.nodes])
         return self._changed([self._begin_late(name, group) for name in names])
 
     def _begin_late(self, name: str, group: GroupDescription) -> str:

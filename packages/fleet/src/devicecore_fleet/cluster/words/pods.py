@@ -141,6 +141,10 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
     initialized = _verdict("ContainersNotInitialized", "containers with incomplete status", init)
     if facts.phase == SUCCEEDED:
         initialized, ready = _condition(is_true=True, reason="PodCompleted"), _condition(reason="PodCompleted")
+    elif facts.phase == FAILED and any(one.waiting and one.ended is None for one in facts.lives.values()):
+        # To a kubelet a pod of which a container never ran is Pending until nothing is left of it (Go: `getPhase`).
+        initialized = _condition(is_true=True)
+        ready = _verdict("ContainersNotReady", "containers with unready status", names)
     elif facts.phase == FAILED:
         initialized, ready = _condition(is_true=True), _condition(reason="PodFailed")
     elif facts.started is not None:
@@ -197,16 +201,18 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
     runs, life = facts.started is not None and facts.ended is None, facts.lives.get(name)
     has_run = facts.started is not None
     if life is not None:
-        runs, has_run = life.started is not None, life.waiting is None or life.last is not None
+        runs, has_run = life.started is not None, life.waiting is None or life.ended is not None
     status: Json = {
         "name": name,
         "image": container.get("image", ""),
         "imageID": "",
-        "lastState": _ended(life.last) if life is not None and life.last is not None else {},
+        "lastState": _ended(life.last_shown) if life is not None and life.last_shown is not None else {},
         "ready": runs if life is None else life.is_ready,
         "restartCount": 0 if life is None else life.restarts,
         "started": runs,
-        "state": _state(name, facts, _INITIALIZING if has_init else _CREATING) if life is None else _state_of(life),
+        "state": _state(name, facts, _INITIALIZING if has_init else _CREATING)
+        if life is None
+        else _state_of(life, facts),
     }
     if has_run:
         shown = {part: resources[part] for part in ("limits", "requests", "claims") if resources.get(part)}
@@ -233,7 +239,9 @@ def _state(name: str, facts: PodFacts, default: tuple[str, str]) -> Json:
     return _ended(Ended(facts.exit_code, reason, facts.started, facts.ended))
 
 
-def _state_of(life: Life) -> Json:
+def _state_of(life: Life, facts: PodFacts) -> Json:
+    if life.waiting is not None and life.ended is None and facts.phase in FINAL and not facts.has_sandbox:
+        return _LOST
     if life.waiting is not None:
         reason, message = life.waiting
         return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
