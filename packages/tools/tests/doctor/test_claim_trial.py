@@ -2,9 +2,13 @@
 
 import weakref
 from collections.abc import Iterator
+from itertools import count
 
+from devicecore_tools.budget import Budget
+from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
 from devicecore_tools.doctor.pod.cluster_objects import objects_of
 
+from devicecore.domain.allocation import claim_of
 from devicecore.domain.documents import Value
 
 
@@ -35,3 +39,34 @@ def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
     found = objects_of(documents())
     assert [node.name for node in found.nodes] == ["n1", "n2"]
     assert [str(key) for key in found.devices] == ["gpu.example.com/n1/gpu-0"]
+
+
+def test_advice_ends_when_its_time_is_over_and_says_so() -> None:
+    """The clock goes on by 0.3 s whenever it is asked: some changes are tried, and the user is told once."""
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{number}"} for number in range(40)]
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
+    held = [{"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": one["name"]} for one in devices]
+    items: list[object] = [
+        {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec},
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        *(
+            {
+                "kind": "ResourceClaim",
+                "metadata": {"name": f"c{number}"},
+                "status": {"allocation": {"devices": {"results": [one]}}},
+            }
+            for number, one in enumerate(held)
+        ),
+    ]
+    clock = (number * 0.3 for number in count())
+    budget = Budget(seconds=1_000, now=lambda: next(clock))
+    trial = ClaimTrial(objects_of([Value({"items": items}, "objects.json")]), budget=budget)
+    told: list[str] = []
+    trial.on_trials = lambda: told.append("told")
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}
+    wanted = claim_of({"metadata": {"name": "ask"}, "spec": {"devices": {"requests": [request]}}})
+    (answer,) = trial.answers([wanted])
+    assert not answer.fits
+    assert not answer.are_all_tried
+    assert told == ["told"]

@@ -13,7 +13,7 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, known_classes, next_pairs, outside_pairs
 from devicecore_tools.doctor.pod.claim_changes import Rank
 from devicecore_tools.doctor.pod.claim_report import ReasonLine, constraint_lines, reason_lines, shape_of, type_of
-from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
+from devicecore_tools.doctor.pod.claim_trial import MAX_ADVICE_SECONDS, ClaimAnswer, ClaimTrial
 
 OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
@@ -89,6 +89,8 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
         yield "gets them if", row
     if (rest := len(rows) - _MAX_CHANGES) > 0:
         yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
+    if not answer.are_all_tried:
+        yield "...", f"other changes were not tried: {MAX_ADVICE_SECONDS:g} s of trials were over"
     if any(is_of_claim for _, is_of_claim in rows[:_MAX_CHANGES]):
         for how in dict.fromkeys(_how_to_edit(one) for one in claims):
             yield "how", how

@@ -4,9 +4,11 @@ Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.pod
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import click
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation import Release, UnallocatedClaim, claim_of
@@ -210,7 +212,14 @@ def _claim_trial(
     if kubeconfig is not None:
         refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
         sources.append(f"at the API server of {kubeconfig}{refused}")
-    return ClaimTrial(objects, () if release is None else (release,), sources, budget)
+    trial = ClaimTrial(objects, () if release is None else (release,), sources, budget)
+    if sys.stderr.isatty():
+        trial.on_trials = _say_what_takes_long
+    return trial
+
+
+def _say_what_takes_long() -> None:
+    click.echo("trying which changes would help ...", err=True)
 
 
 def _documents(

@@ -5,7 +5,7 @@ pod about which a needed object was not read, or whose expression cannot be eval
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
@@ -67,6 +67,11 @@ MAX_TRIALS = 250
 MAX_PODS = 256
 """Consumers for which an API server accepts the reservation of a claim."""
 
+MAX_ADVICE_SECONDS = 2.0
+"""Seconds of processor time for the trials of changes."""
+
+_MIN_TRIALS = 10
+_PATIENCE = 0.5  # seconds of trials after which the user is told about them
 _MAX_DEVICES_TRIED = 1_000_000  # by all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # so that the search sees each device of a large node
@@ -172,6 +177,7 @@ class ClaimAnswer(NamedTuple):
         has_devices: whether a node that is out of the question has the devices.
         victims: the pods that a scheduler preempts first, so that the node has room.
         broken: how many of them a PodDisruptionBudget protects.
+        are_all_tried: whether all changes were tried, or only those for which there was time.
     """
 
     node: TargetNode
@@ -182,6 +188,7 @@ class ClaimAnswer(NamedTuple):
     has_devices: bool = False
     victims: tuple[BoundPod, ...] = ()
     broken: int = 0
+    are_all_tried: bool = True
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -272,6 +279,7 @@ class ClaimTrial:
         self._classes = {one.name: one for one in objects.classes}
         self._known_nodes = {one.name for one in objects.nodes}
         self._budget = budget or Budget()
+        self.on_trials: Callable[[], None] = lambda: None  # called once if the trials of changes take a while
         self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
     @classmethod
@@ -352,7 +360,9 @@ class ClaimTrial:
             for name, one in self._objects.claims.items()
         }
         held = tuple(one for one in self._objects.held if one.claim not in names)
-        return ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources, self._budget)
+        after = ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources, self._budget)
+        after.on_trials = self.on_trials
+        return after
 
     def idle_claims(self, pod: Pod) -> list[str]:
         """Return the allocated claims of a pod that no other pod uses.
@@ -574,7 +584,10 @@ class ClaimTrial:
         if found and found[0].node.name not in problems and found[0].obstacle is None:
             of_best = wanted[found[0].node.name]
             best = found[0]._replace(causes=self._causes(of_best, found[0]))
-            found[0] = best if best.fits else best._replace(changes=self._changes(of_best, best, found))
+            if not best.fits:
+                changes, are_all_tried = self._changes(of_best, best, found)
+                best = best._replace(changes=changes, are_all_tried=are_all_tried)
+            found[0] = best
         return found
 
     def _by_preemption(
@@ -776,14 +789,25 @@ class ClaimTrial:
 
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
-    ) -> tuple[Change, ...]:
-        """Return the single changes after which the node gives the devices, a mistake that is mended first."""
+    ) -> tuple[tuple[Change, ...], bool]:
+        """Return the single changes after which the node gives the devices, and whether all were tried.
+
+        A mistake that is mended comes first.
+        """
         node, pools = self.refused(refused, others), self.pools(refused.node)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))
         steps = max(_STEPS_OF_TRIAL, _STEPS_FOR_DEVICE * len(node.devices))
         held = {key: self._held[key] for key in node.devices if key in self._held}
         found: list[Change] = []
-        for change in _until_given_up(islice(node.candidates(claims), trials)):
+        began, are_all_tried, is_told = self._budget.now(), True, False
+        for number, change in enumerate(_until_given_up(islice(node.candidates(claims), trials))):
+            took = self._budget.now() - began
+            if took > MAX_ADVICE_SECONDS and number >= _MIN_TRIALS:
+                are_all_tried = False
+                break
+            if took > _PATIENCE and not is_told:
+                is_told = True
+                self.on_trials()
             if change.kind and any(one.kind == change.kind for one in found):
                 continue  # such as a count that is smaller still
             freed = {
@@ -805,7 +829,7 @@ class ClaimTrial:
             with suppress(UndecidedError):
                 if Search(situation, pools).run() and self._is_found(situation):
                     found.append(change)
-        return tuple(sorted(found, key=lambda one: one.rank))
+        return tuple(sorted(found, key=lambda one: one.rank)), are_all_tried
 
 
 def _until_given_up(changes: Iterator[Change]) -> Iterator[Change]:
