@@ -13,6 +13,7 @@ from devicecore_tools.doctor.findings.checks import CHECKS
 from devicecore_tools.doctor.findings.report import NodeReport, check, report
 from devicecore_tools.doctor.look.values import (
     CORDONED,
+    LIST_HAS,
     NO_NODE,
     AllocatedClaimSeen,
     CdiSeen,
@@ -387,7 +388,9 @@ def slices_missing(look: Look) -> Look:
     key = ("tpu.other.org", "n1", "tpu-0")
     look = with_prepared(look, PreparedDeviceSeen("default/tpu", *key), "uid-serve")
     registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
-    look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
+    seen = sockets("gpu.sock", "nic.sock", registry=registry)
+    remade = look.sockets.value.remade if look.sockets.value else frozenset()
+    look = evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=remade)))
     allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
 
@@ -508,6 +511,18 @@ def plugin_silent(look: Look) -> Look:
     """The answer of a CSI driver is never read; this is a device plugin that the plugin watcher found."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
+
+
+def list_too_long(look: Look) -> Look:
+    """The plugin watcher has found a plugin whose list is not read to its end."""
+    problem = f"{LIST_HAS} more than 1,000,000 devices"
+    return with_plugins(look, *plugins_of(look), PluginSeen("long.sock", "example.com/long", problem=problem))
+
+
+def plugin_restarts(look: Look) -> Look:
+    """A plugin has ended and begun again while we looked."""
+    seen = look.sockets.value or SocketsSeen()
+    return evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=seen.remade | {"device-plugins/nic.sock"})))
 
 
 def plugins_differ(look: Look) -> Look:

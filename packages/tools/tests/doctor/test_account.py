@@ -5,10 +5,13 @@ nothing wrong on most of them, although no pod started there.
 """
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import AF_UNIX
+from socket import socket as unix_socket
 from threading import Thread
 from typing import Any, ClassVar
 from urllib.parse import urlparse
@@ -16,10 +19,11 @@ from urllib.parse import urlparse
 import pytest
 from attrs import evolve
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor.account.entries import Kind, entries
+from devicecore_tools.doctor.account.entries import Kind, entries, seconds_to_settle
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.report import report
 from devicecore_tools.doctor.look.values import Look, MachineSeen, NodeSeen, Reading, SocketsSeen, StateFileSeen
+from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.testing.api_server import LocalApiServer
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN
@@ -132,6 +136,31 @@ def test_a_plugin_that_has_just_come_is_not_called_steady() -> None:
     assert holes_in(evolve(look, taken=10_100.0)) == []
     with_kubelet = {**made, "device-plugins/kubelet.sock": 9_990.0}
     assert holes_in(evolve(look, sockets=Reading.of("plugins", evolve(sockets, made=with_kubelet)))) == []
+
+
+def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_path: Path) -> None:
+    """A plugin that is replaced after an hour, and all plugins after a start of the kubelet, have not ended so."""
+
+    def make(socket: str, at: float) -> None:
+        place = tmp_path / "device-plugins" / socket
+        place.unlink(missing_ok=True)
+        with closing(unix_socket(AF_UNIX)) as made:
+            made.bind(str(place))
+        os.utime(place, (at, at))
+
+    (tmp_path / "device-plugins").mkdir()
+    sources = NodeSources(root=str(tmp_path), plugins=False)
+    for at, socket in ((1_000.0, "kubelet.sock"), (1_000.0, "old.sock"), (9_000.0, "gpu.sock")):
+        make(socket, at)
+    assert seconds_to_settle(evolve(sources.look(), taken=9_005.0)) == 10.0
+    make("old.sock", 9_006.0)
+    make("gpu.sock", 9_012.0)
+    look = sources.look()
+    assert look.sockets.value is not None
+    assert look.sockets.value.remade == {"device-plugins/gpu.sock"}
+    assert "plugin-restarts" in [one.code for one in nodes.report_of(look).findings]
+    make("kubelet.sock", 9_014.0)
+    assert (sources.look().sockets.value or look.sockets.value).remade == frozenset()
 
 
 def test_more_things_than_a_reader_wants_are_counted() -> None:

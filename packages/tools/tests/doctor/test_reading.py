@@ -34,6 +34,7 @@ from devicecore_tools.doctor.reading.cdi import read_cdi
 from devicecore_tools.doctor.reading.claims import published_by, read_claims, slices_in
 from devicecore_tools.doctor.reading.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.reading.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
+from devicecore_tools.doctor.reading.kubelet_settings import configuration_of, manager_settings
 from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
 from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_pods
@@ -195,6 +196,31 @@ def test_of_a_state_file_of_1_37_the_text_in_it_counts(
     (seen,) = read_state_files(str(tmp_path)).value or ()
     assert seen.problem.startswith(problem)
     assert bool(seen.problem) is bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "problem"),
+    [
+        ([{"numaNode": 0, "limits": {"memory": "100Mi"}}], ""),
+        ([{"numaNode": 0, "limits": {"memory": "200Mi"}}], "reservedMemory of the configuration is 209715200"),
+        ([{"numaNode": 1, "limits": {"memory": "100Mi"}}], "reservedMemory of the configuration is 0"),
+        ([], ""),
+        ([{"numaNode": 0, "limits": {"memory": "much"}}], ""),
+    ],
+)
+def test_a_memory_manager_refuses_another_reservation(tmp_path: Path, reserved: list[object], problem: str) -> None:
+    """What is configured is said to differ only if a configuration says it; a record keeps what it says."""
+    numa_node = {"memoryMap": {"memory": {"total": 2**30, "systemReserved": 100 * 2**20}}}
+    data = json.dumps({"policyName": "Static", "machineState": {"0": numa_node}})
+    file = {"policyName": "Static", "data": data, "dataChecksum": fnv1a_32(f"(string){data}".encode())}
+    (tmp_path / MEMORY_NAME).write_text(json.dumps(file))
+    configuration = {"kind": "KubeletConfiguration", "memoryManagerPolicy": "Static", "reservedMemory": reserved}
+    for written in (configuration, configuration_of):
+        content = written if isinstance(written, dict) else written(str(tmp_path))
+        (tmp_path / "config.yaml").write_text(json.dumps(content))
+        (seen,) = read_state_files(str(tmp_path), None, manager_settings(str(tmp_path))).value or ()
+        assert problem in seen.problem
+        assert bool(seen.problem) is bool(problem)
 
 
 def test_a_state_file_without_a_policy_stops_a_kubelet(tmp_path: Path) -> None:

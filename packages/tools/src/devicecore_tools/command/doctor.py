@@ -21,6 +21,7 @@ from devicecore_tools.command.options import json_option, path_option, seconds_o
 from devicecore_tools.command.output import complain, console_on
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor import DEFAULT_ROOT
+from devicecore_tools.doctor.account.entries import seconds_to_settle
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.report import NodeReport, SourceLine, Watched, check, report, still_wrong
 from devicecore_tools.doctor.findings.report import patience as patience_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
 _LOOKS = 3  # and as often the time that a finding must last, after which one that changes is not waited for
+_SETTLE = 20.0  # seconds for which it is watched at most whether a plugin that has just begun stays
 _TICK = 1e-6  # seconds by which a later look is later, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # of pages and pictures: they are made to be shown
@@ -339,11 +341,16 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> Nod
     found = check(facts)
     began, looks = time.monotonic(), 1
     watched = Watched.first(found, began, patience if sources.is_live or patience is not None else 0.0)
-    while changing := watched.changing:
-        longest = patience_of(found) if watched.patience is None else watched.patience
-        if looks >= _LOOKS and watched.at - began >= _LOOKS * longest:
+    while True:
+        changing = watched.changing
+        unsettled = seconds_to_settle(facts.look) if watched.patience is None and sources.is_live else 0.0
+        unsettled = 0.0 if watched.at - began > _SETTLE else unsettled
+        if not (changing or unsettled):
             break
-        rest = min(filter(None, map(watched.rest, changing)), default=0.0)
+        longest = patience_of(found) if watched.patience is None else watched.patience
+        if looks >= _LOOKS and watched.at - began >= _LOOKS * longest and not unsettled:
+            break
+        rest = min(filter(None, [*map(watched.rest, changing), unsettled]), default=0.0)
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()

@@ -24,6 +24,7 @@ from devicecore_tools.doctor.look.values import (
     NOT_RECORDED,
     NOT_STARTED,
     PLUGINS_PREFIX,
+    Look,
     PodSeen,
     Source,
     grouped,
@@ -154,7 +155,7 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
             hole = f"whether a process listens at {name(socket)}, because it was not tried"
         elif len(serving) > 1:
             hole = f"which resource the plugin at {name(socket)} serves: its ids are those of {names(serving)}"
-        elif None not in (made, kubelet_made, look.taken) and _is_young(made, kubelet_made, look.taken):
+        elif _is_young(made, kubelet_made, look.taken):
             hole = f"whether the plugin at {name(socket)} stays: it has made its socket just now, and not the kubelet"
         yield Entry(Kind.PLUGIN, socket, hole, resource)
     living = sum(1 for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one))
@@ -179,8 +180,21 @@ def _registration(facts: Facts, living: int) -> str:
     return ""
 
 
+def seconds_to_settle(look: Look) -> float:
+    """Return after how many seconds the sockets of all plugins are old enough to be called steady."""
+    sockets = look.sockets.value
+    made = sockets.made if sockets else {}
+    own = [time for path, time in made.items() if path.startswith(PLUGINS_PREFIX) and path != KUBELET_SOCKET]
+    kubelet, now = made.get(KUBELET_SOCKET), look.taken
+    if kubelet is None or now is None:
+        return 0.0
+    return max((_YOUNG - (now - one) for one in own if _is_young(one, kubelet, now)), default=0.0)
+
+
 def _is_young(made: float | None, kubelet_made: float | None, taken: float | None) -> bool:
-    assert made is not None and kubelet_made is not None and taken is not None  # noqa: S101, PT018 - for mypy
+    """Return whether a plugin has just made its socket, and not because the kubelet has just started."""
+    if made is None or kubelet_made is None or taken is None:
+        return False
     return 0 <= taken - made < _YOUNG and taken - kubelet_made > 2 * _YOUNG
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.reading.large_documents import read_document_file
-from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, cpus_in
+from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, ManagerSettings, cpus_in
 from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
 
 CONFIGURATION = "config.yaml"
@@ -79,16 +80,27 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
     return default
 
 
-def configured_policies(root: str) -> dict[str, str]:
-    """Return the policies of the CPU and the memory manager, as far as they are known, by the names of their files."""
+def manager_settings(root: str) -> ManagerSettings:
+    """Return the settings of the CPU and the memory manager, as far as they are known."""
     fields = known_fields(root, _process_of(root))
-    return {file: str(fields[name]) for name, file in _OF_MANAGERS.items() if name in fields}
+    policies = {file: str(fields[name]) for name, file in _OF_MANAGERS.items() if name in fields}
+    return ManagerSettings(policies, _reserved_in(fields.get("reservedMemory")))
 
 
 def configuration_of(root: str) -> dict[str, object]:
     """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
+
+
+def _reserved_in(listed: object) -> dict[int, dict[str, int]]:
+    """Return the memory that is reserved on each NUMA node, by its name. Nothing is said of what cannot be read."""
+    found: dict[int, dict[str, int]] = {}
+    with suppress(DocumentError):
+        for one in Value(listed, "reservedMemory").sequence():
+            limits = one["limits"].mapping().items()
+            found[one["numaNode"].integer(0)] = {name: amount.amount().nanos // 10**9 for name, amount in limits}
+    return found
 
 
 def serves(root: str) -> bool:

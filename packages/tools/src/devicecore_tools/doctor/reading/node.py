@@ -71,7 +71,7 @@ from devicecore_tools.doctor.reading.kubelet_directory import (
 from devicecore_tools.doctor.reading.kubelet_settings import (
     CONFIGURATION,
     configuration_of,
-    configured_policies,
+    manager_settings,
     read_topology,
     sees_files_of_kubelet,
 )
@@ -83,6 +83,7 @@ from devicecore_tools.doctor.reading.state_files import SYSTEM, read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
+_SHORT_LIFE = 60.0  # seconds between two sockets of a plugin that ends again and again
 _MAX_WAIT = 5.0  # seconds for a process to say who it is
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
 
@@ -147,6 +148,7 @@ class NodeSources:
     _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
     _patience: float = field(default=_MAX_WAIT_FOR_ALL, init=False)
     _listeners: Any = field(default=None, init=False)
+    _first_made: dict[str, float] = field(factory=dict, init=False)
     _lists: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -181,6 +183,7 @@ class NodeSources:
         answer is waited for.
         """
         self._listeners = self._lists = None
+        self._first_made = {}
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self) -> Look:
@@ -346,7 +349,7 @@ class NodeSources:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
         machine = SYSTEM if root == DEFAULT_ROOT else None
-        return read_state_files(root, machine, configured_policies(root), self._why_lost)
+        return read_state_files(root, machine, manager_settings(root), self._why_lost)
 
     def _why_lost(self, name: str) -> str:
         """Return why a state file is not in the record. The result is empty if there was none on the node."""
@@ -359,7 +362,15 @@ class NodeSources:
     def _read_sockets(self) -> Reading[SocketsSeen]:
         if self._reasons is not None and self.root is not None:
             return record.read_listing(self.root)
-        return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
+        seen = read_sockets(self._directory) if self._directory else Reading[SocketsSeen](problem=_add("--root"))
+        if seen.value is None:
+            return seen
+        made, own = seen.value.made, PLUGINS_PREFIX + "kubelet.sock"
+        if self._first_made.get(own) != made.get(own):  # a kubelet that starts removes all sockets
+            self._first_made = {}
+        self._first_made = {**made, **self._first_made}
+        remade = {name for name, at in made.items() if 0 < at - self._first_made[name] < _SHORT_LIFE}
+        return evolve(seen, value=evolve(seen.value, remade=frozenset(remade)))
 
     def _with_names(self, sockets: Reading[SocketsSeen]) -> Reading[SocketsSeen]:
         """Return the sockets with what each process says that it is, if the node is living."""

@@ -6,11 +6,11 @@ Law: a file is called damaged only if a kubelet would end because of it. What is
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.text import foreign_text
@@ -33,10 +33,21 @@ _MAX_CPU = 65_536
 _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
 
 
+@frozen
+class ManagerSettings:
+    """What a kubelet's configuration says, as far as it is known: the policies, by the names of the managers' files.
+
+    `reserved` has the memory that is reserved on each NUMA node, by the name of the memory; it is empty if not known.
+    """
+
+    policies: Mapping[str, str] = field(factory=dict)
+    reserved: Mapping[int, Mapping[str, int]] = field(factory=dict)
+
+
 def read_state_files(
     root: str,
     system: Path | None = None,
-    policies: Mapping[str, str] = MappingProxyType({}),
+    settings: ManagerSettings = ManagerSettings(),
     why_unread: Callable[[str], str] = lambda _: "",
 ) -> Reading[tuple[StateFileSeen, ...]]:
     """Return the files below a kubelet's root.
@@ -44,7 +55,7 @@ def read_state_files(
     Args:
         root: the kubelet's root directory, or a record.
         system: the machine's description, None for another machine.
-        policies: the policy that is configured, by the name of the manager's file, if it is known.
+        settings: what is configured.
         why_unread: why it is not known whether the node had a file that is not there; empty if it had none.
     """
     seen, notes = [], []
@@ -58,7 +69,7 @@ def read_state_files(
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
             continue
-        seen.append(StateFileSeen(name, _problem(name, blob, system, policies.get(name, ""))))
+        seen.append(StateFileSeen(name, _problem(name, blob, system, settings)))
     if not seen:
         return Reading(root, problem=notes[0] if notes else NO_FILES)
     return Reading.of(root, tuple(seen), tuple(notes))
@@ -71,7 +82,7 @@ class _DamagedError(Exception):
     why: str
 
 
-def _problem(name: str, blob: bytes, system: Path | None, policy: str) -> str:
+def _problem(name: str, blob: bytes, system: Path | None, settings: ManagerSettings) -> str:
     """Return why a kubelet ends when it starts with a file (kubelet: `restoreState`, `validateState`)."""
     try:
         document = _object(blob)
@@ -83,13 +94,13 @@ def _problem(name: str, blob: bytes, system: Path | None, policy: str) -> str:
         return error.why
     if found is None:
         return ""
-    said = found.get("policyName") or ""
+    said, policy = found.get("policyName") or "", settings.policies.get(name, "")
     if not said or (policy and policy != said):
         configured = f"policy {policy!r}" if policy else "policy"
         return f"configured {configured} differs from state checkpoint policy {foreign_text(str(said), 50)!r}"
     if str(said).lower() != "static":
         return ""
-    inconsistent = _inconsistency(found) if name == CPU_NAME else ""
+    inconsistent = _inconsistency(found) if name == CPU_NAME else _other_reservation(found, settings.reserved)
     return inconsistent or ("" if system is None else _drift(name, found, system))
 
 
@@ -163,6 +174,21 @@ def _inconsistency(document: Mapping[str, Any]) -> str:
         if isinstance(cpus, str) and cpus_in(default) & cpus_in(cpus):
             where = f"pod: {foreign_text(str(pod), 60)}, container: {foreign_text(str(container), 60)}"
             return f"{where} cpuset: {foreign_text(cpus, 60)!r} overlaps with default cpuset"
+    return ""
+
+
+def _other_reservation(document: Mapping[str, Any], reserved: Mapping[int, Mapping[str, int]]) -> str:
+    """Return where the file has another reservation than the configuration (kubelet: `areMachineStatesEqual`)."""
+    state = document.get("machineState")
+    for node, known in state.items() if reserved and isinstance(state, dict) else ():
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            for memory, amounts in known["memoryMap"].items():
+                said, configured = amounts["systemReserved"], reserved.get(int(node), {}).get(memory, 0)
+                if said != configured:
+                    where = f"NUMA node {foreign_text(str(node), 20)}, {foreign_text(str(memory), 60)}"
+                    return (
+                        f"{where}: {said} bytes are reserved, and reservedMemory of the configuration is {configured}"
+                    )
     return ""
 
 

@@ -300,9 +300,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-gone",
         "the kubelet has no device of a resource that pods hold",
         find=plugins.plugin_gone,
-        next="Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no "
-        "healthy devices present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on "
-        "its own: the plugin has to register.",
+        next="Pods that have devices keep them, but a container of theirs that ends cannot start again once the plugin "
+        "has been gone for 5 minutes. The kubelet refuses new pods that ask for the resource, with 'no healthy devices "
+        "present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on its own: the "
+        "plugin has to register.",
         do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, even if the plugin's pod runs.",
@@ -405,6 +406,27 @@ CHECKS: tuple[NodeCheck, ...] = (
         "without a process is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
         keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "list-too-long",
+        "a plugin's list is too long",
+        find=plugins.list_too_long,
+        next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
+        "0 devices.",
+        do="Use shorter device ids, or fewer devices.",
+        confirm="The kubelet's log has 'received message larger than max'.",
+        issue=f"{_KUBERNETES}109304",
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
+        "plugin-restarts",
+        "a plugin starts again and again",
+        find=plugins.plugin_restarts,
+        next="Each time that the plugin ends, the kubelet counts its devices as unhealthy, and it refuses pods that "
+        "ask for them until the plugin has registered again.",
+        do="Read the log of the plugin's container before the last one: kubectl logs --previous.",
+        confirm="kubectl get pods -A -o wide --field-selector spec.nodeName=NODE counts its restarts.",
+        issue="https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy",
     ),
     NodeCheck(
         "plugins-differ",

@@ -138,17 +138,35 @@ def plugin_does_not_answer(
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
         perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
         gone = plugin.problem == NOBODY_LISTENS
-        if gone and told.issuperset(candidates) and candidates:
-            continue  # it is the plugin that is gone
+        if (gone and told.issuperset(candidates) and candidates) or plugin.problem.startswith(LIST_HAS):
+            continue  # it is the plugin that is gone, or one that lists too much
         what = "has ended: no process listens there" if gone else "does not answer"
-        if plugin.problem.startswith(LIST_HAS):
-            what = f"lists too many devices: {plugin.problem}"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
         yield Found(sentence, (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
 
 
 _FEW = 3
+
+
+def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
+    """A plugin's list is longer than what is read of one."""
+    for plugin, source, candidates in silent_plugins(look, lists):
+        if plugin.problem.startswith(LIST_HAS):
+            of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
+            sentence = f"The plugin{of} at {name(plugin.socket)} lists too much: {plugin.problem}."
+            evidence = (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),)
+            yield Found(sentence, evidence, candidates[0] if len(candidates) == 1 else "")
+
+
+def plugin_restarts(look: Look) -> Iterator[Found]:
+    """A plugin makes its socket again within seconds, although the kubelet has not started again."""
+    sockets = look.sockets.value
+    for path in sorted(sockets.remade) if sockets else ():
+        socket = path.partition("/")[2]
+        if path.startswith(PLUGINS_PREFIX) or not is_driver(socket):
+            evidence = (Evidence(Source.SOCKETS, f"{name(socket)} was made anew between two looks"),)
+            yield Found(f"The plugin at {name(socket)} starts again and again.", evidence)
 
 
 def plugins_differ(lists: Lists) -> Iterator[Found]:
