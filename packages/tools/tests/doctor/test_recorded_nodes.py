@@ -171,6 +171,18 @@ def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
     assert answer["claims_not_looked_at"] == [f"{namespace}/asked"]
 
 
+def test_a_device_that_was_given_away_after_a_loss_names_who_may_use_it_too(tmp_path: Path, capsys: Capsys) -> None:
+    """The real kubelet gave gpu-1 to a new pod, while `train` used it."""
+    root = Path(written(tmp_path, "02-checkpoint-lost"))
+    listed = json.loads((root / LIST_NAME).read_text())
+    given_to = {"name": "main", "devices": [{"resource_name": "acme.io/gpu", "device_ids": ["gpu-1"]}]}
+    listed["pod_resources"].append({"name": "probe", "namespace": "team-2", "containers": [given_to]})
+    (root / LIST_NAME).write_text(json.dumps(listed))
+    _, document = report_of(capsys, str(root))
+    (row,) = [one for one in document["devices"] if one["device"] == "gpu-1"]
+    assert (row["owner"], row["note"]) == ("team-2/probe", "team-2/infer, team-2/train may use it, too")
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys: Capsys) -> None:
     root, saved = written(tmp_path, name), str(tmp_path / "saved")

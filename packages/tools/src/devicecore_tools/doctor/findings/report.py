@@ -18,7 +18,8 @@ from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, b
 from devicecore_tools.doctor.findings.checks import BY_CODE, CHECKS
 from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
 from devicecore_tools.doctor.look.formats import kubelet_version, why_old
-from devicecore_tools.doctor.look.values import Source
+from devicecore_tools.doctor.look.names import names
+from devicecore_tools.doctor.look.values import Source, grouped
 
 FREE = "free"
 """The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
@@ -306,6 +307,7 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
     lists, holders = facts.lists, facts.holders
+    lost = grouped((one.resource, one.pod.identity) for one in holders.missing if one.is_certain)
     for resource in lists.resources:
         numa_nodes, owners_of = facts.numa_nodes.get(resource, {}), holders.by_device.get(resource, {})
         healthy = lists.certainly_healthy(resource)  # most devices of a large node are
@@ -324,6 +326,8 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
             for owner in owners:
                 who = owner.identity, owner.uid, owner.container
                 note = f"one of {len(owners)} holders" if len(owners) > 1 else "init container" * owner.is_reusable
+                if not note and (others := [pod for pod in lost.get(resource, ()) if pod != owner.identity]):
+                    note = f"{names(others)} may use it, too"  # the kubelet has lost its record, and gave it away
                 yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state, note=note)
     for (driver, pool, name), claimed in facts.dra.devices.items():
         yield from _of_driver(facts.dra, driver, pool, name, claimed)
