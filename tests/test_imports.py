@@ -81,9 +81,7 @@ LAYERS = {
     "devicecore_tools.__main__": Layer(names("sys /command")),
     "devicecore_tools.budget": Layer(ANY | names("attrs .domain")),
     "devicecore_tools.expressions": Layer(PURE | names(".domain"), names(".adapters.cel")),
-    "devicecore_tools.numa": Layer(
-        PURE | names("attrs .adapters.memory .domain .manager .ports"), names("devicecore_numa")
-    ),
+    "devicecore_tools.numa": Layer(PURE | names("attrs .adapters .domain .manager .ports"), names("devicecore_numa")),
     "devicecore_tools.checkpoint": Layer(PURE | names("attrs .domain")),
     "devicecore_tools.doctor": Layer(
         PURE | names("attrs difflib hashlib html importlib inspect tomllib .domain /budget /expressions /numa")
@@ -95,7 +93,7 @@ LAYERS = {
     # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(
-        ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
+        ANY | names("attrs .adapters .domain .manager .ports .system .wire /numa"), names(".dra_manager")
     ),
     "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
     "devicecore_numa": Layer(frozenset()),
@@ -126,7 +124,7 @@ LAYERS = {
     "devicecore_tools.command": Layer(
         ANY
         | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
-        | names("/budget /conformance /checkpoint /doctor /expressions /node /testing"),
+        | names("/budget /conformance /checkpoint /doctor /expressions /node /numa /testing"),
         names(".dra_manager"),
     ),
 }

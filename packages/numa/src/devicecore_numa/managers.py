@@ -196,10 +196,10 @@ class NumaAdmission:
                     self._devices.evict([pod.uid])
             return verdict
 
-    def forget(self) -> None:
-        """Free the CPUs and the memory of pods that are no longer active. Raises StoreError."""
+    def forget(self, pods: Collection[str] = ()) -> None:
+        """Free the CPUs and the memory of `pods`, and of those that are no longer active. Raises StoreError."""
         with self._turn:
-            self._keep(set(self._active()))
+            self._keep(set(self._active()).difference(pods))
             self._save()
 
     def _keep(self, pods: Collection[str]) -> None:

@@ -4,16 +4,16 @@ Laws: no other module of the tools imports that distribution, and this one does 
 ask get a `NumaError` with the command that installs it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import evolve, field, frozen
 
 from devicecore.adapters.memory import MemoryStore
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.documents import Value
-from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError
-from devicecore.domain.model import Pod
+from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, StoreError
+from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from devicecore_numa.domain.memory_policy import MemoryState
     from devicecore_numa.domain.requests import PodRequest
     from devicecore_numa.managers import CpuManager, MemoryManager, Requests
+
+    from devicecore.adapters.pod_resources import MemoryBlock
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
@@ -309,3 +311,125 @@ def pinned(uid: str, cpus: "CpuState", memory: "MemoryState") -> Iterator[Pinned
             nodes = ", ".join(map(str, block.numa_nodes))
             noun = "NUMA node" if len(block.numa_nodes) == 1 else "NUMA nodes"
             yield Pinned(container, block.type, f"{Quantity.of(block.size, binary=True)} on {noun} {nodes}")
+
+
+# --- a node that runs ------------------------------------------------------------------------------------------------
+
+
+class Pods(Protocol):
+    """The pods of a node."""
+
+    def active_pods(self) -> Collection[PodUid]:
+        """Return the pods that the node has to run."""
+
+    def sources_ready(self) -> bool:
+        """Return whether all pods are known, so that one that is not active is gone."""
+
+    def object_of(self, pod: PodUid) -> Mapping[str, object]:
+        """Return a pod as an object of the API; empty if it is not known."""
+
+
+class NodeManagers:
+    """The CPU manager and the memory manager of a node that runs, and admissions by them and the device manager.
+
+    `topology` is for them; the device manager needs one without a policy, `device_topology`.
+
+    Raises NumaError: the distribution is missing, or a kubelet does not start with this configuration.
+    """
+
+    def __init__(
+        self,
+        configuration: Mapping[str, object],
+        machine: object,
+        cpus: CheckpointStore,
+        memory: CheckpointStore,
+    ) -> None:
+        self._policies = read_policies(configuration, machine)
+        self._cpus, self._memory = make_managers(self._policies, cpus, memory, self._request)
+        self._pods: Pods | None = None
+        self._devices: DeviceManager | None = None
+
+    @property
+    def topology(self) -> Topology:
+        """The settings of the topology manager."""
+        return self._policies.topology
+
+    @property
+    def device_topology(self) -> Topology:
+        """The NUMA nodes for the device manager."""
+        return Topology(self._policies.topology.numa_nodes)
+
+    def start(self, devices: DeviceManager, pods: Pods) -> None:
+        """Restore both states. Raises NumaError: a kubelet does not start with them."""
+        from devicecore_numa.managers import NumaAdmission
+
+        try:
+            self._cpus.start()
+            self._memory.start()
+        except StoreError:
+            raise
+        except DeviceCoreError as error:
+            raise NumaError(f"{error}: drain the node, and remove the policy state file") from None
+        self._devices, self._pods = devices, pods
+        self._admission = NumaAdmission(
+            self._policies.topology, devices, self._cpus, self._memory, self._request, self._active
+        )
+
+    @property
+    def states(self) -> tuple[object, object]:
+        """The states of both managers: other objects than before if other CPUs or other memory is free."""
+        return self._cpus.state, self._memory.state
+
+    def admit(self, pod: Pod) -> Verdict:
+        """Give a pod devices, CPUs and memory, or nothing."""
+        return self._admission.admit(pod)
+
+    def start_container(self, pod: Pod, container: str) -> None:
+        """Free the memory of init containers that have ended. Raises StoreError."""
+        self._memory.start_container(self._request(pod), container)
+
+    def release(self, pods: Collection[PodUid] = ()) -> None:
+        """Free what `pods` have, and what pods have that are gone. Raises StoreError."""
+        self._admission.forget(set(map(str, pods)))
+
+    def _active(self) -> set[str]:
+        assert self._pods is not None  # noqa: S101 - for mypy: it was started
+        active = set(map(str, self._pods.active_pods()))
+        if not self._pods.sources_ready():
+            active.update(self._cpus.state.assignments, self._memory.state.assignments)
+        return active
+
+    def _request(self, pod: Pod) -> "PodRequest":
+        assert self._pods is not None  # noqa: S101 - for mypy: it was started
+        return read_request(self._pods.object_of(pod.uid), pod)
+
+    # --- what others are shown ---
+
+    def cpus(self, pod: Pod, container: Container) -> Sequence[int]:
+        """Return the exclusive CPUs of a container."""
+        from devicecore_numa.domain.cpus import cpu_ids
+
+        return tuple(cpu_ids(self._cpus.state.of_container(str(pod.uid), container.name) or 0))
+
+    def memory(self, pod: Pod, container: Container) -> "Sequence[MemoryBlock]":
+        """Return the memory of a container."""
+        from devicecore.adapters.pod_resources import MemoryBlock
+
+        blocks = self._memory.state.of_container(str(pod.uid), container.name) or ()
+        return tuple(MemoryBlock(one.type, one.size, one.numa_nodes) for one in blocks)
+
+    @property
+    def allocatable_cpus(self) -> Sequence[int]:
+        """All CPUs that can become exclusive."""
+        from devicecore_numa.domain.cpus import cpu_ids
+
+        return tuple(cpu_ids(self._policies.cpus.allocatable if self._policies.cpus is not None else 0))
+
+    @property
+    def allocatable_memory(self) -> "Sequence[MemoryBlock]":
+        """All memory that containers can have."""
+        from devicecore.adapters.pod_resources import MemoryBlock
+
+        policy = self._policies.memory
+        blocks = policy.allocatable if policy is not None else ()
+        return tuple(MemoryBlock(one.type, one.size, one.numa_nodes) for one in blocks)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from devicecore.adapters.manifests.file import NOTHING, File, Stamp, accept
-from devicecore.adapters.manifests.pods import ManifestError
+from devicecore.adapters.manifests.pods import ManifestError, pod_objects
 from devicecore.adapters.manifests.pods_file import PodsFile, this_boot
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
@@ -104,6 +104,16 @@ class ManifestPods(PodSource):
     def active_pods(self) -> frozenset[PodUid]:
         """Return the UIDs of the pods."""
         return self._uids
+
+    def object_of(self, pod: PodUid) -> Mapping[str, object]:
+        """Return a pod as its manifest has it, with what a `Pod` leaves out; empty if no manifest has it."""
+        for file in tuple(self._files.values()):
+            manifest = file.in_force
+            for number, one in enumerate(manifest.pods):
+                if one.uid == pod:
+                    found = pod_objects(manifest.text, file.name)[number]
+                    return found if isinstance(found, dict) else {}
+        return {}
 
     def sources_ready(self) -> bool:
         """Return whether all manifests were read once and `mark_ready` was called since."""

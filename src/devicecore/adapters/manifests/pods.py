@@ -101,6 +101,12 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
     return manifest.pods
 
 
+def pod_objects(text: str, file: str) -> list[object]:
+    """Return the pods in a manifest that can be used, as it has them, in their order."""
+    documents = read_documents(text, file, error=ManifestError)
+    return [item.data for document in documents for kind, item in _objects_in(document) if kind == _POD]
+
+
 _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 
 

@@ -4,6 +4,8 @@
 """
 
 from devicecore.adapters.pod_resources.api import (
+    MemoryBlock,
+    PinnedResources,
     Snapshot,
     allocatable_resources,
     get_pod,
@@ -14,6 +16,8 @@ from devicecore.adapters.pod_resources.client import PodResourcesClient, PodReso
 from devicecore.adapters.pod_resources.server import PodResourcesServer
 
 __all__ = [
+    "MemoryBlock",
+    "PinnedResources",
     "PodResourcesClient",
     "PodResourcesError",
     "PodResourcesServer",

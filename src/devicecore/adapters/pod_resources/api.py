@@ -6,6 +6,7 @@ newest reports alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from attrs import frozen
 
@@ -27,12 +28,43 @@ def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.Dynamic
 
 
 @frozen
+class MemoryBlock:
+    """Bytes of memory or of huge pages on a group of NUMA nodes."""
+
+    type: str
+    size: int
+    numa_nodes: tuple[int, ...]
+
+
+class PinnedResources(Protocol):
+    """What the CPU manager and the memory manager have given to containers, and can give."""
+
+    def cpus(self, pod: Pod, container: Container) -> Sequence[int]:
+        """Return the exclusive CPUs of a container."""
+
+    def memory(self, pod: Pod, container: Container) -> Sequence[MemoryBlock]:
+        """Return the memory of a container."""
+
+    @property
+    def allocatable_cpus(self) -> Sequence[int]:
+        """All CPUs that can become exclusive."""
+
+    @property
+    def allocatable_memory(self) -> Sequence[MemoryBlock]:
+        """All memory that containers can have, by NUMA node."""
+
+
+@frozen
 class Snapshot:
-    """What the answers are computed from: the state of all devices, the active pods in their order, and claims."""
+    """What the answers are computed from: the state of all devices, the active pods in their order, and claims.
+
+    `pinned` has exclusive CPUs and memory of NUMA nodes; without it, nobody has any.
+    """
 
     state: NodeState
     pods: Sequence[Pod]
     claims: Claims = no_claims
+    pinned: PinnedResources | None = None
 
 
 def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
@@ -49,7 +81,7 @@ def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPo
 
 
 def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
-    """Return every healthy device, held or not (kubelet: `GetAllocatableResources`)."""
+    """Return every healthy device, and CPUs and memory, held or not (kubelet: `GetAllocatableResources`)."""
     elements = [
         element
         for name, resource in sorted(snapshot.state.inventory.resources.items())
@@ -58,7 +90,12 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
         # A topology without nodes makes no element at all, no topology makes one.
         for element in _elements(name, device, resource.report.devices[device].topology)
     ]
-    return podresources.AllocatableResourcesResponse(devices=elements)
+    pinned = snapshot.pinned
+    return podresources.AllocatableResourcesResponse(
+        devices=elements,
+        cpu_ids=pinned.allocatable_cpus if pinned is not None else (),
+        memory=map(_memory, pinned.allocatable_memory if pinned is not None else ()),
+    )
 
 
 def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
@@ -93,12 +130,20 @@ def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
             podresources.ContainerResources(
                 name=container.name,
                 devices=_devices(snapshot.state, pod, container),
+                cpu_ids=snapshot.pinned.cpus(pod, container) if snapshot.pinned is not None else (),
+                memory=map(_memory, snapshot.pinned.memory(pod, container) if snapshot.pinned is not None else ()),
                 dynamic_resources=snapshot.claims(pod, container),
             )
             for container in pod.in_start_order
             if not pod.is_reusable(container)  # an init container that ends is never listed, a sidecar is
         ],
     )
+
+
+def _memory(block: MemoryBlock) -> podresources.ContainerMemory:
+    nodes = [podresources.NUMANode(ID=numa_node) for numa_node in block.numa_nodes]
+    topology = podresources.TopologyInfo(nodes=nodes)
+    return podresources.ContainerMemory(memory_type=block.type, size=block.size, topology=topology)
 
 
 def _devices(state: NodeState, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:

@@ -217,6 +217,12 @@ class ClusterPods(PodFeed, PodReporter):
         """Whether the server showed running containers of a pod when the pod was seen first."""
         return pod in self._ran
 
+    def object_of(self, pod: PodUid) -> Mapping[str, object]:
+        """Return a pod as the server has it; empty if it is gone."""
+        with self._lock:
+            record = self._records.get(pod)
+            return {} if record is None else record.object
+
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a pod that has its devices may not run on this node. If it may, count it and return None."""
         with self._lock:

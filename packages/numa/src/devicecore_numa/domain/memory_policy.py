@@ -165,6 +165,16 @@ class StaticMemoryPolicy:
             nodes[int(cell.id)] = NodeMemory(0, tables, (cell.id,))
         return nodes
 
+    @property
+    def allocatable(self) -> tuple[Block, ...]:
+        """The memory that containers can have, by NUMA node and resource (Kubernetes: `GetAllocatableMemory`)."""
+        return tuple(
+            Block((number,), name, table.allocatable)
+            for number, node in sorted(self.empty().items())
+            for name, table in sorted(node.tables.items())
+            if table.allocatable
+        )
+
     def _table(self, node: int, name: str, total: int, usable: int) -> MemoryTable:
         reserved = self.reserved.get(node, {}).get(name, 0)
         allocatable = _sum([usable, -reserved])

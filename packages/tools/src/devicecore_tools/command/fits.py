@@ -278,13 +278,14 @@ def _node(
             return described_node(document, topology), None
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
     sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins if root is not None else None)
-    look = sources.look()
+    look, seen = sources.look(), sources.managers()
     file = look.checkpoint.value
     is_known = (
         look.pod_resources.value
         or (file and (file.data or (path.is_dir() and look.damage)))
         or look.node.value
         or (look.is_enough and not file)
+        or (seen is not None and seen.files)  # a kubelet without device plugins
     )
     if not is_known:
         if look.checkpoint.problem == os.strerror(errno.EACCES):
@@ -300,7 +301,7 @@ def _node(
     node = facts.look.node.value
     name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
     tried = trial_node(name, facts, sources.topology(topology), claims, tolerations)
-    return with_managers(tried, sources.managers(), facts, manifest), facts
+    return with_managers(tried, seen, facts, manifest), facts
 
 
 def _description(path: Path, pod: Pod) -> Value | None:

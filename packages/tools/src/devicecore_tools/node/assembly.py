@@ -4,6 +4,7 @@ Law: everything that is started is stopped in the reverse order, even if a later
 """
 
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -18,13 +19,16 @@ from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.inventory import Phase
 from devicecore.domain.text import counted
+from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.system.directories import check_directory
+from devicecore.system.files import DurableFile
 from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.node.feed import ManifestFeed, Outside, PodFeed
 from devicecore_tools.node.settings import NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
+from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, NodeManagers, described_machine
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
@@ -38,6 +42,11 @@ PODS_NAME = "pods_state"
 
 CLAIMS_NAME = "dra_manager_state"
 """The kubelet's file of claims, in its root directory."""
+
+CONFIGURATION = "config.yaml"
+"""The kubelet's configuration, where kubeadm writes it."""
+
+_OURS = b"# written by devicecore kubelet\n"
 
 _CHANGES = fcntl.DN_MULTISHOT | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_MODIFY | fcntl.DN_RENAME | fcntl.DN_ATTRIB
 
@@ -95,9 +104,11 @@ def start(
         return dra.make(options, pods, metrics, observer)
 
     claims = NodeClaims(make_dra, wake)
-    manager = _manager(options, sink, pods, metrics, claims)
+    managers = _managers(options) if pods is not None else None
+    topology = options.topology if managers is None else managers.device_topology
+    manager = _manager(options, sink, pods, metrics, claims, topology)
     observe = outside.publish if outside else None
-    engine = NodeEngine(manager, pods, claims, wake, reporter=reporter, observe=observe)
+    engine = NodeEngine(manager, pods, claims, wake, reporter=reporter, observe=observe, managers=managers)
     last_to_first.callback(engine.stop)
     engine.start()
     if outside is not None:
@@ -139,6 +150,7 @@ def _manager(
     pods: PodFeed | None,
     metrics: "PrometheusMetrics | None",
     claims: NodeClaims,
+    topology: Topology,
 ) -> DeviceManager:
     """Make the device manager, and let metrics count what it knows."""
     plugins = options.root / "device-plugins"
@@ -150,13 +162,32 @@ def _manager(
     )
     store = FileStore.in_directory(plugins)
     manager = DeviceManager(
-        transport, store, sink, pods=pods, metrics=metrics, topology=options.topology, policy=options.policy
+        transport, store, sink, pods=pods, metrics=metrics, topology=topology, policy=options.policy
     )
     if metrics is not None:
         metrics.watch(
             state=lambda: manager.state, plugins=lambda: transport.plugin_sockets, sink_problem=lambda: sink.problem
         )
     return manager
+
+
+def _managers(options: NodeSettings) -> NodeManagers | None:
+    """Make the managers of CPUs and memory, and tell `doctor` and `fits` in the root what they work with.
+
+    Raises NumaError: the distribution is missing, or a kubelet does not start with these settings.
+    """
+    if (chosen := options.managers) is None:
+        return None
+    root = options.root
+    stores = FileStore(root / CPU_FILE), FileStore(root / MEMORY_FILE)
+    managers = NodeManagers(chosen.configuration, chosen.machine, *stores)
+    config = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **chosen.configuration}
+    file = root / CONFIGURATION
+    if not file.exists() or file.read_bytes().startswith(_OURS):  # never that of a kubelet
+        DurableFile(file, 0o644).replace(_OURS + json.dumps(config, indent=1).encode() + b"\n")
+    if chosen.machine is not None:
+        DurableFile(root / MACHINE_FILE, 0o644).replace(json.dumps(described_machine(chosen.machine)).encode())
+    return managers
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
+from devicecore.domain.admission import Verdict
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.manager import DeviceManager
@@ -19,6 +20,7 @@ from devicecore_tools.node.claims import NodeClaims
 from devicecore_tools.node.lanes import Lanes
 from devicecore_tools.node.outcome import Facts, Outcome, OutcomeKind, PodRefusal, is_unanswered, outcome_of
 from devicecore_tools.node.state import PENDING
+from devicecore_tools.numa import NodeManagers
 
 if TYPE_CHECKING:
     from devicecore_tools.node.dra_state import PreparationFacts
@@ -51,6 +53,8 @@ class PodEntry:
     """What was known when the attempt that led to `outcome` began."""
     claim_facts: "PreparationFacts | None" = None
     """The same of its claims."""
+    pinned_facts: object = None
+    """What was free of CPUs and memory when the last attempt ended."""
     is_queued: bool = False
     is_gone: bool = False
     tried_at: float = 0.0
@@ -104,6 +108,7 @@ class Attempts:
     """Makes attempts, in threads."""
 
     _manager: DeviceManager
+    _managers: NodeManagers | None  # of CPUs and memory, if the node has them
     _claims: NodeClaims
     _before: Callable[[PodUid], Before]
     _refusal: Callable[[Pod], PodRefusal | None]  # why a pod that has got its devices may not run here
@@ -164,9 +169,11 @@ class Attempts:
         missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
         if missing and not runs and before.waits_for_plugins:
             return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
-        outcome = Outcome(OutcomeKind.RUNS) if before.has_devices else outcome_of(self._manager.admit(pod))
+        outcome = Outcome(OutcomeKind.RUNS) if before.has_devices else outcome_of(self._admit_pod(pod))
         if outcome.kind is OutcomeKind.RUNS and not runs and (refusal := self._refusal(pod)) is not None:
             self._manager.evict([pod.uid])
+            if self._managers is not None:
+                self._managers.release([pod.uid])
             return Outcome(OutcomeKind.REFUSED, refusal.message, refusal=refusal)
         if outcome.kind is OutcomeKind.RUNS and pod.has_claims and not (runs and self._claims.are_entered(pod)):
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
@@ -175,6 +182,9 @@ class Attempts:
         if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
             entry.lane.silent_until = self._clock() + SILENCE
         return outcome
+
+    def _admit_pod(self, pod: Pod) -> Verdict:
+        return self._manager.admit(pod) if self._managers is None else self._managers.admit(pod)
 
     def _prepare(self, entry: PodEntry) -> Outcome | None:
         """Prepare the claims of an admitted pod, and start its containers. Return None if it has gone meanwhile."""
@@ -194,6 +204,8 @@ class Attempts:
                 if entry.pod.has_claims:
                     self._claims.cdi_devices(entry.pod, container.name)
                 self._manager.start_container(entry.pod, container.name)
+                if self._managers is not None:
+                    self._managers.start_container(entry.pod, container.name)
             except DeviceCoreError as error:
                 kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED
                 return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)

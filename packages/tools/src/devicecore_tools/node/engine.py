@@ -21,6 +21,7 @@ from attrs import define, field
 from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.pod_resources import Snapshot
 from devicecore.domain.device_set import natural_key
+from devicecore.domain.errors import StoreError
 from devicecore.domain.health import ResourceHealth, allocated_resources_status
 from devicecore.domain.inventory import DeviceReport, Phase
 from devicecore.domain.model import Container, Pod, PodUid, ResourceName
@@ -35,6 +36,7 @@ from devicecore_tools.node.identity import Identity
 from devicecore_tools.node.lanes import Lanes, Workers
 from devicecore_tools.node.outcome import Facts, FactsKeeper, Outcome, OutcomeKind, PodRefusal, may_differ, resources_of
 from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
+from devicecore_tools.numa import NodeManagers
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -79,6 +81,7 @@ class NodeEngine:
         observe: takes the state of the device manager after each `advance`, in the engine's thread.
         workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
         clock: monotonic seconds.
+        managers: the managers of CPUs and memory; None if nobody pins either.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class NodeEngine:
         observe: Callable[[NodeState], None] | None = None,
         workers: Workers | None = None,
         clock: Callable[[], float] = time.monotonic,
+        managers: NodeManagers | None = None,
     ) -> None:
         self._manager = manager
+        self._managers = managers
         self._pods = pods
         self._claims = claims
         self._reporter = reporter
@@ -102,8 +107,8 @@ class NodeEngine:
         self._entries: dict[PodUid, PodEntry] = {}
         self._pending: dict[PodUid, PodEntry] = {}  # those that may still be tried: a look is not longer for others
         self._threads = Lanes(workers=workers)
-        self._evictions = Evictions(manager, self._threads, wake)
-        self._attempts = Attempts(manager, claims, self._before, self._refusal, self._threads, wake, clock)
+        self._evictions = Evictions(manager, self._threads, wake, managers)
+        self._attempts = Attempts(manager, managers, claims, self._before, self._refusal, self._threads, wake, clock)
         self._keeps_refused = pods is None or pods.keeps_refused
         self._held: frozenset[PodUid] = frozenset()
         self._leaving: set[PodUid] = set()
@@ -122,6 +127,9 @@ class NodeEngine:
         Raises StoreError if a checkpoint can be neither used nor set aside, and SetUpError.
         """
         self._manager.start()
+        if self._managers is not None:
+            assert self._pods is not None  # noqa: S101 - for mypy: who makes managers has pods
+            self._managers.start(self._manager, self._pods)
         self._held = frozenset(self._manager.state.ledger.allocations)
 
     def stop(self) -> None:
@@ -132,7 +140,7 @@ class NodeEngine:
 
     def snapshot(self) -> Snapshot:
         """Return the pods that run or hold devices, which the pod-resources API lists."""
-        return Snapshot(self._manager.state, self._active, self._dynamic_resources)
+        return Snapshot(self._manager.state, self._active, self._dynamic_resources, self._managers)
 
     def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
         return self._claims.dynamic_resources(pod, container.name) if pod.has_claims else ()
@@ -163,6 +171,10 @@ class NodeEngine:
     def _tick(self) -> None:
         try:
             self._manager.tick()
+            if self._managers is not None:
+                self._managers.release()
+        except StoreError as error:
+            _log.error("a state file cannot be written, and is tried again: %s", error)
         finally:
             self._is_ticking.release()
 
@@ -287,6 +299,7 @@ class NodeEngine:
         if (entry.phase, entry.reason) != (phase, reason):
             _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
         entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
+        entry.pinned_facts = self._pinned_facts()
         if phase != PENDING:  # for good
             self._pending.pop(entry.pod.uid, None)
         entry.tried_at = now = self._clock()
@@ -304,7 +317,7 @@ class NodeEngine:
 
     def _submit_due(self) -> None:
         state, now = self._manager.state, self._clock()
-        claims = self._claims.version, self._pods and self._pods.claims
+        claims = self._claims.version, self._pods and self._pods.claims, self._pinned_facts()
         is_unchanged = state is self._last.state and claims == self._last.claims
         if is_unchanged and not self._has_new and now < self._next_look:
             return
@@ -328,7 +341,12 @@ class NodeEngine:
         if entry.outcome.kind in _CLAIM_KINDS:
             before, after = entry.claim_facts, self._claim_facts(entry)
             return before is not None and after is not None and not before.is_like(after)
+        if entry.outcome.is_refusal and entry.pinned_facts != self._pinned_facts():
+            return True
         return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
+
+    def _pinned_facts(self) -> object:
+        return None if self._managers is None else tuple(map(Identity, self._managers.states))
 
     def _claim_facts(self, entry: PodEntry) -> "PreparationFacts | None":
         return self._claims.facts(entry.pod, self._pods.claims) if entry.pod.has_claims and self._pods else None

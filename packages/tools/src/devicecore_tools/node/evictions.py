@@ -12,6 +12,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 from devicecore.manager import DeviceManager
 from devicecore_tools.node.lanes import Lanes
+from devicecore_tools.numa import NodeManagers
 
 _log = logging.getLogger(__name__)
 
@@ -19,8 +20,15 @@ _log = logging.getLogger(__name__)
 class Evictions:
     """Releases devices, in threads. `wake` is called from them when a release has ended."""
 
-    def __init__(self, manager: DeviceManager, threads: Lanes, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        manager: DeviceManager,
+        threads: Lanes,
+        wake: Callable[[], None],
+        managers: NodeManagers | None = None,
+    ) -> None:
         self._manager = manager
+        self._managers = managers
         self._threads = threads
         self._wake = wake
         self._pods: set[PodUid] = set()
@@ -37,7 +45,12 @@ class Evictions:
         """Release pods, and wait for it at most so many seconds. Some may be being tried: `evict_again` follows."""
         self._pods |= gone
         self._being_tried.update(being_tried)
-        self._release(lambda: self._manager.evict(gone), gone).wait(wait)
+        self._release(lambda: self._evict(gone), gone).wait(wait)
+
+    def _evict(self, gone: frozenset[PodUid]) -> None:
+        self._manager.evict(gone)
+        if self._managers is not None:
+            self._managers.release(gone)
 
     def evict_again(self, pod: PodUid) -> None:
         """Release a pod once more, because it was being tried when it had gone and may have got devices since."""
@@ -46,7 +59,12 @@ class Evictions:
 
     def release_inactive(self) -> None:
         """Release the pods of an earlier run that are gone."""
-        self._release(self._manager.update_allocated_devices, frozenset())
+        self._release(self._update, frozenset())
+
+    def _update(self) -> None:
+        self._manager.update_allocated_devices()
+        if self._managers is not None:
+            self._managers.release()
 
     def collect(self) -> bool:
         """Take the releases that have ended. Return whether there were any."""

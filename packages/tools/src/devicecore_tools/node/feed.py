@@ -56,6 +56,9 @@ class PodFeed(PodSource, Protocol):
         If the pod has devices, `devices` is how many of each resource are healthy or in use; otherwise it is empty.
         """
 
+    def object_of(self, pod: PodUid) -> Mapping[str, object]:
+        """Return a pod as an object of the API, with its CPUs and memory; empty if it is gone. Any thread may ask."""
+
     def mark_running(self, pod: PodUid) -> None:
         """Remember for the next start that the containers of a pod run."""
 

@@ -98,6 +98,19 @@ class ClusterSettings:
 
 
 @frozen(kw_only=True)
+class ManagerSettings:
+    """The CPU manager and the memory manager of a node.
+
+    Attributes:
+        configuration: the fields of a kubelet's configuration.
+        machine: the machine as it is described; None for this one.
+    """
+
+    configuration: Mapping[str, object]
+    machine: object
+
+
+@frozen(kw_only=True)
 class NodeSettings:
     """What the user of a node has chosen.
 
@@ -110,6 +123,7 @@ class NodeSettings:
         allow_shared_directory: whether other users may write to the root or a directory in it.
         metrics_port: where to serve metrics; None for nowhere.
         server: what the node does on an API server; None to publish its status in a file.
+        managers: the CPU manager and the memory manager; None if neither pins anything.
     """
 
     name: str
@@ -120,6 +134,7 @@ class NodeSettings:
     allow_shared_directory: bool
     metrics_port: int | None
     server: ServerSettings | None
+    managers: ManagerSettings | None = None
 
     @property
     def is_machine(self) -> bool:

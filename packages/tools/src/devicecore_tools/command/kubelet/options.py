@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import evolve
 
-from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.errors import DeviceCoreError, DocumentError
 from devicecore.domain.names import is_label_value, is_qualified_name
 from devicecore.domain.policies import POLICIES
 from devicecore.domain.quantity import Quantity
@@ -26,6 +27,7 @@ from devicecore_tools.command.options import (
 from devicecore_tools.node.settings import (
     TAINT_EFFECTS,
     ClusterSettings,
+    ManagerSettings,
     NewNode,
     NodeSettings,
     ServerSettings,
@@ -33,6 +35,7 @@ from devicecore_tools.node.settings import (
     taint,
     this_machine,
 )
+from devicecore_tools.numa import FLAGS, NumaError, fields_of_flags, read_policies
 
 _directory = ExistingDirectory()
 
@@ -57,6 +60,30 @@ kubelet_options = option_group(
         "scope",
         choices=("container", "pod"),
         text="For each container, or for the pod as a whole.",
+    ),
+    *(
+        click.option(f"--{flag}", flag.replace("-", "_"), metavar=metavar, help=text)
+        for flag, metavar, text in (
+            (
+                "topology-manager-policy-options",
+                "NAME=VALUE,...",
+                "prefer-closest-numa-nodes, max-allowable-numa-nodes.",
+            ),
+            ("cpu-manager-policy", "POLICY", "static gives exclusive CPUs to Guaranteed pods; needs devicecore-numa."),
+            ("cpu-manager-policy-options", "NAME=VALUE,...", "Such as full-pcpus-only=true."),
+            ("reserved-cpus", "N-N,N", "The CPUs that no pod gets exclusively."),
+            ("memory-manager-policy", "POLICY", "Static gives memory of NUMA nodes to Guaranteed pods."),
+            ("reserved-memory", "NODE:memory=QUANTITY;...", "What of each NUMA node's memory is reserved."),
+            ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory of the node that no pod gets."),
+            ("system-reserved", "NAME=QUANTITY,...", "The same, for the system."),
+            ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available is reserved memory, 100Mi by default."),
+            ("feature-gates", "NAME=BOOL,...", "Such as CPUManagerPolicyAlphaOptions=true."),
+        )
+    ),
+    click.option(
+        "--machine",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A description of CPUs and memory: sockets, coresPerNumaNode, ..., or cAdvisor's. Default: this machine.",
     ),
     choice_option(
         "--policy",
@@ -183,16 +210,48 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
         raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
+    managers = _managers(options)
+    topology = Topology(numa_nodes, options["policy"], options["scope"])
+    if managers is not None:
+        try:
+            found = read_policies(managers.configuration, managers.machine).topology
+        except NumaError as error:
+            raise click.UsageError(str(error)) from None
+        given = click.get_current_context().get_parameter_source("numa_nodes")
+        if given is click.core.ParameterSource.COMMANDLINE and topology.numa_nodes != found.numa_nodes:
+            named = ",".join(map(str, found.numa_nodes))
+            raise click.UsageError(f"--numa-nodes: the machine has the NUMA nodes {named}.")
+        topology = evolve(found, policy=topology.policy, scope=topology.scope)
     return NodeSettings(
         name=name,
         root=options["root"],
         manifests=manifests,
-        topology=Topology(numa_nodes, options["policy"], options["scope"]),
+        topology=topology,
         policy=POLICIES.get(options["allocation_policy"]),
         allow_shared_directory=options["shared"],
         metrics_port=options["metrics_port"],
         server=server,
+        managers=managers,
     )
+
+
+def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
+    """Return the settings of the managers of CPUs and memory, None if no option names any."""
+    given = {flag: str(text) for flag in FLAGS if (text := options.get(flag.replace("-", "_"))) is not None}
+    if not given and options["machine"] is None:
+        return None
+    flags = {**given, "topology-manager-policy": options["policy"], "topology-manager-scope": options["scope"]}
+    machine = None
+    try:
+        if options["machine"] is not None:
+            from devicecore_tools.doctor.reading.large_documents import read_document_file
+
+            machine = read_document_file(str(options["machine"])).data
+        return ManagerSettings(configuration=fields_of_flags(flags), machine=machine)
+    except DocumentError as error:
+        raise click.UsageError(f"--machine: {error}") from None
+    except NumaError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _server(options: Mapping[str, Any]) -> ServerSettings | None:
