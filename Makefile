@@ -160,7 +160,7 @@ kind: ## simulated GPUs in the kind cluster KIND (kind): builds the images and a
 	@kubectl apply -k deploy/kind
 
 docs: $(VENV)/.docs ## build/site/: the guides, the conformance checks, and the reference from the docstrings; a warning is an error; a minute
-	@$(BIN)/python tools/make_conformance.py
+	@$(BIN)/python -m tools.make_conformance
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/site
 	@echo "== the site is in build/site/index.html"
 

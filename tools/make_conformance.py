@@ -9,6 +9,8 @@ from devicecore_tools.conformance.device_plugin import CHECKS, situations
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 from devicecore_tools.conformance.dra.checks.situations import CELLS, FORMS, NO_CELL
 
+from tools.conformance_documents import ROWS
+
 FOLDER = Path(__file__).parents[1] / "docs" / "conformance"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
@@ -26,7 +28,19 @@ def pages() -> dict[Path, str]:
     )
     made = {FOLDER / f"{name}.md": _page(title, checks) for name, title, checks in parts}
     tables = "\n".join([*_table(), *_plugins()])
-    return made | {FOLDER / "situations.md": tables}
+    return made | {FOLDER / "situations.md": tables, FOLDER / "documents.md": "\n".join(_documents())}
+
+
+def _documents() -> Iterator[str]:
+    """Yield the page of what documents ask for, and the checks of it."""
+    yield "# What the documents ask for, and the checks of it\n"
+    yield "[device-plugins.md](device-plugins.md), [drivers.md](drivers.md) and [claims.md](claims.md) have the checks."
+    for document in dict.fromkeys(row.document for row in ROWS):
+        yield f"\n## {document}\n\n| what | checks, or why there is none |\n|---|---|"
+        for row in ROWS:
+            if row.document == document:
+                yield f"| {row.sentence} | {row.reason or ', '.join(f'`{name}`' for name in row.checks)} |"
+    yield ""
 
 
 def _plugins() -> Iterator[str]:

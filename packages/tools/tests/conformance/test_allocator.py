@@ -47,3 +47,13 @@ def test_the_devices_of_many_slices_can_be_allocated_together() -> None:
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 32}}]}}
     allocation = allocator().allocate(spec, devices, slices, devices[:500])
     assert [one["device"] for one in allocation["devices"]["results"]] == [f"vf-{number}" for number in range(500, 532)]
+
+
+def test_a_claim_finds_its_device_among_hundreds() -> None:
+    devices = [SliceDevice("pool", f"gpu-{number}", {"name": f"gpu-{number}"}) for number in range(400)]
+    last = {"name": "gpu-400", "attributes": {"model": {"string": "rare"}}}
+    devices.append(SliceDevice("pool", "gpu-400", last))
+    selector = {"cel": {"expression": 'device.attributes["gpu.example.com"].?model.orValue("") == "rare"'}}
+    wanted = {"deviceClassName": "gpu", "selectors": [selector]}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}
+    assert allocator().allocate(spec, devices, [], [])["devices"]["results"][0]["device"] == "gpu-400"

@@ -8,6 +8,7 @@ from devicecore_tools.conformance import Check
 from devicecore_tools.conformance.device_plugin import CHECKS
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 
+from tools.conformance_documents import ROWS
 from tools.make_conformance import pages
 
 ALL: Sequence[Check[Any]] = (*CHECKS, *DRA_CHECKS)
@@ -21,6 +22,13 @@ def test_each_check_is_on_one_page_with_its_rule() -> None:
         if "* Because: " in entry
     ]
     assert sorted(entries) == sorted(check.name for check in ALL)
+
+
+def test_each_sentence_of_a_document_has_checks_that_exist_or_a_reason() -> None:
+    known = {check.name for check in ALL}
+    assert [
+        row.sentence for row in ROWS if bool(row.checks) is bool(row.reason) or not known.issuperset(row.checks)
+    ] == []
 
 
 def test_each_check_says_what_it_does_what_it_expects_and_why() -> None:

@@ -4,8 +4,10 @@ Law: the device whose last use is the longest ago is taken first, so that a devi
 disturbs few checks. Everything else is decided by `devicecore.domain.allocation`.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -31,6 +33,7 @@ Json = dict[str, Any]
 
 _NODE = TargetNode("node")
 _POOL = "published"
+_ENOUGH = 64  # devices, of which a claim gets its own if it can
 _MAX_VALUES = 8  # in one slice; fewer devices than there may be, and as many counter sets
 _NUMBER = "checks.devicecore/device"
 _FEATURES = Features(list_attributes=True)  # numaNode may be a list
@@ -86,6 +89,22 @@ class Allocator:
             UndecidableError: an object or an expression cannot be read.
         """
         offered = self.oldest_first(devices)
+        if len(offered) > _ENOUGH and not _asks_for_all(spec):
+            used = {one.key for one in taken}
+            some = [one for one in offered if one.key not in used][:_ENOUGH]
+            with suppress(AllocationError):  # the selectors of the claim may want others
+                return self._allocate(spec, some, slices, taken, is_trial=is_trial)
+        return self._allocate(spec, offered, slices, taken, is_trial=is_trial)
+
+    def _allocate(
+        self,
+        spec: Mapping[str, Any],
+        offered: Sequence[SliceDevice],
+        slices: Sequence[Slice],
+        taken: Sequence[SliceDevice],
+        *,
+        is_trial: bool,
+    ) -> Json:
         keys = {one.key for one in offered}
         known = [*offered, *{one.key: one for one in taken if one.key not in keys}.values()]
         names = {one.key: f"d{number}" for number, one in enumerate(known)}
@@ -123,6 +142,11 @@ class Allocator:
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
         """Return devices in the order of their last allocation, those that never were allocated first."""
         return sorted(devices, key=lambda one: self._used.get(one.key, 0))
+
+
+def _asks_for_all(spec: Mapping[str, Any]) -> bool:
+    """Return whether a request of a claim is for all devices."""
+    return '"All"' in json.dumps(spec)
 
 
 def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:

@@ -76,6 +76,7 @@ class Claims:
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
     _allocator: Allocator | None = None
+    _usable: tuple[tuple[SliceDevice, ...], set[tuple[str, str]], list[str], tuple[SliceDevice, ...]] | None = None
     _selected: dict[tuple[str, str], tuple[SliceDevice, list[str], bool]] = field(factory=dict)
 
     # --- devices for claims -------------------------------------------------------------------------------------------
@@ -89,10 +90,13 @@ class Claims:
         spec = self.class_of(self.device_class)["spec"]
         expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
+            devices, unusable = self.slices.devices, self.held | self.broken
+            if self._usable is not None and self._usable[0] is devices and self._usable[1:3] == (unusable, expressions):
+                return self._usable[3]  # there may be 5,000 devices, and each claim asks several times
             found = tuple(
                 device
-                for device in self.slices.devices
-                if device.key not in self.held | self.broken
+                for device in devices
+                if device.key not in unusable
                 and not device.is_tainted
                 and not device.body.get("bindingConditions")
                 and self._is_selected(device, expressions)
@@ -104,7 +108,9 @@ class Claims:
                 else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
             )
             raise Skip(reason)
-        return found[:1] if self._takes_all else found
+        found = found[:1] if self._takes_all else found
+        self._usable = devices, unusable, expressions, found
+        return found
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
         """Whether the DeviceClass selects a device. It is evaluated once, because there may be 1,000 devices."""
@@ -117,6 +123,8 @@ class Claims:
     @property
     def allocatable(self) -> tuple[SliceDevice, ...]:
         """Published devices that can all be allocated at the same time. Raises Skip if there are none."""
+        if not any(device.body.get("consumesCounters") for device in self.usable):
+            return self.usable
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
         found: list[SliceDevice] = []
         for device in self.usable:
@@ -180,7 +188,8 @@ class Claims:
         """
 
         def gone() -> list[str]:
-            known = {device.key for pool in self.slices.catalogue for device in pool.devices}
+            _ = self.slices.catalogue
+            known = self.slices.by_key
             return [str(device) for claim in claims for device in claim.devices if device.key not in known]
 
         if gone():  # some drivers publish an empty pool first
@@ -382,7 +391,8 @@ class Claims:
 
     def _devices_of(self, allocation: Json | None) -> tuple[SliceDevice, ...]:
         results = (allocation or {}).get("devices", {}).get("results") or ()
-        known = {device.key: device for pool in self.slices.catalogue for device in pool.devices}
+        _ = self.slices.catalogue
+        known = self.slices.by_key
         keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.registration.name]
         return tuple(known[key] for key in keys if key in known)
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class PublishedSlices:
         was_late: whether the driver did not complete its pools in time when that was waited for last.
         device_count: how many devices it had published when it had most.
         lost: the devices that a running process has taken from a complete pool.
+        by_key: the devices of the catalogue by pool and name.
         expects_changes: whether the user's command, or a check, changes the devices from now on.
     """
 
@@ -49,7 +50,9 @@ class PublishedSlices:
     device_count: int = 0
     lost: dict[str, None] = field(factory=dict)
     expects_changes: bool = False
+    by_key: Mapping[tuple[str, str], SliceDevice] = field(factory=dict)
     _catalogue: tuple[PublishedPool, ...] = ()
+    _devices: tuple[SliceDevice, ...] = ()  # of the catalogue
     _first_pools: float | None = None
     _waited: bool = False
     _waited_after: float = 0.0  # the start of the process after which devices were waited for
@@ -151,14 +154,15 @@ class PublishedSlices:
 
         Raises Skip if there are none.
         """
-        if not any(pool.devices for pool in self.catalogue):
+        _ = self.catalogue
+        if not self._devices:
             is_first = self._waited_after != self.process.started_at
             self._waited_after = self.process.started_at
             if self.device_count:
                 self.process.wait(self.has_devices, self.settings.returning if is_first else _BACK)
-        found = tuple(device for pool in self.catalogue for device in pool.devices)
-        skip_if(not found, "the driver has published no devices")
-        return found
+            _ = self.catalogue
+        skip_if(not self._devices, "the driver has published no devices")
+        return self._devices
 
     def has_devices(self) -> bool:
         """Return whether all pools are complete, and there is a device in them."""
@@ -188,21 +192,25 @@ class PublishedSlices:
         version = self.api.store.version
         if version == self._looked_at:
             return
-        self.follow()
-        if pools := self._complete_pools():
+        # Most writes are of claims, and to read the slices of 5,000 devices for each took two seconds a claim.
+        if (self.follow() or not self._catalogue) and (pools := self._complete_pools()):
             self._catalogue = pools
-            self.device_count = max(self.device_count, sum(len(pool.devices) for pool in self._catalogue))
+            self._devices = tuple(device for pool in pools for device in pool.devices)
+            self.by_key = {device.key: device for device in self._devices}
+            self.device_count = max(self.device_count, len(self._devices))
         self._looked_at = version
 
-    def follow(self) -> None:
-        """Note devices that a running process has taken from a complete pool, unless the user's command has done it.
+    def follow(self) -> bool:
+        """Return whether slices were written since the last call.
+
+        Note devices that a running process has taken from a complete pool, unless the user's command has done it.
 
         A pool that lacks a slice, such as one that is being republished, has no devices and has lost none.
         """
         try:
             events, version = self.api.store.events_after(self._followed, self.api.kinds.named("ResourceSlice"))
         except ApiError:  # there were too many events in between
-            events, version = [], self.api.store.version
+            events, version, self._catalogue = [], self.api.store.version, ()
         self._followed = version
         starts = self.process.versions
         for event in events:
@@ -216,13 +224,15 @@ class PublishedSlices:
             self._present.pop(name, None)
             if event.after is not None:
                 self._present[name] = event.after
-            for pool in pools_of([*self._present.values()]):
+            of = one["spec"].get("pool", {}).get("name")
+            for pool in pools_of([each for each in self._present.values() if each["spec"]["pool"]["name"] == of]):
                 if pool.is_complete:
                     now = {device.name for device in pool.devices}
                     gone = self._held.get(pool.name, set()) - now
                     if not self.expects_changes:
                         self.lost |= {f"{pool.name}/{device}": None for device in sorted(gone)}
                     self._held[pool.name] = now
+        return bool(events)
 
     def plant(self, spec: Json) -> str:
         """Create a slice that is not the driver's own doing. Return its name."""

@@ -38,6 +38,7 @@ SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (d
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 20
+_OLDEST = 3600.0  # seconds; more is no time, or one in another unit
 _MORE = 10  # open files that may be added
 _MARGIN = 2.0  # seconds by which a report may be late
 
@@ -150,6 +151,25 @@ def reports_known_states_of_health(driver: DriverUnderTest) -> str:
     strange = sorted({state for state in states if state not in range(3)})
     require(not strange, f"the health of {counted(len(states), 'device')} has the values {some([*map(str, strange)])}")
     return f"{states.count(1)} of {counted(len(states), 'device')} are healthy"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected=f"times within the last {_OLDEST // 60:.0f} minutes",
+    clause="last_updated_time: when the health was last determined, as a Unix timestamp in seconds. Required. "
+    "(dra-health, api.proto)",
+)
+def reports_when_it_looked(driver: DriverUnderTest) -> str:
+    """The times in the first report are compared with the clock."""
+    with watching(driver) as watch:
+        ages = {
+            f"{one.device.pool_name}/{one.device.device_name}": time.time() - one.last_updated_time
+            for one in watch.reports[0].devices
+        }
+    odd = sorted(f"{device} was looked at {age:.0f} seconds ago" for device, age in ages.items() if abs(age) > _OLDEST)
+    require(not odd, some(odd))
+    return f"{counted(len(ages), 'device')} looked at within {max(ages.values(), default=0.0):.0f} seconds"
 
 
 @check(

@@ -268,6 +268,26 @@ def is_owned_by_its_node(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
+    core=True,
+    expected="attributes and capacities of the driver without its name as domain",
+    clause="Attributes defined by the vendor must be listed without the driver name as domain prefix in their name, so "
+    "that names are unique. (KEP-4381; ResourceSlice, API reference, devices.attributes)",
+)
+def names_attributes_without_its_domain(driver: DriverUnderTest) -> str:
+    """The names of attributes and capacities of each device are read."""
+    names = {
+        name
+        for device in driver.slices.devices
+        for field in ("attributes", "capacity")
+        for name in device.body.get(field) or {}
+    }
+    own = sorted(name for name in names if name.startswith(f"{driver.registration.name}/"))
+    require(not own, f"{some(own)} is a longer name of {own[0].partition('/')[2] if own else ''}")
+    return counted(len(names), "name")
+
+
+@at_start(
+    SHOULD,
     expected="integers that are not negative; no such attribute if the NUMA node is not known",
     clause="Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `not known` "
     "would count as devices of the same NUMA node. (KEP-6072)",

@@ -161,3 +161,12 @@ class ReportsSicknessOfAMoment(GoodDriver):
         if self.reports % 3 == 0:
             listed[0].health = "UNHEALTHY"
         return listed
+
+
+@fails("reports-when-it-looked")
+class ReportsMilliseconds(GoodDriver):
+    def health(self) -> list[Message]:
+        listed = super().health()
+        for one in listed:
+            one.last_updated_time *= 1000
+        return listed

@@ -270,3 +270,11 @@ class PublishesWhatIsInUse(GoodDriver):
 
     def differs(self, before: Json, wanted: Json) -> bool:
         return False
+
+
+@fails("names-attributes-without-its-domain")
+class WritesItsNameIntoAttributes(GoodDriver):
+    def devices(self) -> list[Json]:
+        for device in (listed := super().devices()):
+            device["attributes"] = device.get("attributes", {}) | {f"{self.name}/speed": {"int": 3}}
+        return listed

@@ -1,0 +1,202 @@
+"""What Kubernetes' documents ask of device plugins and drivers, and the checks of it, or why there are none.
+
+Law: each row names checks that exist, or gives a reason. `make docs` makes docs/conformance/documents.md of it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+DEVICE_PLUGINS = "Device Plugins (kubernetes.io)"
+PLUGIN_API = "deviceplugin/v1beta1, api.proto, and KEP-3573"
+DRIVERS = "KEP-4381: DRA with structured parameters"
+HELPER = "The kubeletplugin helper, and dra/v1, api.proto"
+HEALTH = "KEP-4680: resource health"
+COUNTERS = "KEP-4815: partitionable devices"
+EXTENDED = "KEP-5004: extended resources by DRA"
+BINDING = "KEP-5007: binding conditions"
+TAINTS = "KEP-5055: device taints"
+SHARES = "KEP-5075: consumable capacity"
+METADATA = "KEP-5304: attributes in containers"
+
+NOT_OF_A_PROGRAM = "it is about the deployment, and a check sees a program"
+
+
+@frozen
+class Row:
+    """A sentence of a document, in short words, with `checks`, or with the reason why there is none."""
+
+    document: str
+    sentence: str
+    checks: Sequence[str] = ()
+    reason: str = ""
+
+
+def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
+    """Return rows: a text of names is that of checks, and one that begins with `-` is a reason."""
+    return [
+        Row(document, sentence, reason=text[1:].strip())
+        if text.startswith("-")
+        else Row(document, sentence, tuple(text.split()))
+        for sentence, text in sentences.items()
+    ]
+
+
+ROWS: Sequence[Row] = (
+    *_rows(
+        DEVICE_PLUGINS,
+        {
+            "A plugin MUST start serving before it registers.": "serves-before-it-registers waits-for-a-late-kubelet",
+            "The resource name needs to be vendor-domain/resourcetype.": "registers-an-extended-resource-name",
+            "It needs to send the name of its socket and its version.": "registers-an-endpoint-in-the-directory "
+            "registers-a-supported-version",
+            "Flags of optional calls should be in DevicePluginOptions.": "answers-options "
+            "registers-the-options-it-answers answers-get-preferred-allocation answers-pre-start-container",
+            "Devices cannot be shared between containers.": "gives-each-device-its-own-nodes gives-nodes-by-id "
+            "keeps-calls-apart",
+            "It keeps monitoring health, and reports any change.": "reports-a-change-of-health "
+            "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
+            "reports-a-recovery-of-health keeps-its-devices",
+            "It returns what the runtime needs for the allocated devices.": "allocates-each-device "
+            "gives-the-nodes-of-each-device gives-the-mounts-of-each-device gives-the-variables-of-each-device "
+            "gives-absolute-paths gives-valid-cdi-names-and-permissions",
+            "It is expected to notice kubelet restarts, and to register again.": ""
+            "returns-after-the-directory-is-emptied returns-to-a-kubelet-that-was-away "
+            "returns-after-two-restarts allocates-after-a-kubelet-restart "
+            "pre-starts-after-a-kubelet-restart",
+            "Its directory must be mounted, in a privileged context.": f"-{NOT_OF_A_PROGRAM}",
+            "Support several versions of the API.": "-there is one version, v1beta1",
+        },
+    ),
+    *_rows(
+        PLUGIN_API,
+        {
+            "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses stays-up",
+            "The id of a device is unique, at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
+            "Health is Healthy or Unhealthy.": "lists-known-health",
+            "ListAndWatch returns the new list upon each change.": "keeps-its-stream-open lists-devices-in-time "
+            "keeps-its-devices sends-few-lists lists-fit-into-a-message",
+            "Topology: nothing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
+            "One answer for each container.": "answers-once-per-container answers-each-of-two-containers",
+            "The Allocation of a device that has gone should fail.": "refuses-an-unknown-device",
+            "The preferred devices are of the available ones, as many as asked, with those that must be included.": ""
+            "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
+            "PreStartContainer comes before each container start.": "answers-pre-start-container "
+            "pre-starts-after-a-kill pre-starts-after-sigterm",
+            "Kubernetes restarts plugins when they fail.": "starts-where-it-was-killed "
+            "gives-the-same-nodes-after-a-restart leaves-sockets-of-others-alone ends-on-sigterm",
+        },
+    ),
+    *_rows(
+        DRIVERS,
+        {
+            "The driver must double-check that allocated devices are available.": "refuses-an-unknown-device "
+            "refuses-a-device-in-use refuses-a-device-that-has-gone",
+            "It should not expect that NodeUnprepareResources is always called.": "prepares-what-is-allocated-now "
+            "unprepares-a-deleted-claim late-prepare-leaves-nothing",
+            "Its name must be a DNS subdomain.": "has-a-valid-name has-a-name-in-lower-case",
+            "The names of devices are unique in their pool.": "names-each-device-once",
+            "Upon a change it must change the generation in all slices of a pool.": "keeps-a-changed-pool-whole "
+            "completes-its-pools completes-its-pools-after-a-restart",
+            "The pool name must be unique in the cluster.": "keeps-nodes-apart",
+            "Its own attributes must be listed without its name as domain.": "names-attributes-without-its-domain",
+            "It SHOULD use standard attributes.": "spells-standard-attributes-as-others-do",
+            "It must use its own finalizer.": "leaves-claims-as-they-are",
+            "Each plugin is required to get the claim with its own credentials.": "refuses-a-replaced-claim "
+            "refuses-a-missing-claim refuses-a-claim-that-is-not-allocated",
+            "It should implement v1 and v1beta1.": "announces-known-versions announces-v1-first "
+            "answers-the-same-through-v1beta1",
+            "The answer has each claim, or a failure for it.": "answers-for-each-prepared-claim "
+            "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones",
+            "Codes of gRPC that a plugin MUST return.": "-a kubelet reads no code, and treats each error alike",
+            "Its service account must have these permissions.": f"-{NOT_OF_A_PROGRAM}",
+            "It must not be removed while it is in use.": f"-{NOT_OF_A_PROGRAM}",
+        },
+    ),
+    *_rows(
+        HELPER,
+        {
+            "Preparing must be idempotent.": "prepare-is-idempotent prepares-the-same-after-a-restart "
+            "prepares-claims-after-sigterm prepares-claims-after-a-new-registration",
+            "Unpreparing must be idempotent, and undo everything.": "unprepare-is-idempotent "
+            "unprepares-an-unknown-claim frees-the-device removes-cdi-devices frees-devices-after-a-kill "
+            "frees-devices-after-a-reboot",
+            "The driver should check that a device is not in use.": "refuses-a-device-in-use "
+            "refuses-a-device-in-use-after-a-restart",
+            "Claims may have been deleted when they are unprepared.": "unprepares-a-deleted-claim "
+            "unprepares-a-claim-that-was-deleted-meanwhile unprepares-without-the-api-server",
+            "CDI ids must be unique to the claim if their content is.": "gives-new-claims-new-cdi-devices "
+            "keeps-the-cdi-devices-of-other-claims",
+            "Calls run at the same time unless the driver asks for serial ones.": "prepares-claims-at-the-same-time "
+            "survives-prepare-and-unprepare-at-the-same-time",
+            "Rolling update: instances share claims and slices.": "shares-its-claims-between-instances "
+            "serializes-the-calls-of-two-instances does-not-fight-over-slices keeps-cdi-devices-in-a-rolling-update",
+            "Pool and device names are required in answers.": "answers-with-pool-and-device-names "
+            "answers-with-the-requests-of-each-device",
+        },
+    ),
+    *_rows(
+        HEALTH,
+        {
+            "The service is optional.": "survives-being-asked-for-health",
+            "Each report should be a complete list.": "reports-the-health-of-each-device "
+            "reports-the-health-of-published-devices",
+            "Pool and device names are required, and the values are known.": "reports-known-states-of-health",
+            "last_updated is required.": "reports-when-it-looked",
+            "A report is stale after its limit.": "repeats-its-reports-of-health reports-limits-that-count",
+            "The stream tells changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
+            "The driver remains responsible for taints.": "taints-unhealthy-devices",
+        },
+    ),
+    *_rows(
+        COUNTERS,
+        {
+            "Counters and sets have DNS labels that are unique in the pool.": "publishes-valid-slices",
+            "Devices that share counters are not all available at once.": "prepares-each-device "
+            "prepares-claims-at-the-same-time",
+            "Slices with perDeviceNodeSelection must be published by the control plane.": "names-its-node",
+        },
+    ),
+    *_rows(
+        EXTENDED,
+        {
+            "The scheduler makes the claim, with requests of its own.": "prepares-claims-of-any-form",
+            "The driver API and device plugins do not change.": "-nothing is asked of a program",
+        },
+    ),
+    *_rows(
+        BINDING,
+        {
+            "A device names its conditions, and a controller sets them.": "publishes-valid-slices",
+            "The scheduler waits for the conditions before the pod comes to the node.": "-a kubelet prepares only "
+            "claims of pods that are bound, so a driver sees nothing of it",
+        },
+    ),
+    *_rows(
+        TAINTS,
+        {
+            "A driver publishes taints of its devices.": "publishes-valid-slices publishes-devices-for-claims "
+            "publishes-devices-that-come-back",
+            "It should use its name as the domain of the key.": "-a key of another domain breaks nothing",
+            "Claims may tolerate a taint, and get the device.": "prepares-claims-of-any-form",
+        },
+    ),
+    *_rows(
+        SHARES,
+        {
+            "Each share has an id, which is one-to-one with the allocation.": "answers-with-the-share-of-each-claim",
+            "Shares of a device are in use at the same time.": "separates-shares-of-a-device",
+            "A driver should define a request policy.": "-a device without one is valid, and taken as a whole",
+        },
+    ),
+    *_rows(
+        METADATA,
+        {
+            "Files are there when a container mounts them.": "mounts-what-it-has-made",
+            "Each claim and each request has a path of its own.": "gives-each-variable-and-path-once",
+            "They are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
+            "Containers should handle missing files.": "-it is about the container",
+        },
+    ),
+)
+"""All of them, in the order of the documents."""
