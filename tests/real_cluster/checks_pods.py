@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from devicecore_tools.command.main import main
 from tests.real_cluster.client import Client, RefusedError
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.programs import wait_for
+from tests.real_cluster.proposals import proposals_for
 from tests.real_cluster.situations_of_pods import CLASSES, PLUGIN, SERVED, SITUATIONS, STORAGE_CLASSES
 
 Json = Any
@@ -230,6 +232,33 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
         }
         if given - devices:
             yield f"devices {sorted(given)}, the scheduler gave {sorted(devices)}"
+
+
+_MAX_PROPOSALS = 4  # of one situation
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
+    """What `why` proposes of a situation is done, and then the real scheduler finds a node."""
+    situation, client = SITUATIONS[name], paused.admin
+    objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
+    (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    proposals = list(islice(proposals_for(situation, str(tmp_path / "objects.json")), _MAX_PROPOSALS))
+    if not proposals:
+        pytest.skip("nothing is proposed")
+    untrue = []
+    for sentence, changed in proposals:
+        try:
+            for body in changed.objects:
+                made(client, body)
+            made(client, changed.pod)
+            verdict, _, words = truth_of(client)
+        finally:
+            cleared(client)
+        say(f"{name}: {sentence}: {verdict} {words[:100]}")
+        if verdict == "refused":
+            untrue.append(f"{sentence}: {words}")
+    assert not untrue, "\n".join(untrue)
 
 
 def test_there_are_sixty_situations() -> None:

@@ -211,3 +211,28 @@ def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys
     assert "fits after pod ml/db is preempted" in capsys.readouterr().out
     never = {**classes[0], "preemptionPolicy": "Never"}
     assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priorityClassName="high"), a_node("n1"), low, never) == 1
+
+
+def test_all_that_keeps_a_pod_from_a_node_is_named_with_what_helps(tmp_path: Path, capsys: Capsys) -> None:
+    """To mend one thing alone would not help."""
+    node = {**a_node("n1"), "spec": {"unschedulable": True}}
+    assert asked(tmp_path, a_pod(limits={"cpu": "9", "memory": "64Gi"}), node) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["reason", "because", "because", "needs"]
+    assert lines[-1].endswith(
+        "node n1 is uncordoned, and the pod requests at most 8 of cpu, and the pod requests at most 32Gi of memory"
+    )
+
+
+def test_the_node_that_has_more_of_a_resource_is_nearer(tmp_path: Path, capsys: Capsys) -> None:
+    nodes = (a_node("n1"), a_node("n2", **{"acme.io/card": "1"}))
+    assert asked(tmp_path, a_pod(limits={"acme.io/card": "2"}), *nodes) == 1
+    assert "needs   the pod requests at most 1 of acme.io/card" in capsys.readouterr().out
+
+
+def test_namespaces_that_a_pod_selects_have_to_be_read(tmp_path: Path, capsys: Capsys) -> None:
+    pod = a_pod(**beside(NEAR, namespaceSelector={"matchLabels": {"team": "a"}}))
+    assert asked(tmp_path, pod, a_node("n1"), on("n1")) == 3
+    assert "no Namespace was read" in capsys.readouterr().out
+    namespace = {"kind": "Namespace", "metadata": {"name": "ml", "labels": {"team": "a"}}}
+    assert asked(tmp_path, pod, a_node("n1"), on("n1"), namespace) == 0

@@ -206,7 +206,7 @@ class ClaimReport:
         """Return the end of the headline if something else decides than devices. It is empty if nothing does."""
         if self._overruled is not None:
             return f": gets no node now{f', although {best.node.name} has what else it asks for' * best.fits}"
-        if best.obstacle is not None:
+        if best.obstacles:
             count = len(self.answers)
             return f": gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
         if self._waits_for:
@@ -249,10 +249,10 @@ class ClaimReport:
             yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
             yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
         if not best.fits:
-            out = [(one.node.name, one.obstacle) for one in self.answers if one.has_devices]
-            for name, obstacle in [(name, obstacle) for name, obstacle in out if obstacle is not None][:_MAX_NAMES]:
-                yield "but", f"{name} has the devices, and is out of the question: {obstacle}"
-                yield "gets them if", obstacle.cure
+            for out in [one for one in self.answers if one.has_devices and one.obstacles][:_MAX_NAMES]:
+                yield "but", f"{out.node.name} has the devices, and is out of the question: {out.obstacles[0]}"
+                yield from (("but", f"also: {more}") for more in out.obstacles[1:])
+                yield "gets them if", out.cure
         for victim in self.victims[:_MAX_NAMES]:
             lower = f"whose priority {victim.priority:,} is lower"
             yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
@@ -292,12 +292,14 @@ class ClaimReport:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
             return
-        if best.obstacle is not None:
+        if best.obstacles:
             if not best.has_devices:
                 yield "reason", str(best.answer)
-                yield "needs", best.obstacle.cure
+                yield from (("because", f"also: {more}") for more in best.obstacles[1:])
+                yield "needs", best.cure
             return
-        if not self.claims:
+        # What this node lacks is beside the point if another one has the devices.
+        if not self.claims or any(one.has_devices for one in self.answers):
             yield "reason", str(best.answer)
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"

@@ -184,7 +184,8 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     count = len(others)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
-            text = "could get its devices, but is missed" if one.answer.causes else "gets its devices"
+            fits = "gets its devices" if one.answer.claims else "fits, too"
+            text = "could get its devices, but is missed" if one.answer.causes else fits
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
             holders = dict.fromkeys(

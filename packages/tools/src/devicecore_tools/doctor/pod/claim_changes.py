@@ -58,6 +58,10 @@ class Rank(IntEnum):
     DROP = 8
 
 
+OF_LIMITS = "-extended-resources"
+"""How the name ends of the claim that a scheduler makes for limits of a pod."""
+
+
 class Change(NamedTuple):
     """A change that may help: in words, and the claims and the classes then.
 
@@ -205,6 +209,8 @@ class Refused:
         for request in claim.alternatives:
             self.budget.ask()
             about = f"request {request.result_name} of claim {claim.name}"
+            if claim.name.endswith(OF_LIMITS):
+                about = f"the limit of {request.result_name}"
             amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
             devices = self._devices_of(claim, request)
             for sentence, changed, rank, kind in (

@@ -52,7 +52,7 @@ from devicecore.domain.model import ExtendedClaim, Pod, RequestMapping
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import listed
 from devicecore_tools.budget import Budget
-from devicecore_tools.doctor.pod.claim_changes import Change, Refused
+from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 from devicecore_tools.doctor.pod.filters import Filters, cost_of
@@ -173,7 +173,7 @@ class ClaimAnswer(NamedTuple):
 
     Attributes:
         causes: why a scheduler answers otherwise, by the release in question.
-        obstacle: why the node is out of the question, whatever its devices are; None if it is not.
+        obstacles: why the node is out of the question, whatever its devices are, the scheduler's reason first.
         has_devices: whether a node that is out of the question has the devices.
         victims: the pods that a scheduler preempts first, so that the node has room.
         broken: how many of them a PodDisruptionBudget protects.
@@ -184,11 +184,16 @@ class ClaimAnswer(NamedTuple):
     answer: DeviceAllocation | NoAllocation
     changes: tuple[Change, ...] = ()
     causes: Mapping[str, tuple[Cause, ...]] = {}
-    obstacle: Obstacle | None = None
+    obstacles: tuple[Obstacle, ...] = ()
     has_devices: bool = False
     victims: tuple[BoundPod, ...] = ()
     broken: int = 0
     are_all_tried: bool = True
+
+    @property
+    def cure(self) -> str:
+        """After what the node is no longer out of the question."""
+        return ", and ".join(dict.fromkeys(one.cure for one in self.obstacles))
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -326,7 +331,7 @@ class ClaimTrial:
         sizes = pod_request(pod)
         found = [(name, served) for name in resources if sizes.get(name) and (served := self.class_for(name))]
         requests = tuple((DeviceRequest(name, "", served, count=sizes[name]),) for name, served in found)
-        return UnallocatedClaim(f"{pod.namespace}/{pod.name}-extended-resources", requests) if requests else None
+        return UnallocatedClaim(f"{pod.namespace}/{pod.name}{OF_LIMITS}", requests) if requests else None
 
     def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
         """Return the pod as the kubelet of a node gets it: claims have what DeviceClasses serve there.
@@ -341,7 +346,7 @@ class ClaimTrial:
             for name, size in container.limits.items()
             if size and self.class_for(name) and not plugins.get(name) and not self._of_plugins(node, [name])
         ]
-        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}-extended-resources", rows)) if rows else pod
+        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}{OF_LIMITS}", rows)) if rows else pod
 
     def _of_plugins(self, node: str, resources: Iterable[str]) -> list[str]:
         """Return those resources that a node has by a device plugin, which comes before a class.
@@ -572,7 +577,7 @@ class ClaimTrial:
         found.sort(
             key=lambda one: (
                 _CERTAINTY.index(one.outcome),
-                one.obstacle is not None,
+                (len(one.obstacles), sum(of.is_far for of in one.obstacles)),
                 not one.fits,
                 one.node.name in problems,
                 -one.score,
@@ -581,7 +586,7 @@ class ClaimTrial:
         )
         if found and found[0].outcome is not Outcome.FITS:
             found = self._by_preemption(found, wanted, problems) or self._with_devices(found, wanted, problems)
-        if found and found[0].node.name not in problems and found[0].obstacle is None:
+        if found and found[0].node.name not in problems and not found[0].obstacles:
             of_best = wanted[found[0].node.name]
             best = found[0]._replace(causes=self._causes(of_best, found[0]))
             if not best.fits:
@@ -607,7 +612,7 @@ class ClaimTrial:
             if one.victims and one.node.name not in problems:
                 answer = self._allocate(wanted[one.node.name], one.node)
                 if isinstance(answer, DeviceAllocation):
-                    possible.append(one._replace(answer=answer, obstacle=None))
+                    possible.append(one._replace(answer=answer, obstacles=()))
         if not possible:
             return []
         best = min(possible, key=lambda one: cost_of(one.victims, one.broken))
@@ -624,7 +629,7 @@ class ClaimTrial:
         tried = []
         for one in found:
             is_asked = bool(wanted[one.node.name]) and one.node.name not in problems
-            if one.obstacle is not None and left and is_asked:
+            if one.obstacles and left and is_asked:
                 left -= 1
                 answer = self._allocate(wanted[one.node.name], one.node)
                 one = one._replace(has_devices=isinstance(answer, DeviceAllocation))  # noqa: PLW2901 - the same node
@@ -656,12 +661,12 @@ class ClaimTrial:
                 why = f"no Node was read, so it is not known whether it has {lacking}: {_GET_NODES}"
                 return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
             try:
-                out = filters.obstacle(machine, served)
-                victims, broken = filters.victims(machine, served) if out is not None else ((), 0)
+                out = tuple(filters.obstacles(machine, served))
+                victims, broken = filters.victims(machine, served) if out else ((), 0)
             except QuestionGivenUpError as error:
                 return ClaimAnswer(node, NoAllocation(str(error), is_error=True, is_unknown=True))
-            if out is not None:
-                return ClaimAnswer(node, NoAllocation(str(out)), obstacle=out, victims=victims, broken=broken)
+            if out:
+                return ClaimAnswer(node, NoAllocation(str(out[0])), obstacles=out, victims=victims, broken=broken)
         if problem:
             return ClaimAnswer(node, NoAllocation(problem, is_error=True))
         answer = self._allocate(claims, node)

@@ -4,8 +4,10 @@ Law: the filters are those of a scheduler, in its order, and a reason has its wo
 read is named, and never taken as granted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+
+from attrs import evolve
 
 from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim
 from devicecore.domain.quantity import Quantity
@@ -29,10 +31,12 @@ class Filters:
         self._neighbours = None
         if objects.bound is not None:
             bound = {name: self._others(pods) for name, pods in objects.bound.items()}
-            names, machines = objects.namespaces or {}, objects.machines
+            names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
+            if self._needs_namespaces:
+                wishes = evolve(wishes, near=(), apart=())  # `unjudged` names them
             with suppress(QuestionGivenUpError):  # no node is tried then
                 self._neighbours = Neighbours(
-                    asks.name, asks.own_labels, asks.wishes, machines, bound, names, self._is_counted, budget.ask
+                    asks.name, asks.own_labels, wishes, machines, bound, names, self._is_counted, budget.ask
                 )
 
     @property
@@ -42,30 +46,34 @@ class Filters:
         found = list(asks.unjudged)
         if objects.bound is None:
             found += [f"{one}: no pods were read (--pods, --kubeconfig)" for one in asks.wishes.names]
-        elif objects.namespaces is None:
-            terms = (*asks.wishes.near, *asks.wishes.apart)
-            found += ["the namespaces that its affinity selects: none were read"] * any(
-                one.needs_namespaces for one in terms
-            )
+        elif self._needs_namespaces:
+            found.append("the pods of the namespaces that its affinity selects: no Namespace was read")
         if asks.volumes and not objects.volumes.are_read:
             names = foreign_text(listed(asks.volumes, 3))
             get = "kubectl get pvc,pv,storageclasses -A -o json, as one more file for --slices"
             found.append(f"where the volumes of PersistentVolumeClaim {names} can be used: {get}, or --kubeconfig")
         return tuple(found)
 
+    @property
+    def _needs_namespaces(self) -> bool:
+        """Whether labels of namespaces decide that were not read."""
+        wishes = self._asks.wishes
+        return self._objects.namespaces is None and any(one.needs_namespaces for one in (*wishes.near, *wishes.apart))
+
     def needs_node(self, served: Iterable[str], claims: Sequence[UnallocatedClaim]) -> str:
         """Return what the pod asks for that only a Node tells. The result is empty if that is nothing."""
         return self._asks.needs_node(served) or ("" if claims else "what the pod asks for")
 
-    def obstacle(self, node: ClusterNode, served: Iterable[str]) -> Obstacle | None:
-        """Return why a node is out of the question. Return None if it is not.
+    def obstacles(self, node: ClusterNode, served: Iterable[str]) -> Iterator[Obstacle]:
+        """Yield why a node is out of the question, the scheduler's reason first.
 
         `served` are the resources that a claim serves on this node.
         """
         if self._problem is not None:
-            return self._problem
+            yield self._problem
         bound = (self._objects.bound or {}).get(node.target.name, ())
-        return self._asks.obstacle(node) or self._beside(node, self._others(bound), served)
+        yield from self._asks.obstacles(node)
+        yield from self._beside(node, self._others(bound), served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
         """Return the pods that a scheduler preempts so that a node takes the pod, and how many budgets that breaks.
@@ -78,16 +86,16 @@ class Filters:
         bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
         lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)
         kept = [one for one in bound if one.priority >= asks.priority]
-        is_settled = self._problem is not None or asks.obstacle(node) is not None
-        if is_settled or not asks.preempts or not lower or self._beside(node, kept, served) is not None:
+        is_settled = self._problem is not None or any(asks.obstacles(node))
+        if is_settled or not asks.preempts or not lower or any(self._beside(node, kept, served)):
             return (), 0
         protected = self._objects.protected(lower)
         chosen = []
         for one in sorted(lower, key=lambda one: one not in protected):
-            if self._beside(node, [*kept, one], served) is None:
-                kept.append(one)
-            else:
+            if any(self._beside(node, [*kept, one], served)):
                 chosen.append(one)
+            else:
+                kept.append(one)
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
@@ -100,34 +108,32 @@ class Filters:
         is_selected = not one.honors_affinity or self._asks.selects(node)
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
-    def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Obstacle | None:
-        """Return why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
-        asks, volumes = self._asks, self._objects.volumes
-        neighbours = self._neighbours
+    def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
+        """Yield why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
+        asks, volumes, neighbours = self._asks, self._objects.volumes, self._neighbours
         if neighbours is not None and (taken := neighbours.taken_port(pods)) is not None:
-            return taken
-        if (lacks := self._shortage(node, pods, served)) is not None:
-            return lacks
-        if asks.volumes and volumes.are_read:
+            yield taken
+        yield from self._shortages(node, pods, served)
+        if asks.volumes and volumes.are_read and self._problem is None:
             bad = volumes.obstacle(self._namespace, asks.volumes, node.target)
             if bad is not None:
-                return bad
-        return None if neighbours is None else neighbours.obstacle(node, pods)
+                yield bad
+        if neighbours is not None:
+            yield from neighbours.obstacles(node, pods)
 
-    def _shortage(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Obstacle | None:
-        """Return which resource a node has too little of (scheduler: `fitsRequest`). Return None if it has enough."""
+    def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
+        """Yield which resources a node has too little of (scheduler: `fitsRequest`)."""
         if not node.allocatable:  # of a node that only slices name nothing is known
-            return None
+            return
         asks = self._asks
         used = {name: sum(one.sizes.get(name, NOTHING).nanos for one in others) for name in asks.sizes}
         left = node.allocatable.get("pods")
         if left is not None and self._objects.bound is not None and len(others) + 1 > left.whole:
-            return Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod of the node ends")
+            yield Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod of the node ends")
         for name, size in asks.sizes.items():
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
-                return _lacks(node, name, size, has, used[name])
-        return None
+                yield _lacks(node, name, size, has, used[name])
 
 
 def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: int) -> Obstacle:
@@ -140,7 +146,9 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
     if "/" in name and capacity.nanos > has.nanos and size.nanos <= capacity.nanos - used:
         amount += f", although its capacity is {capacity}: devices are not healthy, or their plugin is gone"
         cure = f"the node's devices of {shown} are healthy again: devicecore doctor on {node.target.name} tells more"
-    return Obstacle(f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure)
+    return Obstacle(
+        f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure, is_far=not rest.nanos
+    )
 
 
 def _importance(pod: BoundPod) -> tuple[int, str]:

@@ -76,11 +76,13 @@ class Obstacle:
         says: the scheduler's words.
         because: what the pod asks for and what the node has.
         cure: after what the node is no longer out of the question.
+        is_far: whether the node has nothing of what the pod asks for, so that others are nearer.
     """
 
     says: str
     because: str
     cure: str
+    is_far: bool = False
 
     def __str__(self) -> str:
         return f"{self.says}: {self.because}"

@@ -56,14 +56,14 @@ class Neighbours:
             for number in range(len(wishes.spread))
         ]
 
-    def obstacle(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Obstacle | None:
-        """Return which rule of spread or affinity a node with these pods breaks. Return None if it breaks none."""
+    def obstacles(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[Obstacle]:
+        """Yield which rules of spread and affinity a node with these pods breaks."""
         now = self._bound.get(node.target.name, ())
         change: Counter[_Key] = Counter()
         if pods is not now:
             change.update(self._counts(node, pods))
             change.subtract(Counter(self._counts(node, now)))
-        return self._uneven(node, change) or self._apart(node, change)
+        yield from (one for one in (self._uneven(node, change), self._apart(node, change)) if one is not None)
 
     def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
         """Return which host port of the pod one of these pods has. Return None if none has one."""
@@ -105,8 +105,10 @@ class Neighbours:
         for number, one in enumerate(self._wishes.near):
             key, value = foreign_text(one.topology_key), labels.get(one.topology_key)
             if value is None or (not count(_NEAR, number, value) and not self._is_first(change)):
-                has = "the node has no label" if value is None else "the pod wants a pod beside it that is not at"
-                because = f"{has} {key if value is None else foreign_text(f'{key}={value}')}"
+                place = foreign_text(f"{key}={value}")
+                because = f"no pod that it wants beside it runs at {place}"
+                if value is None:
+                    because = f"the node has no label {key}"
                 return Obstacle("node(s) didn't match pod affinity rules", because, "such a pod runs there")
         for number, one in enumerate(self._wishes.apart):
             value = labels.get(one.topology_key)

@@ -120,25 +120,25 @@ class PodAsks:
         lacking = [name for name in wanted if name not in served]
         return listed(lacking, _MAX_NAMES)
 
-    def obstacle(self, node: ClusterNode) -> Obstacle | None:
-        """Return why the node is out of the question. Return None if it is not.
+    def obstacles(self, node: ClusterNode) -> Iterator[Obstacle]:
+        """Yield why the node is out of the question, the scheduler's reason first.
 
         The order is that of the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
         TaintToleration, NodeAffinity.
         """
         if node.is_cordoned and not self._tolerates(_UNSCHEDULABLE):
             cure = f"node {node.target.name} is uncordoned"
-            return Obstacle("node(s) were unschedulable", "the node is cordoned", cure)
+            yield Obstacle("node(s) were unschedulable", "the node is cordoned", cure)
         if self.node and self.node != node.target.name:
             because = f"the pod names node {foreign_text(self.node)}"
-            return Obstacle("node(s) didn't match the requested node name", because, "the pod names no node")
+            yield Obstacle("node(s) didn't match the requested node name", because, "the pod names no node")
         for taint in node.taints:
             if taint.effect in REPELLING_EFFECTS and not self._tolerates(taint):
                 shown = foreign_text(str(taint))
                 cure = f"the pod tolerates {shown}, or node {node.target.name} does not have this taint"
                 if taint == _UNSCHEDULABLE:
                     cure = f"node {node.target.name} is uncordoned"
-                return Obstacle("node(s) had untolerated taint(s)", f"the pod does not tolerate {shown}", cure)
+                yield Obstacle("node(s) had untolerated taint(s)", f"the pod does not tolerate {shown}", cure)
         says = "node(s) didn't match Pod's node affinity/selector"
         for name, value in self.labels.items():
             has = node.target.labels.get(name)
@@ -146,11 +146,10 @@ class PodAsks:
                 it = "has no such label" if has is None else f"has {foreign_text(f'{name}={has}')}"
                 label = foreign_text(f"{name}={value}")
                 cure = f"the nodeSelector of the pod does not want {label}, or node {node.target.name} has this label"
-                return Obstacle(says, f"the pod selects {label}, and the node {it}", cure)
+                yield Obstacle(says, f"the pod selects {label}, and the node {it}", cure)
         if self.accepts is not None and not self.accepts(node.target):
             cure = f"the pod's affinity accepts node {node.target.name}"
-            return Obstacle(says, f"the pod's affinity requires {foreign_text(self.affinity)}", cure)
-        return None
+            yield Obstacle(says, f"the pod's affinity requires {foreign_text(self.affinity)}", cure)
 
     def _tolerates(self, taint: Taint) -> bool:
         return any(one.tolerates(taint) for one in self.tolerations)

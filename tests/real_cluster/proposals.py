@@ -1,0 +1,167 @@
+"""Does in a situation what `why` proposes, so that a real scheduler can say whether it helps."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+from devicecore_tools.budget import Budget
+from devicecore_tools.command import claims
+from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change
+
+from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.documents import Value
+from tests.real_cluster.situations_of_pods import CLASSES, Situation
+
+Json = Any
+
+
+def proposals_for(situation: Situation, objects: str) -> Iterator[tuple[str, Situation]]:
+    """Yield what `why` proposes for the pod of a situation, in words, and the situation after that has been done."""
+    trial = claims._claim_trial([objects], None, budget=Budget())  # noqa: SLF001 - the values behind what is printed
+    report = claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
+    if report.status == 0 or not report.answers:
+        return
+    for change in report.answers[0].changes:
+        if not change.classes:  # those of the control plane stay as they are
+            yield change.sentence, changed(situation, change)
+    for one in report.answers:
+        is_named = one.has_devices or (not report.claims and one is report.answers[0])
+        done = cured(situation, one.cure.split(", and ")) if one.obstacles and is_named else None
+        if done is not None:
+            yield f"{one.node.name}: {one.cure}", done
+
+
+def changed(situation: Situation, change: Change) -> Situation:
+    """Return a situation after a change of claims: a claim that is released is deleted."""
+    specs = {claim.name.partition("/")[2]: claim for claim in change.claims}
+    objects = []
+    for body in situation.objects:
+        name = body["metadata"]["name"]
+        if body["kind"] == "ResourceClaim" and change.holder.startswith(f"claim default/{name}"):
+            continue
+        if body["kind"] == "ResourceClaim" and name in specs and "status" not in body:
+            body = {**body, "spec": spec_of(specs[name], body["spec"])}  # noqa: PLW2901 - the same claim
+        objects.append(body)
+    pod = situation.pod
+    for claim in change.claims:
+        if claim.name.endswith(OF_LIMITS):
+            pod = with_counts(pod, {one.device_class: one.count for one in claim.alternatives})
+    return evolve(situation, objects=tuple(objects), pod=pod)
+
+
+def with_counts(pod: Json, counts: Mapping[str, int]) -> Json:
+    """Return a pod with other numbers of the resources that classes serve."""
+    names = {one["spec"].get("extendedResourceName", ""): one["metadata"]["name"] for one in CLASSES}
+    container = pod["spec"]["containers"][0]
+    limits = {
+        name: str(counts.get(names.get(name, name.rpartition("/")[2]), size))
+        for name, size in container["resources"]["limits"].items()
+    }
+    resources = {**container["resources"], "limits": limits}
+    return {**pod, "spec": {**pod["spec"], "containers": [{**container, "resources": resources}]}}
+
+
+def spec_of(claim: UnallocatedClaim, before: Json) -> Json:
+    """Return the spec of a claim, as the API has it."""
+    requests = [
+        request_of(ways[0])
+        if not ways[0].parent
+        else {"name": ways[0].parent, "firstAvailable": [{"name": one.name, **fields_of(one)} for one in ways]}
+        for ways in claim.requests
+    ]
+    constraints = [
+        {one.rule.value: one.attribute, **({"requests": sorted(one.requests)} if one.requests else {})}
+        for one in claim.constraints
+        if one.rule is not None
+    ]
+    return {**before, "devices": {**before["devices"], "requests": requests, "constraints": constraints}}
+
+
+def request_of(one: DeviceRequest) -> Json:
+    """Return a request without alternatives."""
+    admin = {"adminAccess": True} if one.admin_access else {}
+    return {"name": one.name, "exactly": {**fields_of(one), **admin}}
+
+
+def fields_of(one: DeviceRequest) -> Json:
+    """Return what a request and an alternative have in common."""
+    fields: Json = {"deviceClassName": one.device_class, "allocationMode": one.mode}
+    if not one.wants_all:
+        fields["count"] = one.count
+    if one.selectors:
+        fields["selectors"] = [{"cel": {"expression": text}} for text in one.selectors if text]
+    if one.tolerations:
+        fields["tolerations"] = [
+            {"key": of.key, "operator": of.operator, "value": of.value, "effect": of.effect} for of in one.tolerations
+        ]
+    if one.capacity:
+        fields["capacity"] = {"requests": {name: str(size) for name, size in one.capacity.items()}}
+    return fields
+
+
+def cured(situation: Situation, cures: list[str]) -> Situation | None:
+    """Return a situation after what brings a node into question again. Return None if a part is not known."""
+    for cure in cures:
+        found = ((form.match(cure), do) for form, do in _CURES)
+        done = next(((match, do) for match, do in found if match), None)
+        if done is None:
+            return None
+        situation = done[1](situation, *done[0].groups())
+    return situation
+
+
+def _uncordoned(situation: Situation, node: str) -> Situation:
+    return _with_node(situation, node, lambda spec: {**spec, "unschedulable": False})
+
+
+def _with_node(situation: Situation, node: str, change: Callable[[Json], Json]) -> Situation:
+    objects = (
+        {**one, "spec": change(one["spec"])} if one["kind"] == "Node" and one["metadata"]["name"] == node else one
+        for one in situation.objects
+    )
+    return evolve(situation, objects=tuple(objects))
+
+
+def _with_spec(situation: Situation, **fields: Json) -> Situation:
+    return evolve(situation, pod={**situation.pod, "spec": {**situation.pod["spec"], **fields}})
+
+
+def _tolerated(situation: Situation, key: str, effect: str) -> Situation:
+    before = situation.pod["spec"].get("tolerations", [])
+    return _with_spec(situation, tolerations=[*before, {"key": key, "operator": "Exists", "effect": effect}])
+
+
+def _selects_anything(situation: Situation, *_: str) -> Situation:
+    return _with_spec(situation, nodeSelector=None)
+
+
+def _has_no_affinity(situation: Situation, *_: str) -> Situation:
+    return _with_spec(situation, affinity=None)
+
+
+def _requests(situation: Situation, size: str | None, name: str) -> Situation:
+    pod = situation.pod
+    container = pod["spec"]["containers"][0]
+    resources = dict(container["resources"])
+    if name not in resources.get("limits", {}):
+        return situation
+    resources["limits"] = {key: of for key, of in resources["limits"].items() if key != name}
+    if size:
+        resources["limits"][name] = size
+    return _with_spec(situation, containers=[{**container, "resources": resources}])
+
+
+def _requests_none(situation: Situation, name: str) -> Situation:
+    return _requests(situation, None, name)
+
+
+_CURES: tuple[tuple[re.Pattern[str], Callable[..., Situation]], ...] = (
+    (re.compile(r"node (\S+) is uncordoned$"), _uncordoned),
+    (re.compile(r"the pod tolerates ([^=:]+)[^:]*:(\w+), or node"), _tolerated),
+    (re.compile(r"the nodeSelector of the pod does not want"), _selects_anything),
+    (re.compile(r"the pod's affinity accepts node"), _has_no_affinity),
+    (re.compile(r"the pod requests at most (\S+) of ([^,]+)"), _requests),
+    (re.compile(r"the pod requests no ([^,]+)"), _requests_none),
+)
