@@ -21,6 +21,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits, serve
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered
 from devicecore.domain.model import Device, DeviceId, NumaNode, PluginId
+from devicecore.system.list_check import MAX_DEVICES
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, deep_tree, register, running, wait_until
 from tests.adapters.test_watcher import announced
@@ -84,6 +85,23 @@ class TestTooMuch:
             recorder.wait_lost(recorder.plugin())
         told = f"a list of acme.io/gpu names {many} NUMA nodes, expected at most 1024"
         assert len(messages(caplog, told)) >= 1
+
+    def test_a_list_of_too_many_devices_is_counted_before_it_is_read(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Each device of these 500 KB would be a value of some 100 bytes. A message of 4 MB may have 2,000,000."""
+        list_ = deviceplugin.ListAndWatchResponse(devices=[deviceplugin.Device()] * (MAX_DEVICES + 1))
+
+        class Empty(RawPlugin):
+            def list_and_watch(
+                self, _: deviceplugin.Empty, __: grpc.ServicerContext
+            ) -> Iterator[deviceplugin.ListAndWatchResponse]:
+                yield list_
+
+        with running(directory, recorder), Empty(directory / "empty.sock"):
+            assert register(directory, "empty.sock", "acme.io/empty") == OK
+            recorder.wait_lost(recorder.plugin())
+        assert messages(caplog, "a list of acme.io/empty has 250,001 devices, expected at most 250,000")
 
     def test_large_lists_are_read_one_at_a_time_with_pauses_for_their_plugin(self, directory: Path) -> None:
         floods, devices = (20, 40_000) if STORM else (3, 4_000)

@@ -19,6 +19,9 @@ from devicecore.domain.text import counted, foreign_text
 MAX_NUMA_NODES = 1024
 """NUMA nodes in one list; Linux has at most as many."""
 
+MAX_DEVICES = 250_000
+"""Devices in one list. One of 4 MB, which is what a kubelet accepts, has fewer if its ids have six characters."""
+
 MAX_DEVICE_ID = 4096
 """Characters of a device id. The API allows 63, and some plugins send more."""
 
@@ -30,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DeviceListError(PluginError):
-    """A plugin's list names more NUMA nodes than a machine can have, or would take up too much of the checkpoint."""
+    """A plugin's list names more NUMA nodes than a machine has, has too many devices, or would fill the checkpoint."""
 
     resource: str
     problem: str

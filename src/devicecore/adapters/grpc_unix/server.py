@@ -42,10 +42,10 @@ from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginR
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import end, supervise
-from devicecore.system.list_check import ListCheck
+from devicecore.system.list_check import MAX_DEVICES, DeviceListError, ListCheck
 from devicecore.system.sockets import OwnedSocket, socket_identity
 from devicecore.wire import deviceplugin
-from devicecore.wire.device_lists import ListReader
+from devicecore.wire.device_lists import ListReader, count_devices
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
@@ -318,6 +318,9 @@ class RegistrationServer:
 
 
 def _reported(plugin: PluginId, message: bytes, reader: ListReader, check: ListCheck) -> DevicesReported:
+    # An empty device has two bytes, so a message of 4 MB may have 2,000,000, each of which would be a value.
+    if len(message) > 2 * MAX_DEVICES and (count := count_devices(message)) > MAX_DEVICES:
+        raise DeviceListError(plugin.resource, f"has {count:,} devices, expected at most {MAX_DEVICES:,}")
     devices = rpc.parse(reader.read, message)
     check.look(len(message), devices)
     return DevicesReported(plugin, devices)

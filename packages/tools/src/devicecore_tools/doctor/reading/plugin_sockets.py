@@ -21,6 +21,7 @@ from devicecore.domain.device_list import DeviceList
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.list_check import MAX_DEVICES
 from devicecore.system.sockets import SocketIdentity, is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
@@ -40,9 +41,6 @@ MAX_PLUGINS = 256
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
-
-MAX_DEVICES = 250_000
-"""Devices of a list that is read. A list of 4 MB with ids of six characters has fewer."""
 
 _AT_ONCE = 64
 _AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
