@@ -115,10 +115,11 @@ STEPS ?= 1000
 
 MUTANTS ?= 300
 SEED ?= 41
+ROOM ?= core
 
-mutants: $(VENV)/.dev ## MUTANTS (300) random changes of the core, by SEED (41), and those that no test notices; half an hour. KIND=oracle plants the faults that `make oracle` must find
+mutants: $(VENV)/.dev ## MUTANTS (300) random changes of ROOM (core, allocation, doctor, conformance, testing or fleet), by SEED (41), and those that no test of the room notices; half an hour. KIND=oracle plants the faults that `make oracle` must find
 	@$(if $(filter oracle,$(KIND)),$(BIN)/python -m tests.oracle.planted --kubernetes $(KUBERNETES) --seed $(SEED), \
-	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED))
+	$(BIN)/python -m tools.mutants --room $(ROOM) --count $(MUTANTS) --seed $(SEED))
 
 simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): two or three minutes
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)

@@ -1,9 +1,12 @@
-"""Change the core at random places, and say which changes no test notices.
+"""Change a room at random places, and say which changes no test notices.
 
 `make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
 is another one, or a statement is left out. A fork of the process that has collected the tests runs those that reach the
-changed line, the most specific test first, until one fails. Results are kept in `build/mutants.json`, so a run that
-ends after `--seconds` goes on where it stopped. With other sources, delete the file.
+changed line, the most specific test first, until one fails. Results are kept in `build/mutants-ROOM.json`, so a run
+that ends after `--seconds` goes on where it stopped. With other sources, delete the file.
+
+A room is a part of the code with the tests that are about it. What only tests of other rooms notice is a survivor: who
+changes the room runs its own tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
 """
@@ -33,14 +36,57 @@ import pytest
 from attrs import asdict, define, frozen
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "devicecore"
-RESULTS, REACHED = ROOT / "build" / "mutants.json", ROOT / "build" / "mutants-reached.json"
-PARTS = ("domain", "runtime", "manager", "dra_manager")
-LEFT_OUT = "allocation"
-TESTS = (
-    *("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins"),
-    *("tests/adapters/test_manifests.py", "tests/adapters/test_manifest_claims.py"),  # domain/documents.py is theirs
-)
+_LIBRARY = "src/devicecore"
+_TOOLS, _FLEET = "packages/tools/src/devicecore_tools", "packages/fleet/src/devicecore_fleet"
+_OF_TOOLS = "packages/tools/tests"
+
+
+@frozen
+class Room:
+    """A part of the code, and the tests that are about it.
+
+    Attributes:
+        parts: folders below the top of the repository.
+        tests: files and folders of tests.
+        left_out: folders of these names are another room.
+    """
+
+    parts: tuple[str, ...]
+    tests: tuple[str, ...]
+    left_out: str = ""
+
+    @property
+    def files(self) -> list[Path]:
+        """The modules of the room."""
+        found = [path for part in self.parts for path in sorted((ROOT / part).rglob("*.py"))]
+        return [path for path in found if self.left_out not in path.parts]
+
+
+ROOMS = {
+    "core": Room(
+        tuple(f"{_LIBRARY}/{part}" for part in ("domain", "runtime", "manager", "dra_manager")),
+        (
+            *("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins"),
+            *("tests/adapters/test_manifests.py", "tests/adapters/test_manifest_claims.py"),  # of domain/documents.py
+        ),
+        left_out="allocation",
+    ),
+    "allocation": Room((f"{_LIBRARY}/domain/allocation",), ("tests/allocation", f"{_OF_TOOLS}/judge")),
+    "doctor": Room(
+        (f"{_TOOLS}/doctor",),
+        (
+            f"{_OF_TOOLS}/doctor",
+            f"{_OF_TOOLS}/property",
+            *(f"{_OF_TOOLS}/command/test_{name}.py" for name in ("claims", "doctor", "fits", "nodes", "why")),
+            *(f"{_OF_TOOLS}/command/test_{name}.py" for name in ("claim_situations", "pod_situations", "preemption")),
+        ),
+    ),
+    "conformance": Room(
+        (f"{_TOOLS}/conformance",), (f"{_OF_TOOLS}/conformance", f"{_OF_TOOLS}/kit/test_conformance.py")
+    ),
+    "testing": Room((f"{_TOOLS}/testing",), (f"{_OF_TOOLS}/kit", f"{_OF_TOOLS}/judge")),
+    "fleet": Room((_FLEET,), ("packages/fleet/tests",)),
+}
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
 HANGS = 15.0  # seconds and times of its usual duration after which a test counts as hanging
 MEMORY = 1_000_000_000  # bytes that a mutant may take beyond those of the process that it is a fork of
@@ -204,25 +250,31 @@ class Runner:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._room = ROOMS[options.room]
+        build = ROOT / "build"
+        self._results, self._kept = (
+            build / f"mutants-{options.room}.json",
+            build / f"mutants-{options.room}-reached.json",
+        )
         self._until = time.monotonic() + options.seconds
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Find out which tests reach which lines, if that is not known, and then run the mutants."""
         names = [item.nodeid for item in session.items]
         key = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        kept = json.loads(REACHED.read_text()) if REACHED.exists() else {}
+        kept = json.loads(self._kept.read_text()) if self._kept.exists() else {}
         if kept.get("key") != key:
             print(f"looking which lines {len(names)} tests reach", flush=True)
             kept = {"key": key, **asdict(self._reached(session))}
-            REACHED.parent.mkdir(exist_ok=True)
-            REACHED.write_text(json.dumps(kept))
+            self._kept.parent.mkdir(exist_ok=True)
+            self._kept.write_text(json.dumps(kept))
         self._run(session, Reached(kept["seconds"], kept["tests"]))
         return True
 
     def _reached(self, session: pytest.Session) -> Reached:
         """Run all tests once, in a fork, so that nothing of them is left here."""
         results, send = _FORKS.Pipe(duplex=False)
-        child = _FORKS.Process(target=_measure, args=(session, send))
+        child = _FORKS.Process(target=_measure, args=(session, self._room, send))
         child.start()
         send.close()
         seconds, tests = results.recv()
@@ -230,13 +282,13 @@ class Runner:
         return Reached(seconds, tests)
 
     def _run(self, session: pytest.Session, reached: Reached) -> None:
-        files = [path for part in PARTS for path in sorted((SOURCE / part).rglob("*.py")) if LEFT_OUT not in path.parts]
+        files = self._room.files
         everything = [mutant for path in files for mutant in mutants_of(path)]
         chosen = random.Random(self._options.seed).sample(everything, self._options.count)  # noqa: S311 - no secret
         print(
             f"seed {self._options.seed}: {len(chosen)} of {len(everything)} mutants of {len(files)} files", flush=True
         )
-        results: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results: dict[str, dict[str, Any]] = json.loads(self._results.read_text()) if self._results.exists() else {}
         for mutant in chosen:
             name = f"{mutant.file}:{mutant.line} #{mutant.number}"
             if (kept := results.get(name)) and kept["result"] != "unfinished":
@@ -246,7 +298,7 @@ class Runner:
                 break
             result = self._try(session, reached, mutant)
             results[name] = {"before": mutant.before, "after": mutant.after, "result": result}
-            RESULTS.write_text(json.dumps(results, indent=1))
+            self._results.write_text(json.dumps(results, indent=1))
             if not result.startswith(("killed", "hangs")):
                 print(f"{result}: {name}: {mutant.before} -> {mutant.after}", flush=True)
         names = {f"{mutant.file}:{mutant.line} #{mutant.number}" for mutant in chosen} & results.keys()
@@ -339,9 +391,9 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     os._exit(0)
 
 
-def _measure(session: pytest.Session, results: Connection) -> None:
+def _measure(session: pytest.Session, room: Room, results: Connection) -> None:
     _prepare(session)
-    measuring = coverage.Coverage(data_file=None, source=["devicecore"], config_file=False)
+    measuring = coverage.Coverage(data_file=None, source=[str(ROOT / part) for part in room.parts], config_file=False)
     measuring.start()
     seconds: list[float] = []
     for number, (item, after) in enumerate(zip(session.items, [*session.items[1:], None], strict=True)):
@@ -352,12 +404,10 @@ def _measure(session: pytest.Session, results: Connection) -> None:
     measuring.stop()
     data, tests = measuring.get_data(), {}
     for file in data.measured_files():
-        path = Path(file)
-        if any(path.is_relative_to(SOURCE / part) for part in PARTS):
-            lines = data.contexts_by_lineno(file)
-            tests[str(path.relative_to(ROOT))] = {
-                str(line): sorted(int(one) for one in {*of_line} if one) for line, of_line in lines.items()
-            }
+        lines = data.contexts_by_lineno(file)
+        tests[str(Path(file).relative_to(ROOT))] = {
+            str(line): sorted(int(one) for one in {*of_line} if one) for line, of_line in lines.items()
+        }
     results.send((seconds, tests))
     os._exit(0)
 
@@ -365,6 +415,7 @@ def _measure(session: pytest.Session, results: Connection) -> None:
 def main() -> int:
     """Run mutants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", choices=ROOMS, default="core", help="what is changed (core)")
     parser.add_argument("--count", type=int, default=300, help="mutants (300)")
     parser.add_argument("--seed", type=int, default=1, help="which mutants (1)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after that time (3600)")
@@ -379,7 +430,7 @@ def main() -> int:
         "no:cov",
         f"--hypothesis-profile={options.profile}",
         *(f"--ignore={path}" for path in NO_TESTS),
-        *TESTS,
+        *ROOMS[options.room].tests,
     ]
     return int(pytest.main(arguments, plugins=[Runner(options)]))
 
