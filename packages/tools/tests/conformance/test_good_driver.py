@@ -72,6 +72,15 @@ def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) ->
     assert not report.exits
 
 
+def test_of_a_driver_with_slow_claims_only_musts_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["devicecore_tools.conformance.dra.run"], "SLOW_CLAIM", 0.2)
+    names = "prepares-a-claim", "frees-the-device", "refuses-a-device-in-use", "prints-little"
+    report = run_on(habits.PreparesSlowly, checks_of(*names), None, QUICK)
+    assert [result.name for result in report.undecided] == ["refuses-a-device-in-use"]
+    assert "only checks of severity must are made with claims; --budget" in report.notes[0]
+    assert report.passed
+
+
 def test_metadata_of_devices_are_no_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
     report = run_on(habits.WritesMetadata, checks, None, QUICK)

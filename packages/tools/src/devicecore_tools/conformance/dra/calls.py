@@ -4,6 +4,7 @@ Laws: the claims of a check are unprepared and deleted after it. A call takes at
 If a driver has once done what a plain call asks for, no check says that it cannot do it.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ class Calls:
         habits: what they have shown.
         used: the claims of the present check that were sent to the driver and deleted.
         are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as is known.
+        fastest: seconds of the fastest NodePrepareResources that has prepared a claim.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether it did.
     """
 
@@ -76,6 +78,7 @@ class Calls:
     habits: Habits = field(factory=Habits)
     used: list[Claim] = field(factory=list)
     are_quick: bool = True
+    fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
     _under_way: int = 0  # calls
     _most: int = 0  # of them at once
@@ -252,9 +255,11 @@ class Calls:
         for claim in claims:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
+        began = time.monotonic()
         answer = self.timed(lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout)
         for claim in _done(answer, claims):
             claim.is_prepared = self.habits.prepares = True
+            self.fastest = min(self.fastest, time.monotonic() - began)
         return answer
 
     def unprepare(

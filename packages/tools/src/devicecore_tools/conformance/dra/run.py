@@ -3,6 +3,7 @@
 Law: after a run, no process, socket, mount or file of it is left.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,7 +16,16 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
-from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, impossible
+from devicecore_tools.conformance.model import (
+    Check,
+    Failure,
+    Report,
+    Result,
+    Severity,
+    Skip,
+    Undecided,
+    impossible,
+)
 from devicecore_tools.conformance.processes import guarded, note_of_wrong_command, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
@@ -23,6 +33,9 @@ from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, vers
 RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
 """What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
 
+SLOW_CLAIM = 4.0
+"""Seconds to prepare a claim, above which only checks of severity must are made of those that need claims."""
+_OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
 _MAX_TRIED = 4  # claims whose devices are tried after a check
 
 
@@ -110,8 +123,19 @@ class _Guarded:
             driver.steps.begin(event)
         driver.process.notice_exit()
         driver.process.require_time()
+        if self.check.severity is not Severity.MUST and self.check.group in _OF_CLAIMS and _is_slow(driver):
+            raise Undecided(_why_fewer(driver))
         driver.calls.catch_up()
         return self.check.look(driver)
+
+
+def _is_slow(driver: DriverUnderTest) -> bool:
+    return SLOW_CLAIM < driver.calls.fastest < math.inf
+
+
+def _why_fewer(driver: DriverUnderTest) -> str:
+    took = counted(round(driver.calls.fastest, 1), "second")
+    return f"the driver needs {took} to prepare a claim, so only checks of severity must are made with claims"
 
 
 def _restore(driver: DriverUnderTest) -> bool:
@@ -151,6 +175,8 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         )
     if name and not devices:
         notes.append("it has published no devices, so most checks could not be made")
+    if _is_slow(driver):
+        notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
     problem = driver.seen.change.problem
     if problem:
         notes.append(note_of_wrong_command("--provoke-devices", problem))

@@ -51,7 +51,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(situations, unprepare, when=(LOSS,)),
     *_made(situations, when=(REGISTRATION,)),
     *_made(state, when=(Moment.CALM,)),
-    *_made(slices, health, process, when=(QUIET,)),
+    *_made(situations, slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
     *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),

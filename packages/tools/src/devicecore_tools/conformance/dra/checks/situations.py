@@ -20,6 +20,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KUBELET_RESTART,
     LOSS,
+    QUIET,
     REBOOT,
     REGISTRATION,
     TERM,
@@ -268,6 +269,7 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
     (CORRUPTION, "after-a-corruption"): (SHOULD, (FREES,)),
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
+    (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
     (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
 """Of each event: how the names of its checks end, how severe they are, and what is observed, in this order."""
@@ -284,6 +286,9 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (CORRUPTION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (LOSS, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (REGISTRATION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (QUIET, "prepares-claims-{}"): "prepare-is-idempotent: nothing has happened",
+    (QUIET, "frees-devices-{}"): "frees-the-device: nothing has happened",
+    (QUIET, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (KUBELET_RESTART, "keeps-cdi-devices-{}"): "keeps-cdi-devices-after-a-new-registration",
     (KUBELET_RESTART, "prepares-claims-{}"): "prepares-claims-after-a-new-registration",
     (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",

@@ -354,3 +354,13 @@ class RestartsItself(GoodDriver):
     def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
         threading.Timer(1.0, self.end_once, ["watched"]).start()
         return super().watch_health(request, context)
+
+
+class PreparesSlowly(GoodDriver):
+    """As drivers that reset or partition a device for each claim."""
+
+    is_good = True
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        time.sleep(0.3)
+        return super().prepare_claim(claim, context)

@@ -13,6 +13,22 @@ import grpc
 from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, fails
 
 
+@fails("keeps-cdi-devices-while-nothing-happens")
+class CleansUpAfterASecond(GoodDriver):
+    """It takes the files of claims that it has not heard of for a while for those of former ones."""
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.clean_up, daemon=True).start()
+
+    def clean_up(self) -> None:
+        while not self.over.wait(0.2):
+            for path in self.cdi.glob(f"{self.name}-*.json"):
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > 2.0:
+                        path.unlink()
+
+
 class ForgetsWhenRegistered(GoodDriver):
     """It begins anew when a kubelet registers it again."""
 
