@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import evolve, field, frozen
 
-from devicecore.adapters.memory import MemoryStore
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, StoreError
@@ -228,6 +227,9 @@ class PinnedNode:
         return tuple(pinned(str(pod.uid), cpus.state, memory.state)) if isinstance(verdict, Admitted) else ()
 
     def _managers(self) -> "tuple[CpuManager, MemoryManager]":
+        # Here, because doctor reads the kubelet's settings by this module also where no protobuf is installed.
+        from devicecore.adapters.memory import MemoryStore
+
         stores = {name: MemoryStore() for name in (CPU_FILE, MEMORY_FILE)}
         for name, blob in self._files.items():
             stores[name].save(blob)

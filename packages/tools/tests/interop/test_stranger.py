@@ -70,6 +70,10 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
     assert skipped == {
         "answers-pre-start-container",
         "answers-notify-registration-status",
+        "keeps-its-numa-nodes",
+        "pre-starts-after-a-kill",
+        "pre-starts-after-a-kubelet-restart",
+        "pre-starts-after-sigterm",
         "numbers-numa-nodes-from-zero",
         "reports-a-recovery-of-health",
     }
