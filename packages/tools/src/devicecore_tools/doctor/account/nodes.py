@@ -6,8 +6,9 @@ a pod requests is taken from the moment the pod is bound, also if no container h
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from devicecore.domain.capacity import pod_request
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Pod, PodUid
 from devicecore_tools.doctor.account.dra import DraDevice
@@ -85,18 +86,15 @@ def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
     return (*_of_plugins(facts), *_of_drivers(facts))
 
 
-def requested_by(pod: Pod, resource: str) -> int:
-    """Return how many devices of a plugin's resource a pod takes from a node.
-
-    Containers and sidecars run at the same time. An init container that ends counts if it needs more, together with the
-    sidecars that started before it (Kubernetes: `PodRequests`).
-    """
-    sidecars = largest = 0
-    for container in pod.init_containers:
-        count = _of_plugin(pod, container.name, resource)
-        largest = max(largest, sidecars + count)
-        sidecars += count if container.restartable else 0
-    return max(largest, sidecars + sum(_of_plugin(pod, one.name, resource) for one in pod.containers))
+def _requests(pod: Pod) -> Mapping[str, int]:
+    """Return how many devices of each plugin's resource a pod takes from a node."""
+    if not pod.claimed:
+        return pod_request(pod)
+    app, init = (
+        tuple(evolve(one, limits={name: _of_plugin(pod, one.name, name) for name in one.limits}) for one in containers)
+        for containers in (pod.containers, pod.init_containers)
+    )
+    return pod_request(evolve(pod, containers=app, init_containers=init))
 
 
 def _of_plugin(pod: Pod, container: str, resource: str) -> int:
@@ -113,6 +111,7 @@ def _of_plugins(facts: Facts) -> Iterator[ResourceOnNode]:
         return
     bound = [one for one in pods or () if not one.has_ended]
     begun = {one.pod.uid for one in facts.pods.here}
+    requests = [(_requests(one.pod), one.pod.uid in begun) for one in bound]
     wanted = {
         resource
         for one in bound
@@ -123,8 +122,8 @@ def _of_plugins(facts: Facts) -> Iterator[ResourceOnNode]:
     for resource in sorted({*node.capacity, *node.allocatable, *wanted}):
         allocatable = node.allocatable.get(resource, 0)
         uses = tuple(use for one in bound for use in _held_of(one, resource, is_begun=one.pod.uid in begun))
-        requested = sum(requested_by(one.pod, resource) for one in bound)
-        held = sum(requested_by(one.pod, resource) for one in bound if one.pod.uid in begun)
+        requested = sum(of_pod.get(resource, 0) for of_pod, _ in requests)
+        held = sum(of_pod.get(resource, 0) for of_pod, is_begun in requests if is_begun)
         unhealthy = max(0, node.capacity.get(resource, 0) - allocatable)
         free = max(0, allocatable - requested)
         rest = (("free", free), (_UNHEALTHY, unhealthy))
