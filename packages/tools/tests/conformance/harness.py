@@ -46,6 +46,7 @@ SLOW = {
     "unprepares-after-a-failed-prepare",
     "unprepares-the-claims-of-a-pod",
     "answers-get-info-again",
+    "keeps-nodes-apart",
 }
 """Checks that take a second or more, or whose faults depend on which call comes first. On a driver with another fault
 they are made only in a storm, as are those that need a restart, those that are not made by default, and those of most
