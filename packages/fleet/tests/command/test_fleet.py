@@ -114,6 +114,27 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
         assert not control.exists()
 
 
+def test_a_fleet_without_a_terminal_reads_its_file_again_at_sighup(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("nodes: [{name: a}]")
+    with LocalApiServer() as server:
+        words = ("fleet", str(file), "--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
+        with Fork(words, start_new_session=True, stderr=subprocess.PIPE) as process:
+            try:
+                server.wait_for(lambda: server.objects("Node"))
+                file.write_text("nodes: [{name: a}, {name: b}]")
+                process.send_signal(signal.SIGHUP)
+                server.wait_for(lambda: len(server.objects("Node")) == 2)
+                file.write_text("nodes: []")
+                process.send_signal(signal.SIGHUP)
+                assert process.stderr
+                assert any("nothing is changed, because the file cannot be read" in line for line in process.stderr)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=60) == 0
+            finally:
+                process.kill()
+
+
 def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at_once(tmp_path: Path) -> None:
     """None of the three has a `--root`, so only the Lease tells them apart."""
     file = tmp_path / "fleet.yaml"

@@ -6,6 +6,8 @@ Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and p
 import fnmatch
 import json
 import logging
+import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -185,7 +187,8 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
     # Signals first: every thread has to inherit that they are blocked.
-    with Signals(*kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+    reloading = () if _has_terminal() else (signal.SIGHUP,)
+    with Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
         if control is not None:  # first, so that a second fleet ends before it registers nodes
@@ -201,6 +204,15 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
         if shown.is_broken:
             raise BrokenPipeError
     return 0
+
+
+def _has_terminal() -> bool:
+    """Whether this process belongs to a terminal, which sends SIGHUP when it is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _ordered(running: "Sequence[Fleet]") -> Order:
@@ -239,6 +251,10 @@ class _Loop:
             arrived = self.signals.wait(max(0.0, min(due - time.monotonic(), _MOST_REST)))
             if self.screen.handle(arrived):
                 self._shown, self._next_show = None, 0.0
+            if signal.SIGHUP in arrived:
+                answer = self.fleet.command_now("reload", ())
+                if not answer.obeyed:
+                    _log.error("%s", " ".join(answer.sentences))
 
     @property
     def _wanted(self) -> object:

@@ -25,6 +25,8 @@ _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by 
 class Signals:
     """Receives the signals in `ENDING` and in `others` while it is entered; SIGHUP only if it is not ignored.
 
+    One of `others` does not end the process, even if it is in `ENDING`.
+
     Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
 
     Args:
@@ -33,6 +35,7 @@ class Signals:
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
+        self._ending = ENDING - {*others}
         received = {*ENDING, *others, _STOP}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
             received.remove(signal.SIGHUP)
@@ -99,7 +102,7 @@ class Signals:
             number = signal.sigwait(self._received)
             if number == _STOP:  # from `__exit__`, or from another process: then it means nothing
                 continue
-            if number not in ENDING:
+            if number not in self._ending:
                 with self._changed:
                     self._arrived.add(signal.Signals(number))
                     self._changed.notify_all()
