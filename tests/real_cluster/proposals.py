@@ -39,7 +39,10 @@ def changed(situation: Situation, change: Change) -> Situation:
     objects = []
     for body in situation.objects:
         name = body["metadata"]["name"]
-        if body["kind"] == "ResourceClaim" and change.holder.startswith(f"claim default/{name}"):
+        if body["kind"] == "ResourceClaim" and change.holder.split(" of ")[0] in {
+            f"claim {name}",
+            f"claim default/{name}",
+        }:
             continue
         if body["kind"] == "ResourceClaim" and name in specs and "status" not in body:
             body = {**body, "spec": spec_of(specs[name], body["spec"])}  # noqa: PLW2901 - the same claim
@@ -142,15 +145,21 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 
 
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
-    pod = situation.pod
-    container = pod["spec"]["containers"][0]
-    resources = dict(container["resources"])
-    if name not in resources.get("limits", {}):
-        return situation
-    resources["limits"] = {key: of for key, of in resources["limits"].items() if key != name}
-    if size:
-        resources["limits"][name] = size
-    return _with_spec(situation, containers=[{**container, "resources": resources}])
+    """Have the largest part of the pod request less: the pod as a whole, an init container, or its container."""
+    spec = situation.pod["spec"]
+    if name in spec.get("resources", {}).get("requests", {}):
+        return _with_spec(situation, resources={"requests": {name: size}})
+    for kind in ("initContainers", "containers"):
+        for container in spec.get(kind, ()):
+            amounts = next((of for of in container.get("resources", {}).values() if name in of), None)
+            if amounts is not None:
+                less = {key: of for key, of in amounts.items() if key != name}
+                if size:
+                    less[name] = "1" if container.get("restartPolicy") else size
+                which = "requests" if kind == "initContainers" else "limits"
+                resources = {**container.get("resources", {}), which: less}
+                return _with_spec(situation, **{kind: [{**container, "resources": resources}]})
+    return situation
 
 
 def _requests_none(situation: Situation, name: str) -> Situation:

@@ -916,3 +916,16 @@ def test_a_name_is_explained_on_servers_of_each_version(
     lines = capsys.readouterr().out.splitlines()
     assert (status, lines[0]) == (0, f"{title} on n2: gets its devices")
     assert lines[-1].endswith("request r: 1 of 2 devices fit; there is only 1 on the node")
+
+
+def test_two_requests_are_changed_at_once_if_neither_change_helps_alone(
+    why: Callable[..., tuple[int, list[str]]],
+) -> None:
+    devices = [a_device(f"gpu-{model}", type="gpu", model=model) for model in ("A100", "A30")]
+    wrong = [f'device.attributes["{GPU}"].model == "{model}"' for model in ("A101", "A31")]
+    claim = a_claim(a_request("big", "gpu", 1, wrong[0]), a_request("small", "gpu", 1, wrong[1]))
+    status, lines = why([claim], [WHOLE, a_slice("n1", GPU, devices)])
+    (advice,) = [line for line in lines if "gets them if" in line]
+    assert status == 1
+    assert "request big of claim ml/train writes" in advice
+    assert ", and request small of claim ml/train writes" in advice

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from functools import cached_property
-from itertools import zip_longest
+from itertools import combinations, product, zip_longest
 from typing import NamedTuple
 
 from attrs import evolve, field, frozen
@@ -58,6 +58,10 @@ class Rank(IntEnum):
     DROP = 8
 
 
+_MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
+_MAX_OF_PAIR = 3  # changes of each request that are tried with those of another
+_MAX_PAIRED = 8  # requests
+
 OF_LIMITS = "-extended-resources"
 """How the name ends of the claim that a scheduler makes for limits of a pod."""
 
@@ -72,6 +76,7 @@ class Change(NamedTuple):
         pods: for which the holder has them.
         device_class: the class that a request names then.
         classes: the classes that are different, by name.
+        is_pair: whether it is two changes at once, for which there is no reason if one alone helps.
     """
 
     sentence: str
@@ -82,6 +87,7 @@ class Change(NamedTuple):
     pods: tuple[str, ...] = ()
     device_class: str = ""
     classes: Mapping[str, DeviceClass] = {}
+    is_pair: bool = False
 
     def __str__(self) -> str:
         return foreign_text(self.sentence)
@@ -136,6 +142,7 @@ class Refused:
         )
         for pair in zip_longest(releases, others):
             yield from filter(None, pair)
+        yield from self._pairs_of(claims)
 
     def outside_class(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
         """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
@@ -207,25 +214,43 @@ class Refused:
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
             yield Change(sentence, [evolve(claim, constraints=rest)], Rank.WITHOUT)
         for request in claim.alternatives:
-            self.budget.ask()
-            about = f"request {request.result_name} of claim {claim.name}"
-            if claim.name.endswith(OF_LIMITS):
-                about = f"the limit of {request.result_name}"
-            amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
-            devices = self._devices_of(claim, request)
-            for sentence, changed, rank, kind in (
-                *self._classes_of(claim, request),
-                *_less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices)),
-                *_selectors_of(
-                    request,
-                    devices or list(self.devices.values()),
-                    is_known=(claim.name, request.result_name) in self.described,
-                ),
-            ):
-                kind = kind and f"{about} {kind}"  # noqa: PLW2901 - of this request
+            about = _about(claim, request)
+            for sentence, changed, rank, kind in self._changes_of_request(claim, request):
                 named = changed.device_class if changed.device_class != request.device_class else ""
                 claims = [_with_request(claim, request, changed)]
-                yield Change(f"{about} {sentence}", claims, rank, kind, device_class=named)
+                yield Change(f"{about} {sentence}", claims, rank, kind and f"{about} {kind}", device_class=named)
+
+    def _changes_of_request(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
+        self.budget.ask()
+        amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
+        devices = self._devices_of(claim, request)
+        yield from self._classes_of(claim, request)
+        yield from _less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices))
+        is_known = (claim.name, request.result_name) in self.described
+        yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
+
+    def _pairs_of(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
+        """Return two changes at once, of two requests, of which each keeps what its request describes."""
+        requests = [(number, request) for number, claim in enumerate(claims) for request in claim.alternatives]
+        if len(requests) == 1:
+            return
+        few = {
+            one: sorted(
+                (of for of in self._changes_of_request(claims[one[0]], one[1]) if of[2] in _MENDING),
+                key=lambda of: of[2],
+            )[:_MAX_OF_PAIR]
+            for one in requests[:_MAX_PAIRED]
+        }
+        for (one, first), (other, second) in combinations(few.items(), 2):
+            for mine, yours in product(first, second):
+                changed = list(claims)
+                for (number, request), of in ((one, mine), (other, yours)):
+                    changed[number] = _with_request(changed[number], request, of[1])
+                parts = (
+                    f"{_about(claims[number], request)} {of[0]}"
+                    for (number, request), of in ((one, mine), (other, yours))
+                )
+                yield Change(", and ".join(parts), changed, max(mine[2], yours[2]), is_pair=True)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
         """Return the claim with its expressions changed to the names and types that devices have."""
@@ -351,6 +376,12 @@ def _released(name: str, held: Held) -> str:
 
 _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
 """What changes in words, the request then, its rank, and its kind."""
+
+
+def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
+    if claim.name.endswith(OF_LIMITS):
+        return f"the limit of {request.result_name}"
+    return f"request {request.result_name} of claim {claim.name}"
 
 
 def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:

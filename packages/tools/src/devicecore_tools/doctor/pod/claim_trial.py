@@ -813,6 +813,8 @@ class ClaimTrial:
             if took > _PATIENCE and not is_told:
                 is_told = True
                 self.on_trials()
+            if change.is_pair and found:
+                break
             if change.kind and any(one.kind == change.kind for one in found):
                 continue  # such as a count that is smaller still
             freed = {
