@@ -15,6 +15,9 @@ from devicecore_tools.doctor.pod.explanation import concerning
 _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
 """Findings of other pods that a pod with the same resource meets too."""
 
+_ADMITTED = "request-without-device"
+"""The finding with which a kubelet admits the pod all the same; a warning says that others may use its devices."""
+
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that say what was free then. What is free now has been tried."""
 
@@ -25,7 +28,8 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
     """Yield what keeps the pod from running in spite of free devices, a sentence each."""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size}
     for one in concerning(pod, facts, wanted, _TELLING):
-        if not (one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)):
+        is_past = one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)
+        if not is_past and one.code != _ADMITTED:
             yield one.sentence
     if facts.look.machine is not None or policy not in _ALIGNING:
         return
