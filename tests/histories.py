@@ -31,7 +31,8 @@ class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
 
     `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for. It is
-    `short` for half of what is asked for, and `none` if the plugin offers no preference.
+    `short` for half of what is asked for, `nothing`, `foreign` for devices that it may not choose, and `none` if the
+    plugin offers no preference.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], prefers: str = "") -> None:
@@ -54,6 +55,10 @@ class RecordedPlugin(DevicePlugin):
         chosen = (*must_include, *others)[:size]
         if self.prefers == "short":
             return chosen[: len(chosen) // 2]
+        if self.prefers == "nothing":
+            return ()
+        if self.prefers == "foreign":
+            return [DeviceId(f"{self.resource.partition('/')[2]}-{number:02}") for number in range(9, -1, -1)]
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 

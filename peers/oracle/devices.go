@@ -26,7 +26,8 @@ import (
 )
 
 // A plugin prefers the smallest ids, or the largest, those that must be in it first; or it offers no preference ("none"),
-// or names half of what it is asked for ("short"). It is called without a socket.
+// names half of what it is asked for ("short"), nothing ("nothing"), or devices that it may not choose ("foreign"). It is
+// called without a socket.
 type plugin struct{ resource, socket, prefers string }
 
 func (p plugin) API() pluginapi.DevicePluginClient { return p }
@@ -55,8 +56,17 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 			}
 		}
 		ids = ids[:min(len(ids), int(request.AllocationSize))]
-		if p.prefers == "short" {
+		switch p.prefers {
+		case "short":
 			ids = ids[:len(ids)/2]
+		case "nothing":
+			ids = nil
+		case "foreign": // whatever its resource may have, from the last one
+			ids = nil
+			_, name, _ := strings.Cut(p.resource, "/")
+			for number := 9; number >= 0; number-- {
+				ids = append(ids, fmt.Sprintf("%s-%02d", name, number))
+			}
 		}
 		if p.prefers == "largest and more" { // what is not asked for, and everything twice
 			ids = append(append([]string{"other"}, ids...), ids...)

@@ -40,6 +40,7 @@ var kinds = map[string]answerer{
 	"patch":             applyPatch,
 	"quantity":          readQuantity,
 	"topology":          mergeHints,
+	"topology-options":  startTopologyManager,
 }
 
 func main() {

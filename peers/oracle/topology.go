@@ -164,3 +164,20 @@ func mergeHints(ctx context.Context, question []byte) (any, error) {
 	}
 	return answer, nil
 }
+
+type optionsQuestion struct {
+	NUMANodes map[int][]uint64 `json:"numa_nodes"` // with the distances from each; null if they are not known
+	Policy    string
+	Scope     string
+	Options   map[string]string
+}
+
+// startTopologyManager says whether a kubelet starts with the options of a policy.
+func startTopologyManager(ctx context.Context, question []byte) (any, error) {
+	var asked optionsQuestion
+	if err := json.Unmarshal(question, &asked); err != nil {
+		return nil, err
+	}
+	_, err := newTopologyManager(klog.FromContext(ctx), asked)
+	return map[string]bool{"ok": err == nil}, nil
+}

@@ -124,3 +124,11 @@ func (s healthStream) Recv() (*drahealth.NodeWatchResourcesResponse, error) {
 type machine cadvisor.MachineInfo
 
 func (m *machine) info() *cadvisor.MachineInfo { return (*cadvisor.MachineInfo)(m) }
+
+func newTopologyManager(_ klog.Logger, asked optionsQuestion) (topologymanager.Manager, error) {
+	var nodes []cadvisor.Node
+	for id, distances := range asked.NUMANodes {
+		nodes = append(nodes, cadvisor.Node{Id: id, Distances: distances})
+	}
+	return topologymanager.NewManager(nodes, asked.Policy, asked.Scope, asked.Options)
+}

@@ -63,7 +63,8 @@ class _Author:
         devices = self._devices(resource, self.random.randint(0, 8))
         self.connected[resource] = devices
         step = {"op": "connect", "resource": resource, "devices": devices}
-        prefers = self.random.choice(("", "", "", "", "", "largest", "largest and more", "short", "none"))
+        others = ("largest", "largest and more", "short", "nothing", "foreign", "none")
+        prefers = self.random.choice(("",) * 5 + others)
         return {**step, "prefers": prefers} if prefers else step
 
     def list_and_watch(self) -> Json:
@@ -76,7 +77,7 @@ class _Author:
         return {"op": "list_and_watch", "resource": resource, "devices": devices}
 
     def _devices(self, resource: str, count: int) -> Sequence[Json]:
-        style = self.random.choice(("none", "one", "one", "several", "odd"))
+        style = self.random.choice(("none", "one", "one", "some", "several", "odd"))
         ill = self.random.choice((0, 0, 0.1, 0.4))
         listed = []
         for number in range(count):
@@ -85,13 +86,17 @@ class _Author:
                 device["health"] = self.random.choice(("Unhealthy", "degraded", ""))
             if style == "one":
                 device["numa"] = [self.random.choice(self.nodes)]
+            elif style == "some":
+                device["numa"] = self.random.choice(([], [], [self.random.choice(self.nodes)]))
             elif style != "none":
                 others = [*self.nodes, 9] if style == "odd" else self.nodes
-                size = self.random.randint(0, min(2, len(others)))
+                size = self.random.randint(0, min(3, len(others)))
                 device["numa"] = sorted(self.random.sample(others, size))
                 if style == "odd" and self.random.random() < 0.3:
                     del device["numa"]
             listed.append(device)
+        if listed and self.random.random() < 0.05:  # the same id again, with another health or place
+            listed.append({**self.random.choice(listed), "health": self.random.choice(("Healthy", "Unhealthy"))})
         return listed
 
     def disconnect(self) -> Json:
@@ -250,13 +255,22 @@ def _cause_of_repaired(history: Json, oracle: Oracle, rows: Sequence[str], other
     return None
 
 
+_IN_MANAGER = "cm/devicemanager.(*ManagerImpl)"
+
+
 def _judge_before_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
-    """Compare the steps before the one at which the kubelet panics: D21 if these agree."""
+    """Compare the steps before the one at which the kubelet panics: D21 if these agree.
+
+    Which devices a pod holds may be random, and the kubelet panics only with some of them (D18).
+    """
     panic, stack = answers["panic"], answers["stack"]
+    others = (oracle.ask("devices", history) for _ in range(TRIES))
+    if _IN_MANAGER in stack and any("panic" not in one and agree(history, one) for one in others):
+        return Verdict("D18+D21", [panic])
     for count in range(len(history["steps"])):
         if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
             before = judge({**history, "steps": history["steps"][:count]}, oracle) if count else AGREED
-            row = _row_of_panic(history, count) if "cm/devicemanager.(*ManagerImpl)" in stack else None
+            row = _row_of_panic(history, count) if _IN_MANAGER in stack else None
             return before if before.cause is None else Verdict(row, [panic])
     return Verdict(None, [panic])
 

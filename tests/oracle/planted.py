@@ -23,7 +23,7 @@ CASES = 2_000
 
 @frozen
 class Fault:
-    """A text of a file of the library in place of another one, and the kind of cases in which that shows."""
+    """A text of a file of the library (or of devicecore-numa) in place of another one, and the kind that shows it."""
 
     name: str
     kind: str
@@ -131,7 +131,8 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
     """Whether a run with a copy of the library that has the fault finds a difference."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
-        shutil.copytree(ROOT / "src" / "devicecore", library, ignore=shutil.ignore_patterns("__pycache__"))
+        for source in (ROOT / "src" / "devicecore", ROOT / "packages" / "numa" / "src" / "devicecore_numa"):
+            shutil.copytree(source, library.with_name(source.name), ignore=shutil.ignore_patterns("__pycache__"))
         file = library / fault.file
         text = file.read_text("utf-8")
         assert text.count(fault.before), f"{fault.file} has no {fault.before!r}"
