@@ -24,6 +24,7 @@ KINDS = {
     "memory": Kind(numa.memory, numa.judge),
     "admission-numa": Kind(numa.admissions, numa.judge),
     "topology": Kind(topology.case, topology.judge),
+    "topology-options": Kind(topology.options, topology.judge_options),
     "claims": Kind(claims.case, claims.judge),
     "allocators": Kind(allocators.case, allocators.judge),
     "cel": Kind(claims.expression, claims.judge_expression),

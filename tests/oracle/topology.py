@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from random import Random
 
 from devicecore.domain.model import NumaNode
-from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint, merge
+from devicecore.domain.topology import (
+    MAX_ALLOWABLE_NUMA_NODES,
+    NumaMask,
+    Policy,
+    PolicyOptions,
+    Scope,
+    Topology,
+    TopologyHint,
+    merge,
+)
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
 
 
@@ -77,3 +86,34 @@ def _given(hints: Json) -> dict[str, list[TopologyHint] | None]:
         else [TopologyHint(None if mask is None else NumaMask.of(mask), preferred) for mask, preferred in listed]
         for resource, listed in hints.items()
     }
+
+
+def options(random: Random) -> Json:
+    """The options of a policy, nearly right, and a machine."""
+    values = {
+        "prefer-closest-numa-nodes": ("true", "false", "T", "0", "yes", "", "tRUE"),
+        "max-allowable-numa-nodes": ("8", "9", "+16", "7", "-1", "64", "8.0", " 8", "x", "010", "0x10", "1_6"),
+        "Prefer-Closest": ("true",),
+    }
+    names = random.sample(sorted(values), random.choice((0, 1, 1, 1, 2)))
+    nodes = random.choice((1, 2, 4, 8, 9, 16, 17))
+    return {
+        "numa_nodes": {str(node): None if random.random() < 0.1 / nodes else [10] * nodes for node in range(nodes)},
+        "policy": random.choice([one.value for one in Policy if one is not Policy.NONE]),
+        "scope": random.choice(list(Scope)).value,
+        "options": {name: random.choice(values[name]) for name in names},
+    }
+
+
+def judge_options(case: Json, oracle: Oracle) -> Verdict:
+    """Compare whether a kubelet starts with the options of its topology manager on this machine."""
+    rows = case["numa_nodes"]
+    try:
+        found = PolicyOptions.of(case["options"])
+        most = found.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
+        Topology(map(int, rows), case["policy"], case["scope"], max_numa_nodes=most)
+        ours = not (found.prefer_closest_numa_nodes and None in rows.values())
+    except ValueError:
+        ours = False
+    lines = list(differences({"ok": ours}, oracle.ask("topology-options", case)))
+    return Verdict(None, lines) if lines else AGREED

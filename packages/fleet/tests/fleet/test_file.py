@@ -34,6 +34,15 @@ def test_a_group_has_what_its_shape_has_and_it_does_not_say_itself() -> None:
     assert [(device.id, device.topology) for device in gpus][3:5] == [("gpu-3", (0,)), ("gpu-4", (1,))]
 
 
+def test_the_topology_manager_of_a_group_has_options() -> None:
+    manager = "{policy: best-effort, options: {prefer-closest-numa-nodes: true}, distances: [[10, 30], [30, 10]]}"
+    (group,) = fleet(f"nodes:\n- {{name: a, numaNodes: 2, topologyManager: {manager}}}").groups
+    assert group.topology.distances == ((10, 30), (30, 10))
+    many = "{policy: best-effort, options: {max-allowable-numa-nodes: 16}}"
+    (group,) = fleet(f"nodes:\n- {{name: a, numaNodes: 16, topologyManager: {many}}}").groups
+    assert len(group.topology.numa_nodes) == 16
+
+
 A_NODE = "nodes:\n- name: a\n"
 GPUS = "  plugins: [{resource: a.com/gpu, devices: 2}]\nfaults:\n"
 PARTS = "  drivers:\n  - name: d.com\n    devices:\n    - name: x\n      consumesCounters: [{counterSet: c}]"
@@ -56,6 +65,13 @@ MISTAKES = {
     A_NODE + "  plugins:\n  - resource: gpu": "f:4: nodes[0].plugins[0].resource: ",
     A_NODE + PARTS: "f:7: nodes[0].drivers[0].devices[0].consumesCounters[0].counterSet: expected the name of one of",
     "nodes:\n- {name: a, directory: /d}\n- {name: b, directory: /d}": "f:2: nodes: expected each directory once",
+    A_NODE
+    + "  topologyManager: {options: {closest: true}}": "f:3: nodes[0].topologyManager.options: closest: expected one",
+    A_NODE
+    + "  topologyManager: {options: {prefer-closest-numa-nodes: true}}": "f:3: nodes[0].topologyManager: expected "
+    "distances, because prefer-closest-numa-nodes needs them",
+    A_NODE
+    + "  numaNodes: 9\n  topologyManager: {policy: restricted}": "f:4: nodes[0].topologyManager: expected at most 8",
     A_NODE + "  labels: {a: b c}": "f:3: nodes[0].labels.a: expected at most 63 letters, digits",
     A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the name of a taint",
     A_NODE + "  taints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]": "f:3: nodes[0].taints: ",

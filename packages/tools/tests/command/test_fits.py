@@ -223,7 +223,15 @@ def test_the_topology_policy_is_read_from_the_kubelets_configuration_or_named_as
     assert "the kubelet's topology policy, taken as none" in " ".join(capsys.readouterr().out.split())
     assert fits(tmp_path, "one.yaml", "root", options=("--topology-policy", "none")) == 0
     assert "not looked at" not in capsys.readouterr().out
-    settings = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "best-effort"}
+    settings: dict[str, object] = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "best-effort"}
     (root / "config.yaml").write_text(json.dumps(settings))
     assert fits(tmp_path, "one.yaml", "root") == 0
     assert "not looked at" not in capsys.readouterr().out
+    settings["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+    (root / "config.yaml").write_text(json.dumps(settings))
+    assert fits(tmp_path, "one.yaml", "root") == 0
+    assert "how far the NUMA nodes are from each other" in " ".join(capsys.readouterr().out.split())
+    assert fits(tmp_path, "one.yaml", "root", options=("--numa-distances", "10,20/20,10")) == 0
+    assert "not looked at" not in capsys.readouterr().out
+    assert fits(tmp_path, "one.yaml", "root", options=("--numa-nodes", "0-8")) == 1
+    assert "the machine has 9 NUMA nodes, and max-allowable-numa-nodes" in " ".join(capsys.readouterr().out.split())

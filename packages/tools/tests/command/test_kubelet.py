@@ -41,6 +41,20 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
         ),
         pytest.param("--root {root} --topology-manager-policy best", "'best' is not one of 'none', ", id="policy"),
         pytest.param("--root {root} --topology-manager-scope all", "'all' is not one of 'container', ", id="scope"),
+        pytest.param(
+            "--root {root} --topology-manager-policy-options max-allowable-numa-nodes=4", "least 8, got 4", id="options"
+        ),
+        pytest.param(
+            "--root {root} --numa-nodes 0-8 --topology-manager-policy restricted",
+            "expected at most 8 NUMA nodes (max-allowable-numa-nodes), got 9",
+            id="many numa nodes",
+        ),
+        pytest.param(
+            "--root {root} --numa-nodes 71,72 --topology-manager-policy-options prefer-closest-numa-nodes=true",
+            "This machine does not say how far NUMA nodes 71,72 are",
+            id="no distances",
+        ),
+        pytest.param("--root {root} --numa-distances 10,20/20", "is not a square of numbers", id="distances"),
         pytest.param("--root {root} --metrics-port {port}", "cannot serve metrics on 127.0.0.1:{port}: ", id="port"),
         pytest.param("--root {root} --kubeconfig {root}/no", "cannot use kubeconfig '{root}/no': ", id="kubeconfig"),
         pytest.param("--root {root} --kubeconfig {root}/broken", "cannot use kubeconfig ", id="broken kubeconfig"),

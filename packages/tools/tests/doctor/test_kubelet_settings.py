@@ -10,9 +10,10 @@ import pytest
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.reading import kubelet_settings
 from devicecore_tools.doctor.reading.kubelet_settings import configuration_of, read_topology
+from devicecore_tools.doctor.reading.machine import numa_distances
 from devicecore_tools.doctor.reading.node import NodeSources
 
-from devicecore.domain.topology import Policy, Scope
+from devicecore.domain.topology import Policy, PolicyOptions, Scope
 
 DEFAULT = TopologySettings()
 
@@ -59,6 +60,34 @@ def test_files_of_the_directory_come_after_the_file_and_flags_after_both(process
     assert started_with(process, *files).policy is Policy.BEST_EFFORT
     flag = "--topology-manager-policy=single-numa-node"
     assert started_with(process, *files, flag).policy is Policy.SINGLE_NUMA_NODE
+
+
+def test_the_options_of_the_policy_are_read_from_a_file_or_a_flag(process: Path) -> None:
+    document = {**json.loads(configuration("restricted")), "topologyManagerPolicyOptions": {}}
+    document["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"}
+    (process / "root/etc/kubelet.json").write_text(json.dumps(document))
+    assert started_with(process, "--config=/etc/kubelet.json").options == PolicyOptions.of(
+        {"prefer-closest-numa-nodes": "1", "max-allowable-numa-nodes": "16"}
+    )
+    flag = "--topology-manager-policy-options=prefer-closest-numa-nodes=false,max-allowable-numa-nodes=9"
+    assert started_with(process, "--config=/etc/kubelet.json", flag).options == PolicyOptions(
+        max_allowable_numa_nodes=9
+    )
+    assert configuration_of(str(process.parents[1] / "root"))["topologyManagerPolicyOptions"] == {
+        "prefer-closest-numa-nodes": "false",
+        "max-allowable-numa-nodes": "9",
+    }
+
+
+def test_distances_are_those_between_the_numa_nodes_that_are_online(tmp_path: Path) -> None:
+    rows = {0: "10 21 31", 1: "21 10 41", 4: "31 41 10"}
+    for node, row in rows.items():
+        (tmp_path / "node" / f"node{node}").mkdir(parents=True)
+        (tmp_path / "node" / f"node{node}" / "distance").write_text(f"{row}\n")
+    (tmp_path / "node" / "online").write_text("0-1,4\n")
+    assert numa_distances((0, 4), tmp_path) == ((10, 31), (31, 10))
+    assert numa_distances((0, 2), tmp_path) == ()
+    assert numa_distances((0,), tmp_path / "missing") == ()
 
 
 def test_a_kubelet_without_configuration_has_the_default_for_certain(process: Path) -> None:

@@ -20,7 +20,7 @@ from devicecore.domain.dra.slices import AttributeValue, PublishedDevice, Versio
 from devicecore.domain.errors import DocumentError, InvalidResourceNameError
 from devicecore.domain.model import resource_name
 from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
-from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyOptions, Scope, Topology
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
 from devicecore.system.files import read_file
 from devicecore_fleet.cluster.lives import BehaviorError, parse
@@ -186,10 +186,27 @@ def _capacity(group: Value) -> Mapping[str, str]:
 
 
 def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
-    _check_fields(value, ("policy", "scope"))
+    _check_fields(value, ("policy", "scope", "options", "distances"))
     policy = _one_of(value["policy"], [one.value for one in Policy], Policy.NONE.value)
     scope = _one_of(value["scope"], [one.value for one in Scope], Scope.CONTAINER.value)
-    return Topology(numa_nodes, policy, scope)
+    try:
+        options = PolicyOptions.of({name: _text(one) for name, one in value["options"].mapping().items()})
+    except ValueError as error:
+        value["options"].refuse(str(error), error)
+    rows = [[one.integer() for one in row.sequence()] for row in value["distances"].sequence()]
+    if options.prefer_closest_numa_nodes and not rows:
+        value.refuse("expected distances, because prefer-closest-numa-nodes needs them")
+    most = options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
+    try:
+        found = Topology(numa_nodes, policy, scope, distances=rows, max_numa_nodes=most)
+    except ValueError as error:
+        value.refuse(str(error), error)
+    return found if options.prefer_closest_numa_nodes else evolve(found, distances=())
+
+
+def _text(value: Value) -> str:
+    """Return an option as a kubelet has it: YAML makes a boolean or a number of a text without quotation marks."""
+    return str(value.data).lower() if isinstance(value.data, bool | int) else value.text()
 
 
 def _labels(value: Value) -> Mapping[str, str]:

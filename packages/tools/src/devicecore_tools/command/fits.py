@@ -355,8 +355,8 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
         yield "warning", warning
     if answer.uncertain:
         yield "not certain", f"which devices it gets, because {answer.uncertain}"
-    if not answer.is_topology_known:
-        yield "not looked at", "the kubelet's topology policy, taken as none: name it with --topology-policy"
+    if answer.topology_not_known:
+        yield "not looked at", answer.topology_not_known
     for claim in answer.claims:
         yield "not looked at", f"ResourceClaim {claim}: whether devices for it are left"
     for change in answer.changes:
@@ -381,7 +381,7 @@ def _document(answer: "Fit") -> dict[str, object]:
             for container, resource in (admitted.unhandled if admitted else ())
         ],
         "claims_not_looked_at": list(answer.claims),
-        "topology_not_looked_at": not answer.is_topology_known,
+        "topology_not_looked_at": bool(answer.topology_not_known),
         "warnings": list(answer.warnings),
         "changes": [{"change": change.sentence, "size": change.size} for change in answer.changes],
     }

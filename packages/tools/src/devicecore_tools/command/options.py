@@ -17,6 +17,7 @@ import click
 
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.topology import PolicyOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
@@ -53,6 +54,49 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     if sum(len(found) for found in ranges if found) > _MAX_NUMBERS:
         raise click.BadParameter(f"{text!r} has more than {_MAX_NUMBERS} numbers.", context, option)
     return tuple(chain.from_iterable(found for found in ranges if found))
+
+
+def distances(context: click.Context, option: click.Parameter, text: str) -> tuple[tuple[int, ...], ...]:
+    """Read rows of whole numbers: `10,21/21,10`."""
+    rows = tuple(numbers(context, option, row) for row in text.split("/")) if text else ()
+    if {len(row) for row in rows} - {len(rows)}:
+        raise click.BadParameter(f"{text!r:.200} is not a square of numbers such as 10,21/21,10.", context, option)
+    return rows
+
+
+def policy_options(context: click.Context, option: click.Parameter, text: str) -> PolicyOptions:
+    """Read the options of the topology manager's policy, as a kubelet's flag has them: `NAME=VALUE,...`."""
+    try:
+        return policy_options_of(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, option) from None
+
+
+def policy_options_of(text: str) -> PolicyOptions:
+    """Return the options of a text `NAME=VALUE,...`. Raises ValueError if a kubelet would not start with them."""
+    words = [word.strip().partition("=") for word in text.split(",")] if text else []
+    return PolicyOptions.of({name: value for name, _, value in words})
+
+
+numa_distances_option = click.option(
+    "--numa-distances",
+    metavar="N,N/N,N",
+    default="",
+    callback=distances,
+    help="How far each NUMA node is from each, a row for each. Default: as this machine says.",
+)
+
+topology_manager_options = option_group(
+    click.option(
+        "--topology-manager-policy-options",
+        "policy_options",
+        metavar="NAME=VALUE,...",
+        default="",
+        callback=policy_options,
+        help="prefer-closest-numa-nodes=true, max-allowable-numa-nodes=N: the kubelet's topologyManagerPolicyOptions.",
+    ),
+    numa_distances_option,
+)
 
 
 class _Place(click.types.StringParamType):

@@ -12,10 +12,11 @@ import click
 
 from devicecore.domain.model import NumaNode, Pod, is_extended_resource
 from devicecore_tools.command.inputs import read_input
-from devicecore_tools.command.options import choice_option, numbers, option_group
+from devicecore_tools.command.options import choice_option, numbers, option_group, topology_manager_options
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
+    from devicecore.domain.topology import PolicyOptions
     from devicecore_tools.doctor.look.values import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
@@ -44,6 +45,7 @@ _options = option_group(
         callback=numbers,
         help="The machine's NUMA nodes. Default: those that devices are attached to.",
     ),
+    topology_manager_options,
 )
 
 
@@ -51,7 +53,15 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command the options above, and their values as one argument, `topology`, `TopologySettings`."""
 
     @wraps(command)
-    def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
+    def bundled(
+        *,
+        topology_policy: str,
+        topology_scope: str,
+        numa_nodes: tuple[int, ...],
+        policy_options: "PolicyOptions",
+        numa_distances: tuple[tuple[int, ...], ...],
+        **others: object,
+    ) -> R:
         from devicecore.domain.topology import Policy, Scope
         from devicecore_tools.doctor.look.topology_settings import TopologySettings
 
@@ -62,6 +72,8 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
             Scope(topology_scope),
             nodes,
             is_given=given is click.core.ParameterSource.COMMANDLINE,
+            options=policy_options,
+            distances=numa_distances,
         )
         return command(topology=settings, **others)
 

@@ -4,7 +4,7 @@ Law: the object is a function of the manager's state. A device of several NUMA n
 without NUMA nodes counts in none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from devicecore.domain.model import NumaNode
 from devicecore.domain.node_state import NodeState
@@ -32,11 +32,12 @@ def topology_object(node: str, state: NodeState, topology: Topology, uid: str | 
             "name": f"node-{here}",
             "type": "Node",
             "costs": [
-                {"name": f"node-{there}", "value": LOCAL if here == there else REMOTE} for there in topology.numa_nodes
+                {"name": f"node-{there}", "value": cost}
+                for there, cost in zip(topology.numa_nodes, _costs(topology, place), strict=True)
             ],
             "resources": list(_resources(state, here)),
         }
-        for here in topology.numa_nodes
+        for place, here in enumerate(topology.numa_nodes)
     ]
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
@@ -45,6 +46,12 @@ def topology_object(node: str, state: NodeState, topology: Topology, uid: str | 
         "attributes": [{"name": name, "value": value} for name, value in policy.items()],
         "zones": zones,
     }
+
+
+def _costs(topology: Topology, place: int) -> Sequence[int]:
+    """Return the costs of the memory of each NUMA node for one of them: the distances that a machine names."""
+    others = [REMOTE] * len(topology.numa_nodes)
+    return topology.distances[place] if topology.distances else [*others[:place], LOCAL, *others[place + 1 :]]
 
 
 def _resources(state: NodeState, numa_node: NumaNode) -> Iterator[Json]:

@@ -15,13 +15,15 @@ from devicecore.domain.names import is_label_value, is_qualified_name
 from devicecore.domain.policies import POLICIES
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
-from devicecore.domain.topology import Topology
+from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Topology
 from devicecore_tools.command.options import (
     ExistingDirectory,
     address,
     choice_option,
+    numa_distances_option,
     numbers,
     option_group,
+    policy_options_of,
     seconds_option,
 )
 from devicecore_tools.node.settings import (
@@ -85,6 +87,7 @@ kubelet_options = option_group(
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A description of CPUs and memory: sockets, coresPerNumaNode, ..., or cAdvisor's. Default: this machine.",
     ),
+    numa_distances_option,
     choice_option(
         "--policy",
         "allocation_policy",
@@ -211,8 +214,10 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     managers = _managers(options)
-    topology = Topology(numa_nodes, options["policy"], options["scope"])
-    if managers is not None:
+    if managers is None:
+        topology = _topology(numa_nodes, options)
+    else:
+        topology = Topology(numa_nodes, options["policy"], options["scope"])
         try:
             found = read_policies(managers.configuration, managers.machine).topology
         except NumaError as error:
@@ -238,7 +243,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
 def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
     """Return the settings of the managers of CPUs and memory, None if no option names any."""
     given = {flag: str(text) for flag in FLAGS if (text := options.get(flag.replace("-", "_"))) is not None}
-    if not given and options["machine"] is None:
+    if not given.keys() - {"topology-manager-policy-options"} and options["machine"] is None:
         return None
     flags = {**given, "topology-manager-policy": options["policy"], "topology-manager-scope": options["scope"]}
     machine = None
@@ -252,6 +257,25 @@ def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
         raise click.UsageError(f"--machine: {error}") from None
     except NumaError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _topology(numa_nodes: tuple[int, ...], options: Mapping[str, Any]) -> Topology:
+    from devicecore_tools.doctor.reading.machine import numa_distances
+
+    rows = options["numa_distances"]
+    try:
+        chosen = policy_options_of(options["topology_manager_policy_options"] or "")
+    except ValueError as error:
+        raise click.UsageError(f"--topology-manager-policy-options: {error}.") from None
+    if chosen.prefer_closest_numa_nodes and not rows and not (rows := numa_distances(numa_nodes)):
+        names = ",".join(map(str, numa_nodes))
+        raise click.UsageError(f"This machine does not say how far NUMA nodes {names} are: give --numa-distances.")
+    given = rows if chosen.prefer_closest_numa_nodes else ()
+    most = chosen.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
+    try:
+        return Topology(numa_nodes, options["policy"], options["scope"], distances=given, max_numa_nodes=most)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
 
 
 def _server(options: Mapping[str, Any]) -> ServerSettings | None:

@@ -5,6 +5,8 @@ Law: a description is used whole or refused with the field that cannot be used.
 
 from typing import TYPE_CHECKING, TypeVar
 
+from attrs import evolve
+
 from devicecore.domain.errors import InvalidResourceNameError
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
@@ -18,7 +20,7 @@ from devicecore.domain.model import (
     ResourceName,
     resource_name,
 )
-from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.pod.trial import CURES, TrialNode
 
@@ -57,11 +59,9 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     numa_nodes = {
         node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
     }
-    found = Topology(
-        topology.numa_nodes or _numa_nodes(document["numaNodes"]) or tuple(sorted(numa_nodes)) or (NumaNode(0),),
-        _choice(document["topologyPolicy"], Policy, topology.policy),
-        _choice(document["topologyScope"], Scope, topology.scope),
-    )
+    policy = _choice(document["topologyPolicy"], Policy, topology.policy)
+    settings = evolve(topology, policy=policy, scope=_choice(document["topologyScope"], Scope, topology.scope))
+    found = settings.on(_numa_nodes(document["numaNodes"]) or tuple(sorted(numa_nodes)) or (NumaNode(0),))
     allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
     wrong = {one["code"].text(""): one["sentence"].text("") for one in document["findings"].sequence()}

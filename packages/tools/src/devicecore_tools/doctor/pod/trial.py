@@ -96,7 +96,7 @@ class TrialNode:
         unknown: why a device that the pod gets may be in use all the same, by resource.
         capacity: how many devices of a resource the Node has, also those that are not healthy.
         uncertain: why no source shows which devices of a resource are free; such devices are not named.
-        is_topology_known: whether `topology` has the kubelet's own policy; otherwise it is a kubelet's default.
+        topology_not_known: what the kubelet may have otherwise than `topology`; empty if nothing.
         blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
         topology: the NUMA nodes, the topology policy and its scope.
         managers: the kubelet's CPU manager and memory manager; None if they refuse no pod, or are not known.
@@ -124,7 +124,7 @@ class TrialNode:
     restart: str = field(default=CURES["kubelet-gone"], kw_only=True)
     blocked: Mapping[str, str] = field(factory=dict, kw_only=True)
     capacity: Mapping[str, int] = field(factory=dict, kw_only=True)
-    is_topology_known: bool = field(default=True, kw_only=True)
+    topology_not_known: str = field(default="", kw_only=True)
     managers: PinnedNode | None = field(default=None, kw_only=True)
     managers_unknown: str = field(default="", kw_only=True)
     uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
@@ -302,7 +302,7 @@ class Fit:
     Attributes:
         changes: the smallest of each kind that were found, the smallest first.
         claims: the claims of the pod, which were not looked at: the answer holds apart from them.
-        is_topology_known: whether the kubelet's topology policy was read or given.
+        topology_not_known: what of the kubelet's topology manager was not read and not given; empty if nothing.
         pinned: the exclusive CPUs and the memory of NUMA nodes that the pod gets.
         uncertain: why the devices of the verdict may not be those that the pod gets; empty if they are.
         warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
@@ -313,7 +313,7 @@ class Fit:
     changes: tuple[Change, ...] = ()
     claims: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    is_topology_known: bool = True
+    topology_not_known: str = ""
     uncertain: str = ""
     pinned: tuple[Pinned, ...] = ()
 
@@ -349,9 +349,9 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     if _fits(verdict):
         pinned = node.pinned(pod)
         warnings = damage + tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
-        is_known = node.is_topology_known or not _wanted(node, pod)
+        not_known = node.topology_not_known if _wanted(node, pod) else ""
         why = next((node.uncertain[name] for name in _wanted(node, pod) if name in node.uncertain), "")
-        return Fit(node.name, verdict, (), claims, warnings, is_topology_known=is_known, uncertain=why, pinned=pinned)
+        return Fit(node.name, verdict, (), claims, warnings, topology_not_known=not_known, uncertain=why, pinned=pinned)
     missing = [name for name in _wanted(node, pod) if name in node.absent]
     warnings = damage + tuple(node.why_absent[name] for name in missing if name in node.why_absent)
     for one in node.allocations:
@@ -558,11 +558,14 @@ def trial_node(
         topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
         tolerations: what the pod tolerates that will be tried; None if that is not known.
     """
-    stopped, restart = _stopped(facts, tolerations)
     state = state_of(facts)
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
     devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
     known = sorted({one for places in facts.numa_nodes.values() for nodes in places.values() for one in nodes}) or [0]
+    machine = topology.on(map(NumaNode, known))
+    stopped, restart = _stopped(facts, tolerations)
+    if not stopped and (stopped := topology.problem_on(machine)):
+        restart = "allow as many NUMA nodes there, or use the policy none, and restart the kubelet"
     # A kubelet knows a static pod by another UID than the API server.
     here = {
         PodUid(next(iter(pod.other_uids), pod.pod.uid)): pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)
@@ -575,7 +578,7 @@ def trial_node(
         listed,
         tuple(state.ledger),
         awaited=[resource for resource in devices if resource not in listed and resource not in absent],
-        topology=Topology(topology.numa_nodes or tuple(map(NumaNode, known)), topology.policy, topology.scope),
+        topology=machine,
         pod_names=names | {uid: pod.identity for uid, pod in here.items()},
         absent=absent,
         requests={uid: requests_of(pod.pod) for uid, pod in here.items()},
@@ -591,7 +594,7 @@ def trial_node(
         restart=restart,
         blocked=dict(_blocked(facts)),
         capacity=facts.look.node.value.capacity if facts.look.node.value else {},
-        is_topology_known=topology.is_given or len(known) == 1,
+        topology_not_known=topology.not_known_on(machine),
         uncertain=dict(_uncertain(facts)),
     )
 

@@ -14,9 +14,10 @@ from attrs import evolve, frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import NumaNode
-from devicecore.domain.topology import Policy, Scope
+from devicecore.domain.topology import Policy, PolicyOptions, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.reading.large_documents import read_document_file
+from devicecore_tools.doctor.reading.machine import numa_distances
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, ManagerSettings, cpus_in
 from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
 
@@ -70,13 +71,17 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
     fields, nodes = known_fields(root, process), default.numa_nodes
     if "topologyManagerPolicy" not in fields:
         return default
-    with suppress(ValueError):
+    with suppress(ValueError, DocumentError):
         scope = Scope(fields.get("topologyManagerScope") or Scope.CONTAINER.value)
         policy = Policy(fields["topologyManagerPolicy"])
+        texts = Value(fields.get("topologyManagerPolicyOptions") or {}, "topologyManagerPolicyOptions").mapping()
+        options = PolicyOptions.of({name: one.text() for name, one in texts.items()})
         if process is not None and not nodes:
             with suppress(OSError):
                 nodes = tuple(map(NumaNode, sorted(cpus_in((SYSTEM / "node" / "online").read_text()))))
-        return evolve(default, policy=policy, scope=scope, numa_nodes=nodes, is_given=True)
+        distances = default.distances or (numa_distances(nodes) if process is not None else ())
+        settings = evolve(default, policy=policy, scope=scope, options=options)
+        return evolve(settings, numa_nodes=nodes, distances=distances, is_given=True)
     return default
 
 

@@ -21,6 +21,20 @@ def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str =
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
 
 
+def numa_distances(numa_nodes: Sequence[int], system: Path = SYSTEM) -> tuple[tuple[int, ...], ...]:
+    """Return how far each NUMA node of this machine is from each, in this order. Empty if the machine does not say."""
+    with suppress(OSError, ValueError):
+        online = sorted(cpus_in((system / "node" / "online").read_text()))
+        rows = {node: _distances_from(system / "node" / f"node{node}", online) for node in numa_nodes}
+        if all(there in row for row in rows.values() for there in numa_nodes):
+            return tuple(tuple(rows[here][there] for there in numa_nodes) for here in numa_nodes)
+    return ()
+
+
+def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
+    return dict(zip(online, map(int, (node / "distance").read_text().split()), strict=False))
+
+
 def seen_machine(policy: str) -> MachineSeen:
     """Return what this machine is, and which NUMA nodes it has. `policy` is that of its kubelet's topology manager."""
     try:
