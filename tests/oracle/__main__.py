@@ -42,29 +42,38 @@ class Part:
     steps: int
 
 
-PATIENCE = 30  # seconds after which a case that does not end is named
+PATIENCE = 30  # seconds after which a case that does not end is a difference
 
 
-def compare(path: Path, kind: str, seed: str, numbers: range, until: float) -> Part:
-    """Compare these cases of a kind until a time of the clock."""
+class TooLongError(BaseException):
+    """A case did not end in time. No code of ours takes it for an error of its own."""
+
+
+def compare(path: Path, kind: str, seed: str, numbers: range, until: float, patience: float) -> Part:
+    """Compare these cases of a kind until a time of the clock, or until one does not end."""
     found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
             if time.time() > until:
                 break
-            with _named(kind, seed, number):
-                verdict = _verdict(kind, seed, number, oracle)
+            verdict = _verdict(kind, seed, number, oracle, patience)
             count += 1
+            if verdict is None:  # the oracle may still be about to answer
+                found.append(Result(number, None, [f"the case has not ended after {patience:g} s"]))
+                break
             compared, steps = compared + verdict.steps[0], steps + verdict.steps[1]
             if verdict.cause != "":
                 found.append(Result(number, verdict.cause, first(verdict.lines)))
     return Part(count, found, compared, steps)
 
 
-def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
-    """Compare one case. An error of our code is a difference, so that the case is named."""
+def _verdict(kind: str, seed: str, number: int, oracle: Oracle, patience: float) -> Verdict | None:
+    """Compare one case. An error of our code is a difference, so that the case is named. None if it does not end."""
     try:
-        return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
+        with _limited(patience):
+            return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
+    except TooLongError:
+        return None
     except OracleError:
         raise
     except Exception as error:  # noqa: BLE001 - any fault of ours
@@ -73,19 +82,18 @@ def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
 
 
 @contextmanager
-def _named(kind: str, seed: str, number: int) -> Iterator[None]:
-    """Name the case if it has not ended in time."""
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise TooLongError if what is done in it has not ended in time."""
 
-    def name(*_: object) -> None:
-        text = f"{kind} case {number} has not ended after {PATIENCE} s: see --seed {seed} --case {number}"
-        print(text, file=sys.stderr, flush=True)
+    def interrupt(*_: object) -> None:
+        raise TooLongError
 
-    signal.signal(signal.SIGALRM, name)
-    signal.alarm(PATIENCE)
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def chunks(cases: range) -> Iterator[range]:
@@ -104,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
         until = start + options.seconds / len(options.kinds) if options.seconds else float("inf")
         total, compared, steps, causes, unknown = 0, 0, 0, Counter[str](), list[Result]()
         with ProcessPoolExecutor(options.processes) as pool:
-            parts = [pool.submit(partial(compare, path, kind, options.seed, part, until)) for part in chunks(numbers)]
+            ask = partial(compare, path, kind, options.seed, until=until, patience=options.patience)
+            parts = [pool.submit(ask, part) for part in chunks(numbers)]
             for part in as_completed(parts):
                 done = part.result()
                 total, compared, steps = total + done.count, compared + done.compared, steps + done.steps
@@ -144,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long, whatever was compared")
     parser.add_argument("--until-found", action="store_true", help="stop at the first difference without a cause")
     parser.add_argument("--table", action="store_true", help="print the rows of docs/support.md at the end")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for each case (%(default)s)")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
     options.kinds = options.kinds or list(KINDS)

@@ -118,6 +118,55 @@ FAULTS = (
         "missing = set[DriverName]()",
     ),
     Fault(
+        "a claim with another UID is the same claim",
+        "dra",
+        "domain/dra/preparing.py",
+        "elif known.uid != claim.uid:",
+        "elif known.uid is None:",
+    ),
+    Fault(
+        "held devices of other nodes are not counted",
+        "claims",
+        "domain/allocation/search.py",
+        "[*(device for _, device in pool.devices), *pool.elsewhere]",
+        "[device for _, device in pool.devices]",
+    ),
+    Fault(
+        "pools are tried from the last one",
+        "claims",
+        "domain/allocation/pools.py",
+        "sorted(pools, key=lambda pool: (pool.binds_late, pool.key))",
+        "sorted(pools, key=lambda pool: (pool.binds_late, pool.key))[::-1]",
+    ),
+    Fault(
+        "a preference may name any device",
+        "devices",
+        "domain/selection.py",
+        "if device in self.eligible)",
+        "if device in self.candidates)",
+    ),
+    Fault(
+        "any number of NUMA nodes is allowed",
+        "topology-options",
+        "domain/topology.py",
+        "most = _at_least_the_default(int(value))",
+        "most = abs(int(value))",
+    ),
+    Fault(
+        "the memory of a refused pod stays taken",
+        "memory",
+        "../devicecore_numa/managers.py",
+        "self._cpus.state, self._memory.state = before",
+        "self._cpus.state = before[0]",
+    ),
+    Fault(
+        "CPUs of a refused pod stay taken",
+        "admission-numa",
+        "../devicecore_numa/managers.py",
+        "self._cpus.state, self._memory.state = before",
+        "self._memory.state = before[1]",
+    ),
+    Fault(
         "devices are tried from the last one",
         "claims",
         "domain/allocation/search.py",
@@ -141,7 +190,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
         command = [sys.executable, "-m", "tests.oracle", "--kubernetes", version, "--kind", fault.kind]
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(
-            [*command, "--cases", str(CASES), "--seed", seed, "--until-found"],
+            [*command, "--cases", str(CASES), "--seed", seed, "--until-found", "--patience", "10"],
             cwd=ROOT,
             env=environment,
             capture_output=True,
