@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,35 +46,26 @@ class Part:
 PATIENCE = 30  # seconds after which a case that does not end is a difference
 
 
-class TooLongError(BaseException):
-    """A case did not end in time. No code of ours takes it for an error of its own."""
-
-
 def compare(path: Path, kind: str, seed: str, numbers: range, until: float, patience: float) -> Part:
-    """Compare these cases of a kind until a time of the clock, or until one does not end."""
+    """Compare these cases of a kind until a time of the clock."""
     found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
             if time.time() > until:
                 break
-            verdict = _verdict(kind, seed, number, oracle, patience)
+            with _limited(patience, _repetition(kind, seed, number)):
+                verdict = _verdict(kind, seed, number, oracle)
             count += 1
-            if verdict is None:  # the oracle may still be about to answer
-                found.append(Result(number, None, [f"the case has not ended after {patience:g} s"]))
-                break
             compared, steps = compared + verdict.steps[0], steps + verdict.steps[1]
             if verdict.cause != "":
                 found.append(Result(number, verdict.cause, first(verdict.lines)))
     return Part(count, found, compared, steps)
 
 
-def _verdict(kind: str, seed: str, number: int, oracle: Oracle, patience: float) -> Verdict | None:
-    """Compare one case. An error of our code is a difference, so that the case is named. None if it does not end."""
+def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
+    """Compare one case. An error of our code is a difference, so that the case is named."""
     try:
-        with _limited(patience):
-            return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
-    except TooLongError:
-        return None
+        return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
     except OracleError:
         raise
     except Exception as error:  # noqa: BLE001 - any fault of ours
@@ -82,18 +74,24 @@ def _verdict(kind: str, seed: str, number: int, oracle: Oracle, patience: float)
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise TooLongError if what is done in it has not ended in time."""
+def _limited(seconds: float, name: str) -> Iterator[None]:
+    """End the process if what is done in it has not ended in time: an exception would run into what it waits for."""
 
-    def interrupt(*_: object) -> None:
-        raise TooLongError
+    def end(*_: object) -> None:
+        print(f"  {name}\n    has not ended after {seconds:g} s", flush=True)
+        os._exit(1)
 
-    signal.signal(signal.SIGALRM, interrupt)
+    signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _repetition(kind: str, seed: str, number: int) -> str:
+    """Name a case by the command that repeats it."""
+    return f"case {number}: make oracle KIND={kind} SEED={seed} CASE={number}"
 
 
 def chunks(cases: range) -> Iterator[range]:
@@ -115,7 +113,11 @@ def run(options: argparse.Namespace) -> int:
             ask = partial(compare, path, kind, options.seed, until=until, patience=options.patience)
             parts = [pool.submit(ask, part) for part in chunks(numbers)]
             for part in as_completed(parts):
-                done = part.result()
+                try:
+                    done = part.result()
+                except BrokenProcessPool:  # a case has not ended, and is named
+                    is_wrong = True
+                    break
                 total, compared, steps = total + done.count, compared + done.compared, steps + done.steps
                 causes.update(one.cause for one in done.results if one.cause)
                 unknown += [one for one in done.results if one.cause is None]
@@ -132,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
         often = list(too_often(causes, total))
         print(*(f"  {one}" for one in often), sep="\n", end="\n" * bool(often))
         for one in sorted(unknown, key=lambda result: result.number)[:5]:
-            print(f"  case {one.number}: make oracle KIND={kind} SEED={options.seed} CASE={one.number}")
+            print(f"  {_repetition(kind, options.seed, one.number)}")
             print(*(f"    {line}" for line in one.lines), sep="\n")
         rows.append(f"| {options.kubernetes} | {kind} | {total:,} | {agreed:,} | {known.removeprefix(', ') or '-'} |")
         is_wrong |= bool(unknown or often) or not total
