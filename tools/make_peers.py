@@ -38,10 +38,23 @@ class PeersError(Exception):
     status = 1
 
 
-class UnavailableError(PeersError):
-    """What is missing on this machine: Go, or a module that cannot be downloaded."""
+class NoGoError(PeersError):
+    """Go is not installed."""
 
     status = 3
+
+
+class RefusedError(PeersError):
+    """A module, or the Go that a release of Kubernetes needs, cannot be downloaded."""
+
+    status = 4
+
+
+REFUSED = re.compile(
+    r"dial tcp|proxyconnect|i/o timeout|no such host|reading https?://|unrecognized import path|toolchain not available"
+    r"|lookup disabled|[Cc]onnection (refused|reset)|\b(403 Forbidden|404 Not Found|410 Gone|50[0-9] [A-Z])"
+)
+"""What Go says of a module that it does not get. Anything else that fails is a fault of what is built."""
 
 
 def default_version() -> str:
@@ -98,7 +111,7 @@ def problem_of(name: str, version: str) -> str:
 def go(*arguments: str) -> str:
     """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
     if not shutil.which("go"):
-        raise UnavailableError(
+        raise NoGoError(
             "Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH"
         )
     run = subprocess.run(
@@ -111,10 +124,23 @@ def go(*arguments: str) -> str:
     )
     if run.returncode:
         lines = [line for line in (run.stderr + run.stdout).splitlines() if not line.startswith("go: downloading")]
-        # What Go says of a package begins with its name: then the source is wrong, and not what is around it.
-        kind = PeersError if any(line.startswith(("# ", "FAIL", "---")) for line in lines) else UnavailableError
+        kind = RefusedError if any(map(REFUSED.search, lines)) else PeersError
         raise kind("\n".join([f"go {arguments[0]} failed:", *lines[:20]]))
     return run.stdout
+
+
+def use_go_of(sources: Path) -> None:
+    """Use the Go that these sources of Kubernetes need, if the installed one is older: its toolchain is a module."""
+    wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
+    installed = re.search(r"go(\d\S*)", go("version"))
+    if wanted and installed and _numbers(installed[1]) < _numbers(wanted[1]):
+        ENVIRONMENT["GOTOOLCHAIN"] = f"go{wanted[1]}"
+        go("version")  # which has an error that can be read
+
+
+def _numbers(version: str) -> list[int]:
+    """The numbers of a version of Go, by which two of them compare."""
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def write(path: Path, text: str) -> None:
@@ -213,6 +239,7 @@ def link_flags(version: str) -> str:
 def build(version: str, names: Iterable[str]) -> None:
     """Build programs; a program of Kubernetes only if its module file or Go has changed since. Raises PeersError."""
     sources = sources_of(version)
+    use_go_of(sources)
     modules = module_file(version, sources)
     target = cache_of(version) / "bin"
     target.mkdir(exist_ok=True)
@@ -243,6 +270,7 @@ def check(version: str) -> None:
     if unformatted:
         raise PeersError("gofmt would change " + ", ".join(os.path.relpath(path, ROOT) for path in unformatted))
     sources = sources_of(version)
+    use_go_of(sources)
     options = overlay(version, sources, module_file(version, sources))
     packages = [f"./{name}/..." for name in OURS]
     go("vet", *options, *packages)

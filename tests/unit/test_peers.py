@@ -57,3 +57,43 @@ def test_a_program_whose_build_was_interrupted_is_refused() -> None:
     _build("cri")
     stamp_of("cri", VERSION).unlink()
     _refused("is not whole")
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("go: k8s.io/kubernetes@v9.9.9: reading https://example.com/k8s.io: 404 Not Found", 4),
+        ("go: download go1.99.0 for linux/amd64: toolchain not available", 4),
+        ("oracle/cel.go:9:2: no required module provides package example.com/cel; to add it:", 1),
+        ("# example.com/oracle\noracle/main.go:9:2: undefined: devicemanager.Allocate", 1),
+    ],
+)
+def test_what_cannot_be_downloaded_and_what_does_not_build_have_statuses_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int
+) -> None:
+    """A package that had moved counted as one that cannot be had, so CI compared nothing and was green."""
+    (go := tmp_path / "go").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setitem(make_peers.ENVIRONMENT, "PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(make_peers.PeersError, match=re.escape(said.splitlines()[-1])) as caught:
+        make_peers.go("build")
+    assert caught.value.status == status
+
+
+def test_without_go_the_status_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(make_peers.NoGoError, match="Go is not installed") as caught:
+        make_peers.go("version")
+    assert caught.value.status == 3
+
+
+def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_peers, "go", lambda *_: "go version go1.26.8 linux/amd64")
+    monkeypatch.setattr(make_peers, "ENVIRONMENT", {})
+    (tmp_path / "go.mod").write_text("module m\n\ngo 1.26.2\n")
+    make_peers.use_go_of(tmp_path)
+    assert make_peers.ENVIRONMENT == {}
+    (tmp_path / "go.mod").write_text("module m\n\ngo 1.27.0\n")
+    make_peers.use_go_of(tmp_path)
+    assert make_peers.ENVIRONMENT == {"GOTOOLCHAIN": "go1.27.0"}
