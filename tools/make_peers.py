@@ -30,6 +30,7 @@ TOOLS = {
     },
 }
 ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.environ.get("GOFLAGS", "")}
+ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer Go to be downloaded at all
 
 
 class PeersError(Exception):
@@ -110,10 +111,13 @@ def problem_of(name: str, version: str) -> str:
 
 def go(*arguments: str) -> str:
     """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
+    return run_go(*arguments).stdout
+
+
+def run_go(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the go command in `peers/`. PeersError has the first lines of its errors."""
     if not shutil.which("go"):
-        raise NoGoError(
-            "Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH"
-        )
+        raise NoGoError("Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH")
     run = subprocess.run(
         ["go", *arguments],
         cwd=PEERS,
@@ -126,11 +130,20 @@ def go(*arguments: str) -> str:
         lines = [line for line in (run.stderr + run.stdout).splitlines() if not line.startswith("go: downloading")]
         kind = RefusedError if any(map(REFUSED.search, lines)) else PeersError
         raise kind("\n".join([f"go {arguments[0]} failed:", *lines[:20]]))
-    return run.stdout
+    return run
+
+
+def refused_in(text: str) -> list[str]:
+    """Return the modules that Go did not get, each once with the reason."""
+    found = re.findall(rf"(\S+@v\S+: .*(?:{REFUSED.pattern}).*)", text)
+    return sorted({one[0] for one in found})
 
 
 def use_go_of(sources: Path) -> None:
-    """Use the Go that these sources of Kubernetes need, if the installed one is older: its toolchain is a module."""
+    """Use the Go that these sources of Kubernetes need, if the installed one is older: its toolchain is a module.
+
+    Go itself looks at the module file of `peers/`, not at that of `-modfile`.
+    """
     wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
     installed = re.search(r"go(\d\S*)", go("version"))
     if wanted and installed and _numbers(installed[1]) < _numbers(wanted[1]):
@@ -200,7 +213,8 @@ def module_file(version: str, sources: Path) -> Path:
     if not path.is_file() or not origin.is_file() or origin.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
         shutil.copyfile(PEERS / "go.sum", path.with_name("go.sum"))
-        go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may be in other versions only
+        tidied = run_go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may be in other versions only
+        path.with_name("refused").write_text("\n".join(refused_in(tidied.stderr)), encoding="utf-8")
         origin.write_text(text, encoding="utf-8")
     return path
 
@@ -251,7 +265,13 @@ def build(version: str, names: Iterable[str]) -> None:
         if name in OURS:
             options, built_from = overlay(version, sources, modules), sources_hash()
             stamp.unlink(missing_ok=True)
-            go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
+            try:
+                go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
+            except PeersError as error:
+                refused = modules.with_name("refused")
+                if "missing go.sum entry" not in str(error) or not refused.is_file():
+                    raise
+                raise RefusedError("\n".join(["modules were refused:", refused.read_text("utf-8")])) from None
             stamp.write_text(built_from, encoding="utf-8")
             continue
         if path.is_file() and stamp.is_file() and stamp.read_text("utf-8") == pinned:

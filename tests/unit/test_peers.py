@@ -97,3 +97,11 @@ def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: 
     (tmp_path / "go.mod").write_text("module m\n\ngo 1.27.0\n")
     make_peers.use_go_of(tmp_path)
     assert make_peers.ENVIRONMENT == {"GOTOOLCHAIN": "go1.27.0"}
+
+
+def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
+    """`go mod tidy -e` goes on without them, and the build then misses only an entry of go.sum."""
+    told = "p/{0}: example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
+    lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
+    reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
+    assert make_peers.refused_in(lines) == [reason]
