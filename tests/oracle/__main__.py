@@ -1,6 +1,7 @@
 """Compares what devicecore answers with what Kubernetes' own code answers, on new random cases: `make oracle`."""
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -17,8 +18,9 @@ from random import Random, SystemRandom
 
 from attrs import frozen
 
-from tests.oracle.asking import Oracle, OracleError, Verdict, first
+from tests.oracle.asking import Json, Oracle, OracleError, Verdict, first
 from tests.oracle.kinds import KINDS, too_often
+from tests.oracle.smaller import smaller
 from tools.make_peers import PeersError, build, default_version, program
 
 CHUNK = 25
@@ -43,6 +45,7 @@ class Part:
     steps: int
 
 
+SMALLER = 20  # seconds in which a case is made smaller
 PATIENCE = 30  # seconds after which a case that does not end is a difference
 
 
@@ -87,6 +90,13 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _made_smaller(path: Path, kind: str, seed: str, number: int) -> Json:
+    """Return a case that differs without what the difference does not need."""
+    with Oracle(path) as oracle:
+        case = KINDS[kind].case(Random(f"{seed}-{kind}-{number}"))
+        return smaller(case, lambda one: KINDS[kind].judge(one, oracle).cause is None, time.time() + SMALLER)
 
 
 def _repetition(kind: str, seed: str, number: int) -> str:
@@ -136,6 +146,10 @@ def run(options: argparse.Namespace) -> int:
         for one in sorted(unknown, key=lambda result: result.number)[:5]:
             print(f"  {_repetition(kind, options.seed, one.number)}")
             print(*(f"    {line}" for line in one.lines), sep="\n")
+        if unknown and not options.until_found:
+            print(f"  Kubernetes: {KINDS[kind].function}")
+            print(f"  case {min(one.number for one in unknown)}, made smaller:")
+            print(f"    {json.dumps(_made_smaller(path, kind, options.seed, min(one.number for one in unknown)))}")
         rows.append(f"| {options.kubernetes} | {kind} | {total:,} | {agreed:,} | {known.removeprefix(', ') or '-'} |")
         is_wrong |= bool(unknown or often) or not total
     if options.table:

@@ -134,7 +134,7 @@ TRIES = 60
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N19.
+    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N20.
 
     D18: the kubelet gives several answers, one of which is ours, or which together have all of ours: each container of
     a pod, and each call of a driver, may be of any of its answers.

@@ -15,28 +15,35 @@ class Kind(NamedTuple):
 
     case: Callable[[Random], Json]
     judge: Callable[[Json, Oracle], Verdict]
+    function: str  # where to look in Kubernetes
 
 
 KINDS = {
-    "devices": Kind(devices.history, devices.judge),
-    "admission": Kind(devices.admissions, devices.judge),
-    "cpus": Kind(numa.cpus, numa.judge),
-    "memory": Kind(numa.memory, numa.judge),
-    "admission-numa": Kind(numa.admissions, numa.judge),
-    "topology": Kind(topology.case, topology.judge),
-    "topology-options": Kind(topology.options, topology.judge_options),
-    "claims": Kind(claims.case, claims.judge),
-    "allocators": Kind(allocators.case, allocators.judge),
-    "cel": Kind(claims.expression, claims.judge_expression),
-    "dra": Kind(dra.history, dra.judge),
-    "checkpoint": Kind(files.checkpoint, files.judge_checkpoint),
-    "checkpoint-file": Kind(files.damaged_checkpoint, files.judge_damaged_checkpoint),
-    "state": Kind(files.claims, files.judge_claims),
-    "state-file": Kind(files.damaged_claims, files.judge_damaged_claims),
-    "patch": Kind(patches.case, patches.judge),
-    "apply": Kind(applies.case, applies.judge),
-    "quantity": Kind(text.quantity, text.judge_quantity),
-    "name": Kind(text.name, text.judge_name),
+    "devices": Kind(devices.history, devices.judge, "devicemanager.ManagerImpl.devicesToAllocate"),
+    "admission": Kind(
+        devices.admissions, devices.judge, "topologymanager.scope.Admit, devicemanager.ManagerImpl.GetTopologyHints"
+    ),
+    "cpus": Kind(numa.cpus, numa.judge, "cpumanager.staticPolicy.Allocate"),
+    "memory": Kind(numa.memory, numa.judge, "memorymanager.staticPolicy.Allocate"),
+    "admission-numa": Kind(numa.admissions, numa.judge, "topologymanager.scope.Admit"),
+    "topology": Kind(topology.case, topology.judge, "topologymanager.HintMerger.Merge"),
+    "topology-options": Kind(topology.options, topology.judge_options, "topologymanager.NewManager"),
+    "claims": Kind(claims.case, claims.judge, "structured.Allocator.Allocate"),
+    "allocators": Kind(allocators.case, allocators.judge, "structured.Allocator.Allocate"),
+    "cel": Kind(
+        claims.expression, claims.judge_expression, "dynamic-resource-allocation/cel.CompilationResult.DeviceMatches"
+    ),
+    "dra": Kind(dra.history, dra.judge, "dra.Manager.prepareResources, unprepareResources"),
+    "checkpoint": Kind(files.checkpoint, files.judge_checkpoint, "devicemanager/checkpoint.Data.MarshalCheckpoint"),
+    "checkpoint-file": Kind(
+        files.damaged_checkpoint, files.judge_damaged_checkpoint, "devicemanager/checkpoint.Data.UnmarshalCheckpoint"
+    ),
+    "state": Kind(files.claims, files.judge_claims, "dra/state.CheckpointV1.MarshalCheckpoint"),
+    "state-file": Kind(files.damaged_claims, files.judge_damaged_claims, "dra/state.CheckpointV1.UnmarshalCheckpoint"),
+    "patch": Kind(patches.case, patches.judge, "strategicpatch.StrategicMergePatch"),
+    "apply": Kind(applies.case, applies.judge, "managedfields.FieldManager.Apply"),
+    "quantity": Kind(text.quantity, text.judge_quantity, "resource.ParseQuantity"),
+    "name": Kind(text.name, text.judge_name, "validation.IsQualifiedName"),
 }
 
 USUAL = {"D18": 0.15, "D2": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.01, "D26": 0.04}

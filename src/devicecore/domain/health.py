@@ -42,8 +42,8 @@ def changed_health(
 ) -> tuple[HealthChanged, ...]:
     """The held devices whose health differs between two lists of a plugin, or that are listed for the first time.
 
-    The result is in the order of the ledger. A device that is no longer listed is not in it. A kubelet looks for the
-    holder by the device's id alone, so it may name the holder of another resource's device; this function does not.
+    The result is in the order of the ledger. A device that is no longer listed is not in it. A kubelet before
+    1.37 looks for the holder by the device's id alone, so it may name the holder of another resource's device.
     """
     if after is None or after is before:
         return ()
