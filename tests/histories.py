@@ -58,7 +58,8 @@ class RecordedPlugin(DevicePlugin):
         if self.prefers == "nothing":
             return ()
         if self.prefers == "foreign":
-            return [DeviceId(f"{self.resource.partition('/')[2]}-{number:02}") for number in range(9, -1, -1)]
+            name = self.resource.partition("/")[2]
+            return [DeviceId(f"{name}-{9 - place:02}") for place in range(len(chosen))]
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 

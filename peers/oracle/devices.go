@@ -62,10 +62,9 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 		case "nothing":
 			ids = nil
 		case "foreign": // whatever its resource may have, from the last one
-			ids = nil
 			_, name, _ := strings.Cut(p.resource, "/")
-			for number := 9; number >= 0; number-- {
-				ids = append(ids, fmt.Sprintf("%s-%02d", name, number))
+			for place := range ids {
+				ids[place] = fmt.Sprintf("%s-%02d", name, 9-place)
 			}
 		}
 		if p.prefers == "largest and more" { // what is not asked for, and everything twice
