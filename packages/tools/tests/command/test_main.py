@@ -84,12 +84,20 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
     [
         ("dmeo", "devicecore: No such command 'dmeo'. Did you mean 'demo'?"),
         ("nothing-alike", "No such command 'nothing-alike'. To list the commands, run: devicecore --help"),
+        ("help doctor", "To show the help, run: devicecore doctor --help"),
+        ("version", "To print the version, run: devicecore --version"),
+        ("dra", "No such command 'dra'. Did you mean 'dra-driver'?"),
         ("demo --jsno", "devicecore demo: No such option '--jsno'."),
+        ("doctor --output json", "No such option '--output'. Write --json instead."),
+        ("doctor -o json", "No such option '-o'. Write --json instead."),
+        ("plugin simulated --devices 4", "To list the options, run: devicecore plugin simulated --help"),
+        ("nodes worker-1", "To show one node of the cluster, use --node-selector kubernetes.io/hostname=worker-1."),
+        ("fits train", "kubectl get pod train -o json | devicecore fits -"),
         ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
         ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
         ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),
-        ("plugin simulated --resource a.b/c --count few", "is not a valid integer range"),
+        ("plugin simulated --resource a.b/c --count few", "'few' is not a whole number"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:

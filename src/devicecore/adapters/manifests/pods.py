@@ -113,6 +113,8 @@ _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
     """Return the pods and claims of a document, each with its kind and API version."""
     kind, version = document["kind"], document["apiVersion"]
+    if default is None and kind.data is None:
+        kind.refuse("it is missing; expected an object of Kubernetes, such as a Pod (apiVersion: v1, kind: Pod)")
     found = kind.text(default and default[0]), version.text(default and default[1])
     if found in {("List", "v1"), ("PodList", "v1")}:
         # The items of a PodList may omit their kind. Only a List may hold further lists.
@@ -142,6 +144,7 @@ _MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "Repli
 
 def _pod(document: Value) -> Pod:
     """Return the pod of a document."""
+    _refuse_misspelled(document, ("apiVersion", "kind", "metadata", "spec", "status"))
     _check_names(document)
     spec = document["spec"]
     _refuse_misspelled(spec, ("containers", "initContainers", "resourceClaims"))

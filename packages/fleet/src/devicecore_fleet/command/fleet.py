@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import define, field
+from devicecore_tools.command.groups import meant_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
 from devicecore_tools.command.output import print_json
 from devicecore_tools.command.signals import Signals
 
+from devicecore.domain.text import foreign_text
 from devicecore_fleet.command.control import FleetSocket, Order, send_command
 from devicecore_fleet.fleet.views import NodeView, Totals
 
@@ -48,6 +50,9 @@ class _RunsByDefault(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the command `run` if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            meant = meant_command(args[0], [*self.commands])
+            if meant and not Path(args[0]).exists():
+                ctx.fail(f"there is no command and no file {foreign_text(args[0])!r}. Did you mean {meant!r}?")
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

@@ -112,6 +112,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _objects(path: Path) -> list[Mapping[str, Any]]:
     from devicecore.system.documents import read_documents
+    from devicecore_tools.conformance.dra.environment import CLAIM_KINDS
     from devicecore_tools.testing.api_server.shapes import wrong_types
 
     found = []
@@ -123,4 +124,7 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
         for problem in wrong_types(kind, body):
             raise click.UsageError(f"--claims {path}: {problem}")
         found.append(body)
+    if not any(one["kind"] in CLAIM_KINDS for one in found):
+        kinds = ", ".join(sorted({str(one["kind"]) for one in found})) or "nothing"
+        raise click.UsageError(f"--claims {path}: expected a ResourceClaim or ResourceClaimTemplate, got {kinds}")
     return found

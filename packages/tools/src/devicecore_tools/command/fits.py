@@ -38,6 +38,7 @@ _FREE = (
 _ONLY_DEVICES = (
     f"Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. {_FREE}"
 )
+_NO_DEVICE = "The pod asks for no device: no container has a limit on an extended resource, and it names no claim."
 _WITH_MANAGERS = (
     f"Devices, exclusive CPUs and memory of NUMA nodes were tried: the scheduler may still refuse the pod. {_FREE}"
 )
@@ -136,12 +137,16 @@ def fits(
             for node, facts in nodes
         ]
     except OSError as error:
-        complain("devicecore fits", f"{error.filename}: {error.strerror}")
+        is_name = isinstance(error, FileNotFoundError) and error.filename == pod and not {"/", "."} & {*pod}
+        hint = f". For a pod of the cluster, run: kubectl get pod {pod} -o json | devicecore fits -" if is_name else ""
+        complain("devicecore fits", f"{error.filename}: {error.strerror}{hint}")
         return _UNUSABLE
     except ValueError as error:
         complain("devicecore fits", str(error))
         return _UNUSABLE
     note = _WITH_MANAGERS if all(node.managers is not None for node, _ in nodes) else _ONLY_DEVICES
+    if not wants_devices(wanted) and not wanted.has_claims:
+        note = f"{_NO_DEVICE} {note}"
     if as_json:
         print_json({"nodes": [one.document for one in tried], "note": note})
     else:

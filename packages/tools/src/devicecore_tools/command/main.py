@@ -27,6 +27,21 @@ _EXTRAS = {  # the extra that installs a library, by the name under which it is 
 }
 
 
+_WORDS_OF_CLICK = {
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid float range": "is not a number",
+}
+_OPTIONS_OF_OTHERS = {  # what other programs call an option of ours, such as kubectl
+    "-o": "--json",
+    "--output": "--json",
+    "--format": "--json",
+    "-v": "--version",
+    "-V": "--version",
+    "-w": "--watch",
+    "--selector": "--node-selector",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `devicecore` with `arguments`, by default those of the process, and return the exit status."""
     _prepare_streams()
@@ -102,6 +117,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         text = error.format_message().replace("\n\t", " ")  # click lists choices in lines of their own
+        for odd, plain in _WORDS_OF_CLICK.items():
+            text = text.replace(odd, plain)
+        if isinstance(error, click.NoSuchOption) and not error.possibilities and context is not None:
+            options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
+            meant = _OPTIONS_OF_OTHERS.get(error.option_name, "")
+            is_there = meant in options
+            text += (
+                f" Write {meant} instead." if is_there else f" To list the options, run: {context.command_path} --help"
+            )
         complain(context.command_path if context else "devicecore", text)
         return UNUSABLE
     return status or 0

@@ -120,6 +120,13 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
             selects = label_selector(selector)
         except (ValueError, DocumentError) as error:
             raise click.UsageError(f"--node-selector: {error}.") from error
+    for file in files:
+        is_name = file != "-" and not {"/", "."} & {*file}
+        if is_name and not Path(file).exists():
+            raise click.UsageError(
+                f"{foreign_text(file)}: there is no such file. To show one node of the cluster, use --node-selector "
+                f"kubernetes.io/hostname={foreign_text(file)}."
+            )
     if files:
         return lambda: looks_of(objects_in(_documents(files)), selects)
     place = None if in_cluster else kubeconfig or default_kubeconfig()
