@@ -1,4 +1,4 @@
-"""Recognises an answer of Kubernetes that differs from ours by its cause: the faults that it needs."""
+"""Recognizes an answer of Kubernetes that differs from ours by its cause: the faults that it needs."""
 
 from collections.abc import Collection
 from itertools import combinations

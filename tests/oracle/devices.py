@@ -208,7 +208,7 @@ TRIES = 60
 
 
 def judge(history: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers to a history, and recognise a difference by its cause.
+    """Compare the answers to a history, and recognize a difference by its cause.
 
     A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
     device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ,

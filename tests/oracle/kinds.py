@@ -1,4 +1,4 @@
-"""The kinds of behaviour that are compared: each makes cases, and judges the answers to one."""
+"""The kinds of behavior that are compared: each makes cases, and judges the answers to one."""
 
 import re
 from collections import Counter

@@ -1,9 +1,9 @@
-"""The base of DRA drivers whose containers get devices by CDI.
+"""The base class of DRA drivers that pass devices to containers through CDI.
 
-Laws: a claim that was prepared again gets the same devices and the same CDI file, also after the driver was killed and
-after a reboot. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still under way. Two
-claims never hold the same device, unless the scheduler has shared it. All of this also holds between two instances of
-the driver that use the same directories, as during a rolling update.
+Laws: a claim that is prepared again gets the same devices and the same CDI file, even after the driver was killed or
+the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still under way.
+Two claims never hold the same device, unless the scheduler has shared it. All of this also holds between two instances
+of the driver that use the same directories, as during a rolling update.
 """
 
 import json
@@ -36,7 +36,7 @@ CDI_DIRECTORY = "/var/run/cdi"
 """Where container runtimes look for CDI files that do not survive a reboot."""
 
 MAX_RECORD = 4 * 1024 * 1024
-"""Bytes that are read of what the driver has noted of one claim. A claim has at most 32 devices."""
+"""How many bytes of a claim's record are read. A claim has at most 32 devices."""
 
 _LOCK_SECONDS = 30.0  # a kubelet waits 45 s for an answer
 _CHOICE = "choice of devices"  # the lock that is held while devices are taken
@@ -58,7 +58,7 @@ class NotPreparedError(DraError):
 
 @frozen
 class CdiKindError(DraError, ValueError):
-    """A driver whose CDI names no container runtime would accept."""
+    """No container runtime would accept the CDI names of a driver."""
 
     kind: str = field(converter=foreign_text)
     _text = "expected a CDI kind `vendor/class` that begins with a letter, got {kind!r}: choose `cdi_kind`"
@@ -78,7 +78,7 @@ class AlreadyRunningError(SetUpError):
 
 @frozen
 class _Record:
-    """What the driver has noted of a claim: its devices, and its CDI file."""
+    """The driver's record of a claim: its devices, and its CDI file."""
 
     claim: ClaimRef
     devices: tuple[AllocatedDevice, ...]
@@ -91,7 +91,10 @@ class _Record:
 
     @classmethod
     def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
-        """Read such a file. Raises ValueError if the bytes are not such a file, or that of another claim than `uid`."""
+        """Read such a file.
+
+        Raises ValueError if the bytes are not such a file, or belong to another claim than `uid`.
+        """
         try:
             record = from_json(json.loads(blob), cls)
         except RecursionError as error:
@@ -104,11 +107,11 @@ class _Record:
 
 
 class CdiDriver(DraDriver, ABC):
-    """A `DraDriver` that keeps a file for each claim, and writes a CDI file for each. Subclasses say what is in it.
+    """A `DraDriver` that keeps a file for each claim, and writes a CDI file for each. Subclasses define its content.
 
     Args:
         name: the driver's name.
-        claims: where ResourceClaims are read: a request of a kubelet does not contain the allocation.
+        claims: where ResourceClaims are read, because a kubelet's request does not contain the allocation.
         state_directory: where claims are noted. It must survive a reboot. It is made if it is missing.
         cdi_directory: where CDI files are written. It is made if it is missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
@@ -141,50 +144,50 @@ class CdiDriver(DraDriver, ABC):
 
     @abstractmethod
     def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
-        """What a container gets with a device: the `containerEdits` of the CDI specification, which are not empty.
+        """Return what a container gets with a device: non-empty `containerEdits` of the CDI specification.
 
-        This is called each time the claim is prepared, before the device is taken, and returns the same each time.
+        This is called each time the claim is prepared, before the device is taken, and must return the same each time.
 
         Raises:
             DraError: the device cannot be prepared; the text is the answer to the kubelet.
         """
 
     def set_up(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
-        """Set the devices of a claim up. This is called each time the claim is prepared, also while containers run.
+        """Set up the devices of a claim. This is called each time the claim is prepared, even while containers run.
 
         Raises:
             DraError: it failed; the text is the answer to the kubelet, which tries again, or unprepares the claim.
         """
 
     def release(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
-        """Undo what `set_up` has done. It may be called again for the same claim, also without devices.
+        """Undo what `set_up` did. This may be called again for the same claim, even without devices.
 
         Raises:
             DraError: the devices are still in use; the text is the answer to the kubelet, which tries again.
         """
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Note the devices of each claim, write its CDI file, and say which devices it has."""
+        """Record the devices of each claim, write its CDI file, and return its devices."""
         return {claim.uid: self._answer(claim, self._prepare, PrepareResult) for claim in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Delete the CDI file of each claim and what was noted of it. A claim that is unknown is released already."""
+        """Delete the CDI file and the record of each claim. An unknown claim counts as released."""
         return {claim.uid: self._answer(claim, self._unprepare, UnprepareResult) for claim in claims}
 
     @contextmanager
     def running(self, instance: str = "") -> Iterator[None]:
-        """Be one instance of the driver until the end of the block. Serve the driver in this block.
+        """Run as one instance of the driver until the end of the block. Serve the driver inside it.
 
-        At its beginning, the CDI files of prepared claims are written that are missing, as after a reboot.
+        On entry, missing CDI files of prepared claims are written, for example after a reboot.
 
         Args:
             instance: which one. Two instances may run at once if they have different names, such as their pods' UIDs.
 
         Raises:
-            AlreadyRunningError: the instance runs already.
+            AlreadyRunningError: the instance is already running.
             DirectoryError: the state directory cannot be used.
             OSError: a file cannot be read or written.
-            LockedError: another instance of the driver does not let go of a claim.
+            LockedError: another instance of the driver does not release its lock on a claim.
         """
         self._make_directories()
         with ExitStack() as stack:
@@ -288,13 +291,13 @@ class CdiDriver(DraDriver, ABC):
         return DurableFile(self._cdi_directory / f"{vendor}-{uid}.json", 0o644, max_bytes=MAX_RECORD)
 
     def _known(self) -> Iterator[ClaimUid]:
-        """Return the UIDs of the claims that are noted."""
+        """Return the UIDs of the recorded claims."""
         for path in sorted(self._state_directory.glob("*.json")):
             if _UID.fullmatch(path.stem):
                 yield ClaimUid(path.stem)
 
     def _read(self, uid: ClaimUid) -> _Record | str | None:
-        """Return what is noted of a claim. Return None for nothing, or a sentence that says why it cannot be read."""
+        """Return the record of a claim, None if there is none, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
             return _Record.from_bytes(read_file(path, MAX_RECORD), uid)
@@ -308,7 +311,7 @@ class CdiDriver(DraDriver, ABC):
             )
 
     def _write_cdi(self, record: _Record) -> None:
-        """Write the CDI file of a claim, if it is another one. A runtime may read it at any time."""
+        """Write the CDI file of a claim if it has changed. A runtime may read it at any time."""
         file = self._cdi_file(record.claim.uid)
         if not record.cdi:
             file.delete()
@@ -322,7 +325,7 @@ class CdiDriver(DraDriver, ABC):
 
 
 def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:
-    """Return whether two claims cannot have these at the same time."""
+    """Return whether two claims cannot hold these devices at the same time."""
     if (wanted.pool, wanted.device) != (held.pool, held.device) or wanted.admin_access or held.admin_access:
         return False
     return not (wanted.share_id and held.share_id) or wanted.share_id == held.share_id

@@ -1,6 +1,7 @@
 """A plugin whose devices are files: each file below a folder is a device, and its id is the file's name.
 
-Law: the list is what is in the folder now. A file that appears or goes is reported within one poll interval.
+Law: the list is the current content of the folder. A file that appears or disappears is reported within one poll
+interval.
 """
 
 import logging
@@ -28,7 +29,7 @@ class DirectoryPlugin(PollingPlugin):
     Args:
         resource: the extended resource name.
         path: the folder.
-        answer: returns what a container with these devices is given; by default the variable `DEVICES` lists them.
+        answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists them.
         poll_interval: seconds between two looks at the folder, while a kubelet listens.
 
     Raises:
@@ -53,7 +54,7 @@ class DirectoryPlugin(PollingPlugin):
         return f"DirectoryPlugin({self.resource!r}, {str(self.path)!r})"
 
     def devices(self) -> Sequence[Device]:
-        """Return the files that are there now, in the order of their names."""
+        """Return the current files, sorted by name."""
         names = sorted(os.path.relpath(path, self.path) for path in _files(self.path))
         return [Device(DeviceId(name)) for name in names if self._can_be_an_id(name)]
 

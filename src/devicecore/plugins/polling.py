@@ -1,4 +1,4 @@
-"""A base class for plugins that look at their devices again and again.
+"""A base class for plugins that poll their devices.
 
 Law: a change of the list, in devices, their health or their NUMA nodes, is reported within one poll interval after
 `devices` shows it. A plugin without a listener is not polled.
@@ -17,16 +17,16 @@ _threads = count(1)
 class PollingPlugin(DevicePlugin):
     """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds and reports the list if it differs.
 
-    Subclass it with `resource`, `devices` and `allocate`. `devices` has to be quick, and to return its devices in the
-    same order if nothing has changed. If it raises, the error is logged and the plugin goes on after a pause; the
-    kubelet keeps the last list.
+    Subclass it with `resource`, `devices` and `allocate`. `devices` must be quick, and must return its devices in the
+    same order if nothing has changed. If it raises an error, the error is logged, the kubelet keeps the last list, and
+    the plugin continues after a pause.
     """
 
     poll_interval: float = 1.0
     """Seconds between two looks."""
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` whenever the list differs from what it was before. Return a function that ends this."""
+        """Call `changed` whenever the list has changed. Return a function that unsubscribes."""
         seen = tuple(self.devices())
 
         def poll(stopping: threading.Event) -> None:

@@ -25,7 +25,7 @@ _LAST_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 def _ids(devices: Iterable[DeviceId], function: str) -> tuple[DeviceId, ...]:
-    """Return the ids. One text is refused, because each of its letters would be a device."""
+    """Return the ids. A plain string is refused: it would be read as one device per letter."""
     return tuple(items(devices, function))
 
 
@@ -83,7 +83,7 @@ def device_nodes(
     container_directory: str | None = None,
     permissions: str = "rw",
 ) -> ContainerAllocateResponse:
-    """Return for each device the host's device node of its name, as for a `DirectoryPlugin` whose files are such nodes.
+    """Return the host's device node of the same name for each device, as a `DirectoryPlugin` of nodes needs.
 
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
@@ -107,7 +107,7 @@ def device_nodes(
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
-    """Return for each device a mount of the host's file of its name into a directory of the container.
+    """Return a mount of the host's file of the same name into a directory of the container, for each device.
 
     Raises:
         ValueError: a directory is not an absolute path.
@@ -122,7 +122,7 @@ def mounts(
 
 
 def _check_absolute(function: str, *directories: str) -> None:
-    """Refuse a relative directory, also if there are no devices yet. A container runtime would refuse its paths."""
+    """Refuse a relative directory, even if there are no devices yet. A container runtime would refuse its paths."""
     for directory in directories:
         if not checked(directory, str, function).startswith("/"):
             raise ValueError(expected(function, "an absolute directory, such as /dev", directory))
@@ -134,7 +134,7 @@ def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateRespon
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Return all of `answers` in one. If two have the same variable or annotation, the later one counts."""
+    """Return all `answers` in one. If two have the same variable or annotation, the later one wins."""
     tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},

@@ -1,4 +1,4 @@
-"""A plugin with devices that do not exist.
+"""A plugin with simulated devices.
 
 Law: the plugin refuses to allocate devices that it does not have, and lists the devices that it allocates in one
 environment variable.
@@ -25,18 +25,18 @@ RESOURCE_VARIABLE = "resourcename"
 
 
 class SimulatedPlugin(DevicePlugin):
-    """A `DevicePlugin` whose devices are set by its methods.
+    """A `DevicePlugin` whose devices are set through its methods.
 
     Args:
         resource: the extended resource name; without it, that in the environment variable `resourcename`.
-        devices: the devices at first. `simulated_devices` makes some. Without them, there are ten, named as those of
-            the command `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
+        devices: the initial devices. `simulated_devices` makes some. By default there are ten, named as by the command
+            `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; without it,
             `variable_of(resource)`.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
-        TypeError: `devices` has something else than devices.
+        TypeError: an element of `devices` is not a device.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SimulatedPlugin(DevicePlugin):
         return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
-        """Return the devices as they were set last."""
+        """Return the devices as last set."""
         return tuple(self._devices.values())
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -92,7 +92,7 @@ class SimulatedPlugin(DevicePlugin):
 
         Raises:
             DeviceNotFoundError: the plugin has no such device. It is a KeyError.
-            TypeError: `health` is not a Health, such as a text with a typing error.
+            TypeError: `health` is not a Health, such as a misspelled string.
         """
         id_ = DeviceId(device)
         if id_ not in self._devices:
@@ -115,7 +115,7 @@ def _by_id(devices: Iterable[Device]) -> dict[DeviceId, Device]:
 def variable_of(resource: ResourceName) -> str:
     """Return the environment variable that lists devices of `resource`: EXAMPLE_COM_GPU_DEVICES for example.com/gpu.
 
-    A shell can read it: it has only letters, digits and underscores, and does not begin with a digit.
+    The name is valid in a shell: it has only letters, digits and underscores, and does not begin with a digit.
     """
     name = re.sub("[^A-Z0-9]", "_", resource.upper())
     return f"{'_' * name[0].isdigit()}{name}_DEVICES"
@@ -129,11 +129,11 @@ def simulated_devices(
     Args:
         prefix: the first part of their ids.
         count: how many.
-        numa_nodes: the NUMA nodes that they are attached to in turn; without any they have no topology.
+        numa_nodes: the NUMA nodes that they are attached to in turn. Without any, they have no topology.
         unhealthy: numbers of the devices that are unhealthy.
 
     Raises:
-        TypeError: `prefix` is not a text, or `count` not a number, such as when they are in the wrong order.
+        TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped.
         ValueError: `count` is below 0.
     """
     checked(prefix, str, "simulated_devices(prefix, count): prefix")

@@ -1,4 +1,4 @@
-"""A DRA driver with devices that do not exist, for tests.
+"""A DRA driver with simulated devices, for tests.
 
 Law: the devices of a claim are those of its allocation, and no others.
 """
@@ -16,7 +16,7 @@ from devicecore.ports.claims import ClaimSource
 __all__ = ["SimulatedDriver"]
 
 PARAMETERS = {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig"}
-"""What parameters for this driver begin with. They may have `env`, variables that containers get with a device."""
+"""How parameters for this driver begin. They may have `env`, variables that containers get with a device."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
@@ -33,7 +33,7 @@ class SimulatedDriver(CdiDriver):
         cdi_directory: where CDI files are written.
 
     Raises:
-        CdiKindError: the driver's name begins with a digit, as no CDI name does.
+        CdiKindError: the driver's name begins with a digit, which no CDI name may do.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SimulatedDriver(CdiDriver):
 
 
 def parts_of(device: str, parts: int) -> tuple[str, ...]:
-    """Return the names of the parts into which a scheduler can divide a device."""
+    """Return the names of the parts that a scheduler can divide a device into."""
     return tuple(f"{device}-part-{number}" for number in range(parts))
 
 
@@ -77,9 +77,10 @@ def published(
 
     Args:
         devices: their names.
-        numa_nodes: the NUMA nodes that they are attached to in turn; several for a device that is attached to them.
+        numa_nodes: the NUMA nodes that they are attached to in turn, or several for a device that is attached to all of
+            these.
         parts: into how many parts each device can be divided, as with NVIDIA's MIG. A device and its parts consume
-            the same counters, so a scheduler gives either the device or its parts.
+            the same counters, so a scheduler allocates either the device or its parts.
     """
 
     def rows(number: int, name: str) -> Iterator[PublishedDevice]:

@@ -12,7 +12,7 @@ from typing import Self
 
 
 class Runs(ABC):
-    """A context manager whose beginning calls `start`, and whose end calls `stop`."""
+    """A context manager that calls `start` on entry and `stop` on exit."""
 
     @abstractmethod
     def start(self) -> None:

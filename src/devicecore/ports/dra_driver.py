@@ -27,14 +27,14 @@ class DraDriver(Protocol):
         """Prepare the devices of these claims. Return one result for each claim, with its devices."""
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Release these claims. Return one result for each claim. A claim that is not prepared is released already."""
+        """Release these claims. Return one result for each claim. A claim that is not prepared counts as released."""
 
 
 # --- for adapters: ask a driver, and check what it answers ------------------------------------------------------------
 
 
 def check_driver(driver: DraDriver, function: str) -> None:
-    """Refuse what is no driver. `function` is the function that got it, which the error names. Raises TypeError."""
+    """Raise TypeError if a value is not a driver. The error names `function`, which received it."""
     check_adapter(function, driver, DraDriver)
     checked(getattr(driver, "name", None), str, f"{type(driver).__name__}.name")
 

@@ -1,4 +1,4 @@
-"""Measure what a kubelet measures of dynamic resource allocation.
+"""Measure what a kubelet measures about dynamic resource allocation.
 
 Law: each operation of a pod is measured once, whether or not it failed.
 """

@@ -1,6 +1,6 @@
 """Observe the health of claimed devices.
 
-Law: an observer changes nothing; what it raises is logged.
+Law: an observer changes nothing. Whatever it raises is logged.
 """
 
 from typing import Protocol

@@ -11,14 +11,14 @@ from devicecore.domain.dra.drivers import DriverEvent, InstanceId
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 
 DriverListener = Callable[[DriverEvent], None]
-"""Receives events. Calls come from any thread, but for one driver instance from one at a time.
+"""Receives events. Calls come from any thread, but for one driver instance only one at a time.
 
 If it raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses the registration with that text.
 """
 
 
 class DriverTransport(Protocol):
-    """Connects the DRA manager with drivers: takes registrations and reports of health, and makes calls.
+    """Connects the DRA manager with drivers: accepts registrations and health reports, and makes calls.
 
     A driver that registers again at the same endpoint is another instance, with a larger generation. The events of
     an instance begin with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the

@@ -13,4 +13,4 @@ class HintProvider(Protocol):
     """The kubelet's `HintProvider` without the allocation, which the provider does itself."""
 
     def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Hints for a container, or for the pod if `container` is None. An empty mapping is no preference."""
+        """Return hints for a container, or for the pod if `container` is None. An empty mapping means no preference."""

@@ -1,6 +1,6 @@
 """Observe allocations, releases and the health of devices.
 
-Law: each change is notified at least once, and those of one pod in the order in which they happened.
+Law: observers are notified of each change at least once, and of the changes to one pod in order.
 """
 
 from typing import Protocol

@@ -1,6 +1,6 @@
 """The plugin's own side: what the author of a device plugin writes.
 
-Law: a plugin has one resource. Its options announce the optional methods that it has, unless it declares others.
+Law: a plugin has one resource. Its options announce the optional methods it has, unless it declares its own options.
 """
 
 from abc import abstractmethod
@@ -18,11 +18,11 @@ _DERIVED = {
     for pre_start in (False, True)
     for preferred in (False, True)
 }
-"""The options of classes that declare none, by the optional methods that they have."""
+"""The options of classes that declare none, by their optional methods."""
 
 
 class DevicePlugin(Protocol):
-    """One resource and its devices. A plugin needs `resource`, `devices` and `allocate`; the rest has defaults.
+    """One resource and its devices. A plugin must define `resource`, `devices` and `allocate`. The rest has defaults.
 
     Subclass it to get the defaults; a class without `devices` or `allocate` cannot be instantiated. Any adapter can
     serve a plugin: in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a
@@ -44,17 +44,19 @@ class DevicePlugin(Protocol):
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:
-        """Return the complete list as it is now."""
+        """Return the complete current list."""
 
     @abstractmethod
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         """Prepare `devices` for one container. Return what the container needs to use them.
 
-        A kubelet asks for the same devices again after a failed start, so a repetition is no error.
+        A kubelet asks for the same devices again after a failed start, so repeated calls are not an error.
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` from now on whenever `devices` would answer differently. Return a function that ends this.
+        """Call `changed` from now on whenever `devices` would return something else.
+
+        Return a function that unsubscribes.
 
         The default suits a plugin whose list never changes.
         """
@@ -75,9 +77,9 @@ class DevicePlugin(Protocol):
 
 
 def check_plugin(plugin: DevicePlugin, function: str) -> None:
-    """Refuse what is no plugin: a class instead of an instance of it, or an object without what a plugin needs.
+    """Raise TypeError if a value is not a plugin: a class, or an object that lacks a required member.
 
-    `function` is the function that got it, which the error names. Raises TypeError.
+    The error names `function`, which received it.
     """
     given: object = plugin
     if isinstance(given, type):
@@ -89,7 +91,7 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
 
 
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
-    """Return what `devices` of a plugin returns. Raises TypeError if these are no devices."""
+    """Return what `devices` of a plugin returns. Raises TypeError if it is not a list of devices."""
     return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
@@ -103,7 +105,7 @@ def preferred(
 ) -> tuple[DeviceId, ...]:
     """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check which ids these are.
 
-    Raises TypeError if it returns something else than ids.
+    Raises TypeError if it returns anything other than ids.
     """
     answer = plugin.get_preferred_allocation(available, must_include, size)
     tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")

@@ -1,6 +1,6 @@
 """What the node knows about pods.
 
-Law: after every source of pods has delivered, a pod that is not listed may lose its devices.
+Law: once every source of pods has delivered, a pod that is not listed may lose its devices.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
-"""Which of the possible devices a container gets.
+"""Choose which of the eligible devices a container gets.
 
-Law: a policy chooses among devices that are possible. It does not decide which devices are possible, or whether a pod
-is refused.
+Law: a policy chooses among eligible devices. It does not decide which devices are eligible, or whether a pod is
+refused.
 """
 
 from collections.abc import Collection
@@ -12,12 +12,12 @@ from devicecore.domain.policies import Choice
 
 
 class AllocationPolicy(Protocol):
-    """A function of one argument. `devicecore.domain.policies` has some, and a function of your own is one."""
+    """A function of one argument. `devicecore.domain.policies` has several, and any function of yours will do."""
 
     def __call__(self, choice: Choice, /) -> Collection[DeviceId]:
         """Return `choice.size` different devices of `choice.available`, among them all of `choice.must_include`.
 
-        The same choice has the same answer. The manager holds no lock while it calls a policy. If other containers
-        have taken devices meanwhile, the manager asks again. If a policy raises an error or answers something else, the
-        pod is refused with a `PolicyError`.
+        The same choice must get the same answer. The manager holds no lock while it calls a policy. If other containers
+        have taken devices in the meantime, the manager asks again. If a policy raises an error or returns an invalid
+        answer, the pod is refused with a `PolicyError`.
         """

@@ -1,6 +1,6 @@
 """Evaluate the expressions that select devices.
 
-Law: an expression has the value that it has in Kubernetes, or is a `SelectorError`, after bounded time and memory.
+Law: within bounded time and memory, an expression has the same value as in Kubernetes, or raises `SelectorError`.
 """
 
 from typing import Protocol

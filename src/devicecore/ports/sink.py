@@ -1,6 +1,6 @@
 """Publish capacity and allocatable.
 
-Law: only numbers of resources that a status names are changed.
+Law: only the numbers of resources that a status names are changed.
 """
 
 from typing import Protocol
@@ -14,8 +14,8 @@ class NodeStatusSink(Protocol):
     def publish(self, status: NodeStatus) -> None:
         """Show the numbers of `status` for the resources that it names, and 0 or nothing for those of `status.removed`.
 
-        The numbers of other resources are not changed, because others may have written them. The manager calls it after
-        changes only, and never concurrently. The same status twice is no error.
+        The numbers of other resources are left alone, because other programs may have written them. The manager calls
+        this only after changes, and never concurrently. Publishing the same status twice is not an error.
 
         Raises:
             SinkError: the status is not published. The manager logs it, and tries again with the next change or `tick`.

@@ -11,7 +11,7 @@ from devicecore.domain.events import Event
 from devicecore.domain.model import DeviceId, PluginId, Receipt
 
 Listener = Callable[[Event], None]
-"""Receives events. Calls come from any thread, but for one plugin instance from one at a time.
+"""Receives events. Calls come from any thread, but for one plugin instance only one at a time.
 
 If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that text.
 """

@@ -12,7 +12,7 @@ Only one start is under way at a time, and only one `begin` or `end`. The order 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
 2. The run is running, unless a stop came meanwhile. Then the start fails.
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then the run is over. So a run whose
-   stop was interrupted is not over, and not running, until another stop or start has called `end` for it.
+   stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
 A stop does not wait for what a start does after its turn, such as reading a disk that hangs. So `end` may be called
 meanwhile, and what is done there has to check `Run.is_stopped` with the lock held that `end` takes.

@@ -115,14 +115,14 @@ def test_the_page_of_a_run_has_what_its_json_has(browser: Browser, tmp_path: Pat
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(browser: Browser, tmp_path: Path, scheme: str) -> None:
     browser.open(written(tmp_path, as_page(evolve(REPORT, output="x"), DAY)).as_uri(), scheme=scheme)
-    colours = browser.run(
+    colors = browser.run(
         "[...document.querySelectorAll('h1, p, dt, dd, caption, th, td, pre')].map(it => [getComputedStyle(it).color,"
         " getComputedStyle(it.tagName === 'PRE' ? it : document.body).backgroundColor])"
     )
-    ratios = [contrast(text, ground) for text, ground in colours]
+    ratios = [contrast(text, ground) for text, ground in colors]
     assert len(ratios) > 20
     assert min(ratios) >= 4.5
-    assert (luminance(colours[0][1]) > 0.5) == (scheme == "light")
+    assert (luminance(colors[0][1]) > 0.5) == (scheme == "light")
 
 
 def test_a_narrow_window_needs_no_sideways_scrolling(browser: Browser, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("results", "colour", "text"),
+    ("results", "color", "text"),
     [
         ([result("a"), result("b")], "#116329", "2 passed"),
         ([result("a"), result("b", Verdict.FAILED)], "#a40e26", "1 passed, 1 failed"),
@@ -181,10 +181,10 @@ def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_p
         ([result("a", Verdict.SKIPPED)], "#a40e26", "0 passed, 1 not applicable"),
     ],
 )
-def test_a_badge_counts_what_failed_and_what_was_not_made(results: list[Result], colour: str, text: str) -> None:
+def test_a_badge_counts_what_failed_and_what_was_not_made(results: list[Result], color: str, text: str) -> None:
     badge = ET.fromstring(as_badge(report(*results), DAY))  # noqa: S314 - this test made it
     assert badge.get("aria-label") == f"device plugin conformance: {text}"
-    assert colour in {part.get("fill") for part in badge}
+    assert color in {part.get("fill") for part in badge}
     assert "2026-11-21" in (badge[0].text or "")
 
 

@@ -90,11 +90,11 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
 
 
 def test_a_plugin_that_exits_at_once_cannot_be_run() -> None:
-    ran = conformance("--", "sh", "-c", "echo no licence; exit 3")
+    ran = conformance("--", "sh", "-c", "echo no license; exit 3")
     assert ran.returncode == 2
     first, empty, not_made, *_ = ran.stdout.splitlines()
     assert first.startswith("FAIL  must    serves-before-it-registers ")
-    assert "it exited early with status 3: no licence" in first
+    assert "it exited early with status 3: no license" in first
     assert empty == ""
     assert not_made == f"{len(CHECKS) - 1} more checks not made, because serves-before-it-registers failed."
     assert "n/a" not in ran.stdout
@@ -159,7 +159,7 @@ def test_a_plugin_can_be_started_by_hand(directory: Path) -> None:
     assert "ends-on-sigterm" in stdout
 
 
-def test_a_terminal_gets_colours_and_lines_broken_between_words() -> None:
+def test_a_terminal_gets_colors_and_lines_broken_between_words() -> None:
     ours, theirs = pty.openpty()
     arguments = ["--only", "gives-nodes-by-id", "--", sys.executable, str(PLUGIN), "{dir}", "by-position"]
     environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm"}

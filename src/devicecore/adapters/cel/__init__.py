@@ -32,7 +32,7 @@ MAX_EXPRESSION = 10 * 1024
 """Characters of an expression, as in the API."""
 
 MAX_GROWTH = 10**5
-"""How many times as long as its parts a value may become by additions in nested scopes."""
+"""How many times longer than its parts a value may become through additions in nested scopes."""
 
 _LIBRARIES = """
 extensions:

@@ -39,7 +39,7 @@ def driver(
 ) -> int:
     """Test a DRA driver, in any language.
 
-    COMMAND starts the driver, for which there is a small API server, and the directories of a kubelet and of CDI files.
+    COMMAND starts the driver. The run provides a small API server, and the directories of a kubelet and of CDI files.
     {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} in COMMAND are replaced; KUBECONFIG, NODE_NAME,
     CDI_ROOT, KUBELET_REGISTRAR_DIRECTORY_PATH and KUBELET_PLUGINS_DIRECTORY_PATH are set:
 

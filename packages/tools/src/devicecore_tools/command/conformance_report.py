@@ -1,6 +1,6 @@
 """What `devicecore conformance` prints and writes: results at once, at the end the report in every form asked for.
 
-Law: output that is not for a terminal has no colours and is not folded.
+Law: output that is not for a terminal has no colors and is not folded.
 """
 
 import shlex

@@ -152,12 +152,12 @@ def _rank(change: tuple[str, str, str, str]) -> tuple[bool, ...]:
 
 # --- the badge --------------------------------------------------------------------------------------------------------
 
-_COLOURS = {"passed": "#116329", "failed": "#a40e26", "skipped": "#7d4e00"}  # white text has a contrast above 6 to 1
+_COLORS = {"passed": "#116329", "failed": "#a40e26", "skipped": "#7d4e00"}  # white text has a contrast above 6 to 1
 _LETTER = 6.2  # pixels of a letter, on average
 _MAX_RELEASE = 40  # characters
 _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}">\
 <title>{title}</title><rect width="{width}" height="20" rx="3" fill="#3d444d" />\
-<path d="M{left} 0h{inner}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{inner}z" fill="{colour}" />{texts}</svg>
+<path d="M{left} 0h{inner}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{inner}z" fill="{color}" />{texts}</svg>
 """  # the path is a rectangle from `left`, with round corners at its right
 _LABEL = """<text x="{start}" y="14" textLength="{width}" fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" \
 font-size="11">{text}</text>"""
@@ -175,7 +175,7 @@ def as_badge(report: Report, day: date) -> str:
         title=_text(f"{summary(report)}; {day.isoformat()}"),
         left=left,
         inner=right - 3,
-        colour=_COLOURS[_outcome(report)],
+        color=_COLORS[_outcome(report)],
         texts="".join(_LABEL.format(start=start, width=width, text=_text(text)) for start, width, text in labels),
     )
 

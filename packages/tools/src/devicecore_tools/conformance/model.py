@@ -22,7 +22,7 @@ class Severity(Enum):
     """What a failure of a check means."""
 
     MUST = "must"
-    """Kubernetes cannot work with it, or containers get devices of others. A run with such a failure has failed."""
+    """Kubernetes cannot work with it, or containers get each other's devices. A run with such a failure has failed."""
     SHOULD = "should"
     """It works, but not after every event that happens on real nodes."""
     INFO = "info"

@@ -494,7 +494,7 @@ class DraKubelet(BaseDraKubelet):
 
     @cached_property
     def directory(self) -> Path:
-        """The directory of the directories below."""
+        """The parent of the directories below."""
         return self._directory(self._given_directory)
 
     @property

@@ -1123,7 +1123,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     clause=f"{RESTARTS} A plugin that only watches its own socket does not notice a kubelet that deletes nothing.",
 )
 def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
-    """Streams end and kubelet.sock is made anew. The plugin's own socket is left alone."""
+    """Streams end and kubelet.sock is recreated. The plugin's own socket is left alone."""
     return plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=False), noticing=True)
 
 
@@ -1254,7 +1254,7 @@ def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
     "/var/lib/kubelet/device-plugins when it starts.",
 )
 def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
-    """The kubelet restarts: streams end, all sockets are deleted, kubelet.sock is made anew. Once is enough if slow."""
+    """The kubelet restarts: streams end, all sockets are deleted, kubelet.sock is recreated. Once is enough if slow."""
     plugin.registration.require_return()
     absence = plugin.seen.absence
     if absence is not None and absence.problem is None and absence.returned_after > SLOW:

@@ -82,7 +82,7 @@ class PluginRegistration:
         self.process.wait(lambda: kubelet.connection, _FIRST_LIST)
 
     def _start_with(self, resource: str) -> None:
-        """Start the kubelet and the plugin anew, to test another resource."""
+        """Restart the kubelet and the plugin to test another resource."""
         self.process.stop()
         self.kubelet.leave()
         self.kubelet.wipe()

@@ -76,7 +76,7 @@ class PublishedSlices:
     def writes(self, since: int = 0) -> list[Request]:
         """Return the requests with which the driver tried to write slices, after the first `since` requests.
 
-        Those about slices that a check has planted are left out.
+        Writes to slices that a check has planted are left out.
         """
         return [
             one

@@ -34,7 +34,7 @@ OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 MARKS = DIRECTORY / ".starts"
 STARTS = 0
-if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
+if FAULT in {"numbers-is_due", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
     MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
@@ -215,7 +215,7 @@ class Plugin:
     def given(self, ids: list[str]) -> api.ContainerAllocateResponse:  # noqa: C901 - every fault is a branch
         nodes = [id_[1:].split("-")[0] for id_ in ids]
         match FAULT:
-            case "numbers-anew":
+            case "numbers-is_due":
                 nodes = [str((int(node) + STARTS) % 3) for node in nodes]
             case "numbers-the-healthy" if SICK.exists():
                 nodes = [str(int(node) - 1) for node in nodes]
@@ -397,16 +397,16 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
         gone = server is not None and identity(SOCKET) is None
         if FAULT == "looks-up-late" and registered_with == kubelet:
             gone = dropped = False
-        anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
-        anew = anew or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
+        is_due = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
+        is_due = is_due or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
         is_back = FAULT == "registers-after-a-return" and plugin.streams > 1
-        anew = anew or (is_back and time.monotonic() > registered_at + 0.7)
+        is_due = is_due or (is_back and time.monotonic() > registered_at + 0.7)
         if registered_with and kubelet != registered_with and waits_before_return():
             continue
         if FAULT == "slow-to-return" and registered_with and (dropped or kubelet != registered_with):
             over.wait(5.0)
             kubelet, gone = identity(KUBELET), identity(SOCKET) is None
-        if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
+        if kubelet and FAULT != "never-registers" and (dropped or gone or is_due) and time.monotonic() >= retry_at:
             if gone and server is not None:
                 server.stop(None).wait()
                 server = plugin.serve()

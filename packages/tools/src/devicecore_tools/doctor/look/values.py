@@ -143,7 +143,7 @@ class SocketsSeen:
     `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
     tried is not in it. `named` has what a process answered that was asked who it is: the type of plugin and its name,
     which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered. `made` has
-    when each socket was made, in seconds since 1970, and `remade` those that were made anew within a minute while we
+    when each socket was made, in seconds since 1970, and `remade` those that were recreated within a minute while we
     looked, although the kubelet's was not.
     """
 

@@ -15,7 +15,7 @@ from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects
 from devicecore_tools.doctor.pod.machines import NOTHING, BoundPod, ClusterNode, Obstacle
-from devicecore_tools.doctor.pod.neighbours import Neighbours
+from devicecore_tools.doctor.pod.neighbors import Neighbors
 from devicecore_tools.doctor.pod.pod_terms import SpreadConstraint
 from devicecore_tools.doctor.pod.scheduling import PodAsks
 
@@ -28,14 +28,14 @@ class Filters:
         self._namespace = asks.name.partition("/")[0]
         volumes = objects.volumes
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
-        self._neighbours = None
+        self._neighbors = None
         if objects.bound is not None:
             bound = {name: self._others(pods) for name, pods in objects.bound.items()}
             names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
             if self._needs_namespaces:
                 wishes = evolve(wishes, near=(), apart=())  # `unjudged` names them
             with suppress(QuestionGivenUpError):  # no node is tried then
-                self._neighbours = Neighbours(
+                self._neighbors = Neighbors(
                     asks.name, asks.own_labels, wishes, machines, bound, names, self._is_counted, budget.ask
                 )
 
@@ -110,16 +110,16 @@ class Filters:
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
         """Yield why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
-        asks, volumes, neighbours = self._asks, self._objects.volumes, self._neighbours
-        if neighbours is not None and (taken := neighbours.taken_port(pods)) is not None:
+        asks, volumes, neighbors = self._asks, self._objects.volumes, self._neighbors
+        if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
         yield from self._shortages(node, pods, served)
         if asks.volumes and volumes.are_read and self._problem is None:
             bad = volumes.obstacle(self._namespace, asks.volumes, node.target)
             if bad is not None:
                 yield bad
-        if neighbours is not None:
-            yield from neighbours.obstacles(node, pods)
+        if neighbors is not None:
+            yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
         """Yield which resources a node has too little of (scheduler: `fitsRequest`)."""

@@ -21,7 +21,7 @@ class PodTerm:
     """Pods that a pod wants beside it, or does not want.
 
     Attributes:
-        topology_key: the label whose value the nodes have in common that count as one place.
+        topology_key: the label whose value decides which nodes count as one place.
         selects: whether a pod's labels are meant.
         namespaces: the namespaces that are meant by name.
         selects_namespace: whether a namespace's labels are meant; None for none.

@@ -138,7 +138,8 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` has namespace and name of a pod, whose events are read then in place of `PREPARE_FAILED`.
+    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read instead of
+    `PREPARE_FAILED`.
 
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
     this name.

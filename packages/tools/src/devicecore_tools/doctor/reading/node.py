@@ -177,7 +177,7 @@ class NodeSources:
         return self._directory is not None or self.pod_resources is not None or self.uses_api
 
     def begin(self, patience: float | None) -> None:
-        """Begin a report, for which processes are asked anew who they are.
+        """Begin a report, for which processes are asked again who they are.
 
         `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
         answer is waited for.
@@ -213,7 +213,7 @@ class NodeSources:
         return read if self._reasons is None else self._as_recorded(read)
 
     def _as_recorded(self, read: Look) -> Look:
-        """Return what a record says as a whole, in the place of what its files say that are as they were written."""
+        """Return the saved look of a record, instead of its files if these are unchanged."""
         if self._recorded is None and self.root is not None:
             self._recorded = record.read_look(self.root)
         whole, readings = self._recorded or (None, {})

@@ -106,7 +106,7 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Whether a part of a patch has a directive about the existing value. If nothing is there, it says nothing."""
+    """Whether a part of a patch has a directive about the existing value. Without a value, there is no directive."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
 

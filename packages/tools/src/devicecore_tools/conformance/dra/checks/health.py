@@ -216,9 +216,9 @@ def reports_limits_that_count(driver: DriverUnderTest) -> str:
 
 
 def require_same_instance(driver: DriverUnderTest, watch: HealthWatch) -> None:
-    """Skip a check of the stream if the driver has ended and registered anew, which ends each stream."""
+    """Skip a check of the stream if the driver has ended and registered again, which ends each stream."""
     if watch.code and watch.instance is not driver.kubelet.newest:
-        raise Skip("the driver has registered anew meanwhile")
+        raise Skip("the driver has registered again in the meantime")
 
 
 @across(

@@ -54,7 +54,7 @@ class UnknownField(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class SaysAnOldVersion(GoodDriver):
-    """Names may begin with a digit since version 0.5.0 only, and so do half of the UIDs."""
+    """Only since version 0.5.0 may names begin with a digit, as half of all UIDs do."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         return super().spec(uid, results) | {"cdiVersion": "0.3.0"}

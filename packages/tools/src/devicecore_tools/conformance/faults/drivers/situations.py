@@ -30,7 +30,7 @@ class CleansUpAfterASecond(GoodDriver):
 
 
 class ForgetsWhenRegistered(GoodDriver):
-    """It begins anew when a kubelet registers it again."""
+    """It starts over when a kubelet registers it again."""
 
     registered = 0
 

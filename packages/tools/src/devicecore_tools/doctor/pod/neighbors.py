@@ -17,7 +17,7 @@ _Key = tuple[str, int | str, str]
 """What is counted: pods by term or constraint and by value of its label, or other pods' terms by label and value."""
 
 
-class Neighbours:
+class Neighbors:
     """What the pods of a cluster mean for one more.
 
     Args:
