@@ -183,11 +183,14 @@ peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.
 # PART is one of doctor, fleet, kind, nodes, pods, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
 # OUTAGES=5 has the fleet outlive long outages, in an order that SEED chooses. SHARE=1 is what CI runs. PLANT=all plants a fault
 # after the other (tests/real_cluster/plants.py), each of which its check must find; PLANT=NAME plants one.
-.PHONY: cluster
+.PHONY: cluster guests
 cluster: $(VENV)/.dev peers ## compare with Kubernetes' own programs, of KUBERNETES (1.37.2); PART=nodes and SITUATION=NAME run a share; 15 minutes
 	@$(if $(PLANT),KUBERNETES=$(KUBERNETES) PLANT= $(BIN)/python -m tests.real_cluster.plants $(PLANT), \
 	KUBERNETES=$(KUBERNETES) SHARE=$(SHARE) $(BIN)/pytest -s -rs --tb=short --override-ini=faulthandler_timeout=900 --numprocesses=$(if $(SHARE),2,5) \
 	  tests/real_cluster/checks_$(or $(PART),$(if $(SITUATION),doctor))*.py $(if $(SITUATION),-k $(SITUATION)))
+
+guests: $(VENV)/.dev peers ## run Kueue, descheduler and an autoscaler, or GUEST, on a fleet (docs/test-your-scheduler.md); needs Go 1.26
+	@$(BIN)/python -m tests.real_cluster.guests $(GUEST)
 
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
