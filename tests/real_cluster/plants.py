@@ -209,7 +209,7 @@ def _doctor_finds_nothing() -> None:
 
 @plant("pods", "taint", "but the scheduler")
 def _taints_of_nodes_do_not_count() -> None:
-    _around(PodAsks, "obstacle", lambda *_: None)
+    _around(PodAsks, "obstacles", lambda *_: iter(()))
 
 
 @plant("kind", "", "to have 8 nvidia.com/gpu")
