@@ -12,6 +12,7 @@ from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
 
 _SETTLING = 10.0  # seconds for a driver that was started to publish
+_READY = 0.3  # seconds without a request about slices, after which a process has started
 _SETTLED = 1.0  # seconds without a request about slices
 _STEADY = 1.4  # times the time of the race, after which a driver is believed to write all the time
 
@@ -53,6 +54,7 @@ def _terminate(driver: DriverUnderTest) -> None:
     instance, process = driver.registration.instance, driver.process.running
     if process is None:
         return
+    driver.slices.settle(_READY, _SETTLING)  # a helper in Go panics if it is ended while it starts
     had_slices = bool(driver.slices.now())
     status, seconds = driver.process.terminate()
     left = sorted(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)

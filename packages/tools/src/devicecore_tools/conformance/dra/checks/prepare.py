@@ -434,11 +434,12 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is allocated a device of this driver and one of another, and prepared."""
     driver.calls.require_preparing()
-    devices = driver.claims.allocatable
+    own = driver.claims.free_device()
+    others = [device for device in driver.claims.allocatable if device.key != own.key]
     # Pools of other drivers have the name of the node, too, and their devices may be called like those of this one.
-    twin = {"driver": OTHER_DRIVER, "pool": devices[-1].pool, "device": devices[-1].name}
-    for foreign in (FOREIGN, twin) if len(devices) > 1 else (FOREIGN,):
-        claim = claim_with(driver, devices[0], foreign)
+    twins = [{"driver": OTHER_DRIVER, "pool": one.pool, "device": one.name} for one in others[-1:]]
+    for foreign in (FOREIGN, *twins):
+        claim = claim_with(driver, own, foreign)
         found = names(driver.calls.prepared(claim))
         is_there = (foreign["pool"], foreign["device"]) in found
         require(not is_there, f"the answer has {foreign['pool']}/{foreign['device']} of the other driver")

@@ -31,7 +31,9 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import DriverCheck, Occurrence, Parts, TwoParts
 from devicecore_tools.conformance.model import (
     DoesNotApply,
+    Failure,
     Severity,
+    Skip,
     does_not_apply_if,
     in_context,
     needed,
@@ -100,8 +102,12 @@ class Situation:
         if self.left == 0:
             self.known.clear()
             self.plant(driver)
-            with driver.claims.owning(self.claims):
-                self._prepare(driver)
+            try:
+                with driver.claims.owning(self.claims):
+                    self._prepare(driver)
+            except (Failure, Skip):  # or its claims have their devices until the end of the run
+                self._finish(driver)
+                raise
         self.left += 1
 
     def _prepare(self, driver: DriverUnderTest) -> None:
@@ -159,9 +165,12 @@ class Situation:
         """Note that a cell is over. After the last one, unprepare and delete the claims."""
         self.left -= 1
         if self.left == 0:
-            self.take_away()
-            with driver.claims.owning(self.claims):
-                driver.calls.clean_up()
+            self._finish(driver)
+
+    def _finish(self, driver: DriverUnderTest) -> None:
+        self.take_away()
+        with driver.claims.owning(self.claims):
+            driver.calls.clean_up()
 
     def require(self) -> list[Known]:
         """Return the claims that the driver has prepared. Raises Skip if there are none any more."""
@@ -217,8 +226,10 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
             require_undone(driver, one.names)
             for device in one.claim.devices:
                 with driver.claims.owning([]), in_context(f"afterwards, {device} for another claim"):
-                    driver.calls.prepared(driver.claims.on(device))
-                    driver.calls.clean_up()
+                    try:
+                        driver.calls.prepared(driver.claims.on(device))
+                    finally:  # or the claim of a driver that refuses it has the device until the end of the run
+                        driver.calls.clean_up()
                 devices.append(str(device))
     return f"{some(devices)} was prepared for another claim"
 

@@ -221,11 +221,11 @@ class WorksForTwentyClaims(GoodDriver):
 
 
 @fails("grows-with-no-claim")
-class KeepsAMegabyteOfEachClaim(GoodDriver):
+class KeepsMegabytesOfEachClaim(GoodDriver):
     kept: tuple[bytes, ...] = ()
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
-        self.kept = (*self.kept, os.urandom(1 << 20))
+        self.kept = (*self.kept, os.urandom(1 << 22))
         return super().prepare_claim(claim, context)
 
 
