@@ -99,8 +99,8 @@ class CurrentState(Generic[Value]):
         check_seconds("wait_for: timeout", timeout)
         until = time.monotonic() + timeout
         changed = WakeUp()
-        self._waiting.add(changed)
         try:
+            self._waiting.add(changed)  # inside, because an interrupt right after it would leave it there for ever
             while not condition(value := self.value):
                 while self.value is value:
                     left = until - time.monotonic()

@@ -11,6 +11,7 @@ from devicecore.runtime import current_state
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.run import Run
 from devicecore.runtime.wake_up import WakeUp
+from devicecore.testing.interrupts import Interrupts
 
 LIMIT = 20.0  # seconds for something that happens at once
 FOR_EVER = 1e6
@@ -130,3 +131,17 @@ def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
     with pytest.raises(ZeroDivisionError):
         state.wait_for(lambda value: value // 0, FOR_EVER)
     assert not state._waiting  # noqa: SLF001 - else each wait would make all later changes slower
+
+
+def test_a_wait_that_is_interrupted_at_any_place_leaves_nobody_waiting() -> None:
+    """Who is left there is woken at each change, for ever."""
+    at, is_interrupted = 0, True
+    while is_interrupted:
+        at += 1
+        state = CurrentState(NodeState())
+
+        def wait(state: CurrentState[NodeState] = state) -> None:
+            state.wait_for(lambda _: True, LIMIT)
+
+        is_interrupted = Interrupts(at, current_state).interrupt(wait)
+        assert not state._waiting, at  # noqa: SLF001 - no public name shows it

@@ -1,0 +1,117 @@
+"""Capacity and counters at their limits: exactly enough is enough, and too little is found without trying all."""
+
+from typing import Any
+
+import pytest
+
+from devicecore.domain.allocation import (
+    DeviceAllocation,
+    DeviceClass,
+    Held,
+    NoAllocation,
+    TargetNode,
+    allocate,
+    claim_of,
+    held_by,
+    slice_of,
+)
+
+DRIVER = "gpu.example.com"
+Answer = DeviceAllocation | NoAllocation
+
+
+def answer(
+    requests: list[dict[str, Any]],
+    devices: list[dict[str, Any]],
+    counter: int | None = None,
+    held: list[Held] | None = None,
+    max_steps: int = 2_000,
+) -> Answer:
+    """What a claim gets of one pool, which may have one counter."""
+    head = {"driver": DRIVER, "nodeName": "n1"}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
+    slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
+    if counter is not None:
+        counters = [{"name": "c", "counters": {"units": {"value": str(counter)}}}]
+        slices.append(slice_of({"metadata": {"name": "t"}, "spec": {**head, "pool": pool, "sharedCounters": counters}}))
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+    return allocate([claim], TargetNode("n1"), slices, held or [], [DeviceClass("any")], max_steps=max_steps)
+
+
+def request(**fields: object) -> dict[str, Any]:
+    return {"name": "a", "exactly": {"deviceClassName": "any", **fields}}
+
+
+def using(name: str, units: int, **fields: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "consumesCounters": [{"counterSet": "c", "counters": {"units": {"value": str(units)}}}],
+        **fields,
+    }
+
+
+def names(found: Answer) -> list[str]:
+    assert isinstance(found, DeviceAllocation), found
+    return [one.key.device for one in found.taken]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("3", ["d1", "d2"]), ("4", ["d2"])])
+def test_all_devices_are_those_with_at_least_the_capacity(asked: str, expected: list[str]) -> None:
+    devices = [{"name": f"d{size - 2}", "capacity": {"memory": {"value": str(size)}}} for size in (2, 3, 4)]
+    found = answer([request(allocationMode="All", capacity={"requests": {"memory": asked}})], devices)
+    assert names(found) == expected
+
+
+def test_all_devices_with_more_than_any_has_are_none() -> None:
+    devices = [{"name": "d", "capacity": {"memory": {"value": "4"}}}]
+    assert not answer([request(allocationMode="All", capacity={"requests": {"memory": "5"}})], devices)
+
+
+def test_counters_that_just_suffice_for_the_smallest_devices_do() -> None:
+    """The first device takes all of the counter, so the search has to go back."""
+    found = answer([request(count=3)], [using("large", 3), *(using(f"d{number}", 1) for number in range(3))], counter=3)
+    assert names(found) == ["d0", "d1", "d2"]
+
+
+def test_counters_that_suffice_for_no_choice_are_found_without_trying() -> None:
+    """There are some 600,000 ways to take five of thirty devices that use different amounts."""
+    devices = [using(f"d{number}", 10 + number) for number in range(30)]
+    found = answer([request(count=5)], devices, counter=59)
+    assert isinstance(found, NoAllocation)
+    assert not found.is_unknown
+
+
+def test_a_device_without_counters_pays_for_none() -> None:
+    found = answer([request(count=2)], [using("large", 4), using("small", 3), {"name": "free"}], counter=3)
+    assert sorted(names(found)) == ["free", "small"]
+
+
+SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
+
+
+def held_share() -> list[Held]:
+    result = {
+        "driver": DRIVER,
+        "pool": "p",
+        "device": "d",
+        "request": "a",
+        "shareID": "s",
+        "consumedCapacity": {"memory": "1"},
+    }
+    status = {"allocation": {"devices": {"results": [result]}}}
+    return list(held_by({"metadata": {"name": "other"}, "spec": {}, "status": status}))
+
+
+def test_a_share_of_a_device_in_use_needs_no_free_counter() -> None:
+    asks = request(capacity={"requests": {"memory": "1"}})
+    assert names(answer([asks], [using("d", 2, **SHARED)], counter=2, held=held_share())) == ["d"]
+
+
+def test_a_whole_device_beside_a_share_finds_its_counter_used() -> None:
+    found = answer([request()], [using("d", 2, **SHARED), using("e", 1)], counter=2, held=held_share())
+    assert "e" not in (names(found) if isinstance(found, DeviceAllocation) else ())
+
+
+def test_two_shares_of_one_device_use_its_counters_once() -> None:
+    asks = [{**request(capacity={"requests": {"memory": "1"}}), "name": name} for name in ("a", "b")]
+    assert names(answer(asks, [using("d", 2, **SHARED)], counter=2)) == ["d", "d"]
