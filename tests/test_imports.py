@@ -89,7 +89,7 @@ LAYERS = {
     "devicecore_tools.doctor.pod.trial": Layer(
         PURE | names("attrs .domain .manager .plugins .adapters.memory /budget /numa")
     ),
-    "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson .adapters /numa")),
+    "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson /budget .adapters /numa")),
     # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(

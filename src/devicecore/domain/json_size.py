@@ -16,7 +16,9 @@ MAX_OF_OWNER = 4 * 1024 * 1024
 """Bytes that one driver or device plugin may take up in a file of state. That is an eighth of what a store writes, so
 one of them cannot fill the file for the others."""
 
-_MEMORY = 420_000_000  # bytes, without the 40 MB of a Python that has everything imported
+MAX_MEMORY = 420_000_000
+"""Bytes that reading may take, without the 40 MB of a Python that has everything imported."""
+
 _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
 
 
@@ -62,11 +64,20 @@ def size_problem(text: bytes, reader: Reader = STATE) -> str:
     if len(text) > MAX_BYTES:
         return f"expected at most {MAX_BYTES:,} bytes, got {len(text):,}"
     values = _values(text)
-    room = _MEMORY - len(text) * (1 + reader.copies * _character_bytes(text))
+    room = MAX_MEMORY - _bytes_of_text(text, reader)
     if room < 0:
         return f"{len(text):,} bytes with characters beyond ASCII take too much memory"
     limit = min(reader.max_values, room // reader.value_bytes)
     return f"expected at most {limit:,} values, got {values:,}" if values > limit else ""
+
+
+def memory_of(text: bytes, reader: Reader) -> int:
+    """Return how many bytes of memory reading a JSON text takes, itself included."""
+    return _bytes_of_text(text, reader) + _values(text) * reader.value_bytes
+
+
+def _bytes_of_text(text: bytes, reader: Reader) -> int:
+    return len(text) * (1 + reader.copies * _character_bytes(text))
 
 
 def _values(text: bytes) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import define, field
 
 from devicecore.domain.allocation import QuestionGivenUpError
+from devicecore.domain.json_size import MAX_MEMORY
 
 MAX_SECONDS = 15.0
 """Seconds of processor time, beside those of expressions, which other processes evaluate."""
@@ -19,6 +20,9 @@ MAX_EXPRESSION_SECONDS = 10.0
 
 MAX_REASONS = 500_000
 """Reasons against devices, for all nodes and requests: each takes some 200 bytes."""
+
+MAX_DOCUMENTS = MAX_MEMORY
+"""Bytes of memory of all documents of a question that are kept at once: as much as one of them may take."""
 
 _CALLS = 64  # of `charge` for which the clock is asked once, because asking it costs more than a step of a search
 
@@ -31,12 +35,14 @@ class Budget:
         seconds: of processor time.
         expression_seconds: what all expressions may take together.
         reasons: how many reasons against devices may be kept.
+        documents: bytes of memory that all documents may take.
         now: seconds of processor time.
     """
 
     seconds: float = MAX_SECONDS
     expression_seconds: float = MAX_EXPRESSION_SECONDS
     reasons: int = MAX_REASONS
+    documents: int = MAX_DOCUMENTS
     now: Callable[[], float] = time.process_time
     _began: float = field(init=False)
     _calls: int = field(default=0, init=False)
@@ -59,6 +65,13 @@ class Budget:
         """
         if why := self.spent():
             raise QuestionGivenUpError(f"{why}, and was given up")
+
+    def keep(self, size: int) -> str:
+        """Charge a document that takes so many bytes of memory. Return why it may not be read, empty if it may."""
+        if size > self.documents:
+            return f"it takes some {size // 10**6:,} MB of memory, and {self.documents // 10**6:,} MB are left for it"
+        self.documents -= size
+        return ""
 
     def charge(self, reasons: int) -> None:
         """Charge so many reasons that are kept, and ask now and then.

@@ -17,7 +17,8 @@ from devicecore.domain.allocation import TargetNode
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import DeviceId
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, listed
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import PLACE, json_option, path_option, seconds_option
@@ -128,14 +129,19 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
                 f"kubernetes.io/hostname={foreign_text(file)}."
             )
     if files:
-        return lambda: looks_of(objects_in(_documents(files)), selects)
+        return lambda: _looks_of_files(files, selects)
     place = None if in_cluster else kubeconfig or default_kubeconfig()
     if place is not None and not Path(place).is_file():
         raise click.UsageError(
             f"there is no kubeconfig {place}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
             " of kubectl get nodes,pods,resourceslices,resourceclaims -A -o json."
         )
-    return lambda: looks_at_all_nodes(place, selects, OF_DEVICES)
+    return lambda: looks_at_all_nodes(place, selects, OF_DEVICES, Budget())
+
+
+def _looks_of_files(files: Sequence[str], selects: Callable[[TargetNode], bool] | None) -> dict[str, Look]:
+    budget = Budget()
+    return looks_of(objects_in(_documents(files, budget)), selects, budget)
 
 
 def default_kubeconfig() -> str:
@@ -144,14 +150,14 @@ def default_kubeconfig() -> str:
     return named[0] if named else str(Path.home() / ".kube" / "config")
 
 
-def _documents(files: Iterable[str]) -> Iterator["Value"]:
+def _documents(files: Iterable[str], budget: Budget) -> Iterator["Value"]:
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_documents
 
     for file in files:
         if file == "-":
-            yield from parse_documents(sys.stdin.buffer.read(MAX_INPUT), "standard input")
+            yield from parse_documents(sys.stdin.buffer.read(MAX_INPUT), "standard input", budget)
         else:
-            yield from parse_documents(read_input(file, MAX_INPUT), file)
+            yield from parse_documents(read_input(file, MAX_INPUT), file, budget)
 
 
 @frozen
@@ -175,9 +181,12 @@ class _Shown:
             chosen = f" with the labels {self.selector}" if self.selector else ""
             complain("devicecore nodes", f"there is no node{chosen}")
             return _UNUSABLE
-        names = [*in_natural_order([DeviceId(one) for one in looks if one != NO_NODE]), *(looks.keys() & {NO_NODE})]
+        known = [name for name, look in looks.items() if name != NO_NODE and look.node.value is not None]
+        names = [*in_natural_order(list(map(DeviceId, known))), *(looks.keys() & {NO_NODE})]
         found = {name: tuple(one for one in resources_of(looks[name]) if self._is_wanted(one)) for name in names}
-        unread = _unread(looks.values())
+        unread = _unread(looks[name] for name in names)
+        if left := [name for name in looks if name not in found]:
+            unread["nodes"] = f"{listed(left, 3)}: {looks[left[0]].node.problem}"
         if self.as_json:
             print_json(self._document(found, unread))
         else:

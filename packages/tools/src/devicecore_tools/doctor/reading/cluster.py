@@ -13,6 +13,7 @@ from attrs import evolve
 from devicecore.domain.allocation import TargetNode
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.errors import DocumentError
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.look.values import ON_THE_NODE, Look, Reading, Source, grouped
 from devicecore_tools.doctor.reading.claims import allocations_in, published_by, slices_in
 from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_of, node_in, pods_in, reading
@@ -32,6 +33,7 @@ def looks_at_all_nodes(
     kubeconfig: str | PathLike[str] | None,
     selects: Callable[[TargetNode], bool] | None = None,
     kinds: Iterable[str] = OF_NODES,
+    budget: Budget | None = None,
 ) -> dict[str, Look]:
     """Ask the API server, and return `looks_of` its objects. `kubeconfig` None is the service account of this pod.
 
@@ -40,7 +42,9 @@ def looks_at_all_nodes(
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
-    return looks_of(dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds), selects)
+    return looks_of(
+        dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds), selects, budget
+    )
 
 
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
@@ -61,10 +65,13 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     return {kind: f"the files have no {kind}s" for kind in OF_NODES} | found
 
 
-def looks_of(answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] | None = None) -> dict[str, Look]:
+def looks_of(
+    answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] | None = None, budget: Budget | None = None
+) -> dict[str, Look]:
     """Return a look at each selected node, by its name in their order, and one of `NO_NODE` if there are such devices.
 
-    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read.
+    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. At the end of
+    the budget, the looks at the other nodes have only the reason in the place of their Node.
 
     Raises ValueError if the nodes were not read or cannot be used. The text says why.
     """
@@ -103,6 +110,9 @@ def looks_of(answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] |
     found = {}
     for name, (*_, node) in sorted(nodes.items()):
         if selects is not None and not selects(TargetNode(name, _labels(node))):
+            continue
+        if budget is not None and (why := budget.spent()):
+            found[name] = evolve(on_the_node, node=Reading(PLACE, problem=why))
             continue
         found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
     return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}

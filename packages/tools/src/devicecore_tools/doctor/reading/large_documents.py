@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.json_size import MAX_BYTES, OBJECTS, Reader, size_problem
+from devicecore.domain.json_size import MAX_BYTES, OBJECTS, Reader, memory_of, size_problem
 from devicecore.system.files import read_file
+from devicecore_tools.budget import Budget
 
 if TYPE_CHECKING:
     from devicecore.system.documents import Data
@@ -70,10 +71,15 @@ def as_utf8(data: bytes) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def parse_documents(data: bytes, file: str) -> list[Value]:
-    """Return the documents in `data`. Raises DocumentError if it cannot be used."""
+def parse_documents(data: bytes, file: str, budget: Budget | None = None) -> list[Value]:
+    """Return the documents in `data`, which are kept within a budget.
+
+    Raises DocumentError if it cannot be used, or is more than the budget has left.
+    """
     whole = Value(None, file)
     data = as_utf8(data).strip()
+    if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
+        whole.refuse(f"{problem}; ask about fewer objects, such as with --node-selector or one namespace")
     is_json = data.startswith(b"{") and b"\n---" not in data  # which several documents of YAML have, whatever these are
     values = [_json(data, whole)] if is_json else _yaml(data, whole)
     for value in values:
