@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from devicecore_tools.command.claim_reports import ClaimReport, print_reports
 from devicecore_tools.doctor.pod.claim_trial import ClaimTrial, Outcome
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.trial import TrialNode, fit
+from devicecore_tools.doctor.reading.node import NodeSources
 
 from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim, claim_of
 from devicecore.domain.documents import Value
+from devicecore.domain.json_size import MAX_MEMORY
 from devicecore.domain.model import Container, Pod, PodUid
 
 DRIVER = "gpu.example.com"
@@ -107,3 +110,19 @@ def test_a_spent_budget_stays_spent() -> None:
         budget.ask()
     with pytest.raises(QuestionGivenUpError):
         budget.charge(0)
+
+
+def test_files_of_one_look_share_the_memory_that_one_may_take(tmp_path: Path) -> None:
+    """Each is below the size of a file. Five of them took 1.8 GB."""
+    most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
+    for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
+        text = f'{{"kind": "{kind}", "items": [], "more": [{"{}," * most}0]}}'
+        (tmp_path / name).write_text(text)
+    sources = NodeSources(
+        checkpoint=str(tmp_path / "none"), pods=str(tmp_path / "pods"), slices=str(tmp_path / "slices")
+    )
+    look = sources.look()
+    assert look.pods.value == ()
+    assert look.slices.value is None
+    assert "MB are left for it; give fewer objects, such as those of one node" in look.slices.problem
+    assert sources.look().pods.value == ()

@@ -30,12 +30,12 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     _loads = orjson.loads
 
 
-def read_document_file(path: str) -> Value:
+def read_document_file(path: str, budget: Budget | None = None) -> Value:
     """Return the document in a file. The path may be a symbolic link, as in mounted volumes.
 
     Raises DocumentError if the file cannot be used.
     """
-    return parse_document(_content(path), path)
+    return parse_document(_content(path), path, budget)
 
 
 def read_all_documents(path: str) -> list[Value]:
@@ -53,12 +53,12 @@ def _content(path: str) -> bytes:
         raise DocumentError(path, None, "", error.strerror or str(error)) from error
 
 
-def parse_document(data: bytes, file: str) -> Value:
+def parse_document(data: bytes, file: str, budget: Budget | None = None) -> Value:
     """Return the one document in `data`.
 
     Raises DocumentError if it is neither JSON nor YAML, or too large, or not one object.
     """
-    documents = parse_documents(data, file)
+    documents = parse_documents(data, file, budget)
     if len(documents) != 1:
         Value(None, file).refuse(f"expected one document, got {len(documents) or 'nothing'}")
     return documents[0]
@@ -79,7 +79,7 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None) -> lis
     whole = Value(None, file)
     data = as_utf8(data).strip()
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
-        whole.refuse(f"{problem}; ask about fewer objects, such as with --node-selector or one namespace")
+        whole.refuse(f"{problem}; give fewer objects, such as those of one node")
     is_json = data.startswith(b"{") and b"\n---" not in data  # which several documents of YAML have, whatever these are
     values = [_json(data, whole)] if is_json else _yaml(data, whole)
     for value in values:

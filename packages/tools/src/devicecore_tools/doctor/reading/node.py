@@ -25,6 +25,7 @@ from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
@@ -150,6 +151,8 @@ class NodeSources:
     _listeners: Any = field(default=None, init=False)
     _first_made: dict[str, float] = field(factory=dict, init=False)
     _lists: Any = field(default=None, init=False)
+    _budget: Budget = field(factory=Budget, init=False)
+    """What the documents of one look may take, which are all kept until the next one."""
 
     def __attrs_post_init__(self) -> None:
         if self.uses_api and not self.node_name and self.root != os.devnull:
@@ -188,6 +191,7 @@ class NodeSources:
 
     def look(self) -> Look:
         """Read every source once, one after the other."""
+        self._budget = Budget()
         if self._is_remote:
             away: Reading[Any] = Reading(problem=ON_THE_NODE)
             local: dict[str, Any] = {source.name.lower(): away for source in Source}
@@ -530,7 +534,7 @@ class NodeSources:
                 )
                 document = Value(whole, place)
             elif beside is not None:
-                document, place = read_document_file(beside), beside
+                document, place = read_document_file(beside, self._budget), beside
             else:
                 is_lost = name == record.RULES and self._reasons is not None and record.was_saved(self.root or "")
                 why = self._recorded_reason(name) or ("it is not in the record" if is_lost else "")
@@ -549,7 +553,7 @@ class NodeSources:
 
     def _document(self, place: str) -> tuple[Value, str]:
         if place != "-":
-            return read_document_file(place), place
+            return read_document_file(place, self._budget), place
         if self._piped is None:
             self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
         return self._piped, "standard input"
