@@ -71,7 +71,7 @@ def looks_of(
     """Return a look at each selected node, by its name in their order, and one of `NO_NODE` if there are such devices.
 
     `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. At the end of
-    the budget, the looks at the other nodes have only the reason in the place of their Node.
+    the budget, the looks at the other nodes have only the reason, instead of their Node.
 
     Raises ValueError if the nodes were not read or cannot be used. The text says why.
     """
