@@ -21,7 +21,29 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 def case(random: Random) -> Json:
     """One to three questions about one cluster: the claims that come one after another."""
-    return random_case(random)
+    made = random_case(random)
+    if random.random() < 0.2:
+        _hold_elsewhere(random, made)
+    return made
+
+
+def _hold_elsewhere(random: Random, made: Json) -> None:
+    """Add a device of another node to a pool with counters. It is held, so it has used some of them."""
+    sets = [one["spec"] for one in made["slices"] if one["spec"].get("sharedCounters")]
+    if not sets:
+        return
+    spec = random.choice(sets)
+    driver, pool = spec["driver"], {**spec["pool"], "resourceSliceCount": spec["pool"]["resourceSliceCount"] + 1}
+    for one in made["slices"]:
+        if (one["spec"]["driver"], one["spec"]["pool"]) == (driver, spec["pool"]) and one["spec"] is not spec:
+            one["spec"]["pool"] = pool
+    spec["pool"] = pool
+    chosen = random.choice(spec["sharedCounters"])
+    used = {name: {"value": str(random.randint(1, 2))} for name in chosen["counters"]}
+    device = {"name": "elsewhere", "consumesCounters": [{"counterSet": chosen["name"], "counters": used}]}
+    other = {"driver": driver, "pool": pool, "nodeName": "n2", "devices": [device]}
+    made["slices"].append({"metadata": {"name": "elsewhere"}, "spec": other})
+    made["allocated"]["devices"].append({"driver": driver, "pool": pool["name"], "device": "elsewhere"})
 
 
 def judge(asked: Json, oracle: Oracle) -> Verdict:
