@@ -102,9 +102,10 @@ LAYERS = {
     "devicecore_numa.adapters": Layer(ANY | names("attrs .domain .system devicecore_numa.domain")),
     "devicecore_numa.managers": Layer(ANY | names(".domain .manager .ports devicecore_numa.domain")),
     "devicecore_fleet": Layer(frozenset()),
-    "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node")),
+    "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node /numa")),
     "devicecore_fleet.fleet": Layer(
-        ANY | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node +cluster")
+        ANY
+        | names("attrs .adapters .domain .dra_manager .manager .plugins .ports .runtime .system /node /numa +cluster")
     ),
     "devicecore_fleet.fleet.metrics": Layer(ANY | names("prometheus_client")),
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.documents import Value
-from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, StoreError
+from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, SetUpError, StoreError
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import Policy, Scope, Topology
@@ -21,7 +21,7 @@ from devicecore.ports.store import CheckpointStore
 if TYPE_CHECKING:
     from devicecore_numa.domain.configuration import Policies
     from devicecore_numa.domain.cpu_policy import CpuState
-    from devicecore_numa.domain.machine import Machine
+    from devicecore_numa.domain.machine import Machine, NumaCell
     from devicecore_numa.domain.memory_policy import MemoryState
     from devicecore_numa.domain.requests import PodRequest
     from devicecore_numa.managers import CpuManager, MemoryManager, Requests
@@ -40,6 +40,28 @@ INSTALL = (
 
 class NumaError(ValueError):
     """The managers cannot be made, as a sentence says."""
+
+
+@frozen
+class ManagersNotStartedError(SetUpError):
+    """A kubelet does not start with these state files."""
+
+    problem: str
+    _text = "{problem}"
+
+
+@frozen
+class Zone:
+    """What a NUMA node has of CPUs and memory: capacity, allocatable and available by resource, and its distances."""
+
+    sizes: Mapping[str, tuple[int, int, int]]
+    distances: tuple[int, ...] = ()
+
+
+Zones = Mapping[int, Zone]
+"""By the number of the NUMA node."""
+
+NO_ZONES: Zones = {}
 
 
 def is_installed() -> bool:
@@ -286,6 +308,30 @@ def _machine(machine: object) -> "Machine":
         raise NumaError(str(error)) from None
 
 
+def node_sizes(policies: "Policies") -> tuple[dict[str, str], dict[str, str]]:
+    """Return capacity and allocatable of the Node of a machine, as a kubelet shows them: as quantities, by resource.
+
+    Memory in huge pages is no other memory, so it is left out of what is allocatable.
+    """
+    from devicecore_numa.domain.machine import CpuLayout
+    from devicecore_numa.domain.memory_policy import huge_pages_name
+
+    capacity = {"cpu": Quantity.parse(str(CpuLayout.of(policies.machine).count)), "memory": Quantity(0, binary=True)}
+    pages = 0
+    for cell in policies.machine.cells:
+        capacity["memory"] = Quantity.of(capacity["memory"].whole + cell.memory, binary=True)
+        for kib, count in cell.huge_pages.items():
+            name, size = huge_pages_name(kib), kib * 1024 * count
+            capacity[name] = Quantity.of(capacity.get(name, Quantity(0)).whole + size, binary=True)
+            pages += size
+    allocatable = dict(capacity)
+    for name, amount in policies.reserved.items():
+        allocatable[name] = Quantity(max(capacity[name].nanos - amount.nanos, 0), capacity[name].binary)
+    left = max(allocatable["memory"].nanos - Quantity.of(pages, binary=True).nanos, 0)
+    allocatable["memory"] = Quantity(left, binary=True)
+    return {name: str(one) for name, one in capacity.items()}, {name: str(one) for name, one in allocatable.items()}
+
+
 def make_managers(
     policies: "Policies", cpus: CheckpointStore, memory: CheckpointStore, requests: "Requests"
 ) -> "tuple[CpuManager, MemoryManager]":
@@ -349,7 +395,7 @@ class NodeManagers:
         self._policies = read_policies(configuration, machine)
         self._cpus, self._memory = make_managers(self._policies, cpus, memory, self._request)
         self._pods: Pods | None = None
-        self._devices: DeviceManager | None = None
+        self._zones: tuple[object, object, Zones] | None = None
 
     @property
     def topology(self) -> Topology:
@@ -362,7 +408,7 @@ class NodeManagers:
         return Topology(self._policies.topology.numa_nodes)
 
     def start(self, devices: DeviceManager, pods: Pods) -> None:
-        """Restore both states. Raises NumaError: a kubelet does not start with them."""
+        """Restore both states. Raises ManagersNotStartedError if a kubelet does not start with them, and StoreError."""
         from devicecore_numa.managers import NumaAdmission
 
         try:
@@ -371,8 +417,9 @@ class NodeManagers:
         except StoreError:
             raise
         except DeviceCoreError as error:
-            raise NumaError(f"{error}: drain the node, and remove the policy state file") from None
-        self._devices, self._pods = devices, pods
+            problem = f"{error}: please drain node and remove policy state file"
+            raise ManagersNotStartedError(problem) from None
+        self._pods = pods
         self._admission = NumaAdmission(
             self._policies.topology, devices, self._cpus, self._memory, self._request, self._active
         )
@@ -406,6 +453,28 @@ class NodeManagers:
         return read_request(self._pods.object_of(pod.uid), pod)
 
     # --- what others are shown ---
+
+    @property
+    def zones(self) -> Zones:
+        """What each NUMA node has of what is pinned. It is the same object until that changes."""
+        if self._zones is None or self._zones[0] is not self._cpus.state or self._zones[1] is not self._memory.state:
+            found = {
+                int(cell.id): Zone(dict(self._sizes(cell)), cell.distances) for cell in self._policies.machine.cells
+            }
+            self._zones = self._cpus.state, self._memory.state, found
+        return self._zones[2]
+
+    def _sizes(self, cell: "NumaCell") -> Iterator[tuple[str, tuple[int, int, int]]]:
+        from devicecore_numa.domain.cpus import cpu_set
+
+        policy, shared = self._policies.cpus, self._cpus.state.shared
+        if policy is not None:
+            own = cpu_set(cpu for core in cell.cores for cpu in core.threads)
+            sets = own, own & policy.allocatable, own & policy.allocatable & shared
+            yield "cpu", (sets[0].bit_count(), sets[1].bit_count(), sets[2].bit_count())
+        if self._policies.memory is not None:
+            for name, table in sorted(self._memory.state.nodes[int(cell.id)].tables.items()):
+                yield name, (table.total, table.allocatable, table.free)
 
     def cpus(self, pod: Pod, container: Container) -> Sequence[int]:
         """Return the exclusive CPUs of a container."""

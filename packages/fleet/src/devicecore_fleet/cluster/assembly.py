@@ -11,6 +11,7 @@ from pathlib import Path
 from attrs import frozen
 from devicecore_tools.node.feed import Outside
 from devicecore_tools.node.settings import ClusterSettings, NodeSettings
+from devicecore_tools.numa import Zones
 
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.node_state import NodeState
@@ -56,10 +57,10 @@ class InCluster(Outside):
         for watch in self._watches:
             self._last_to_first.enter_context(watch)
 
-    def publish(self, state: NodeState) -> None:
+    def publish(self, state: NodeState, zones: Zones) -> None:
         """Publish a state of the device manager where that is wanted."""
         if self.topology is not None:
-            self.topology.publish(state)
+            self.topology.publish(state, zones)
 
 
 def begin(

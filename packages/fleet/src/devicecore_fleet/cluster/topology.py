@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 
+from devicecore_tools.numa import NO_ZONES, Zones
+
 from devicecore.adapters.kube_api.access import ApiResource, RequestError
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
@@ -42,17 +44,18 @@ class TopologyPublisher:
         self._topology = topology
         self._writer = writer
         self._uid = uid
-        self._seen: tuple[NodeState, str | None] | None = None
+        self._seen: tuple[NodeState, str | None, Zones] | None = None
         self._wanted: Json = {}
         self._is_made = False  # the object, by this publisher
 
-    def publish(self, state: NodeState) -> None:
-        """Publish a state of the device manager, if it changes anything. Return at once."""
+    def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
+        """Publish the state of devices, and what is pinned of each NUMA node, if it has changed. Return at once."""
         uid = self._uid()
-        if self._seen is not None and state is self._seen[0] and uid == self._seen[1]:
+        seen = self._seen
+        if seen is not None and state is seen[0] and uid == seen[1] and zones is seen[2]:
             return
-        self._seen = state, uid
-        wanted = topology_object(self._node, state, self._topology, uid)
+        self._seen = state, uid, zones
+        wanted = topology_object(self._node, state, self._topology, uid, zones)
         if wanted != self._wanted:
             self._wanted = wanted
             self._writer.put(("topology", self._node), lambda requests: self._write(requests, wanted))

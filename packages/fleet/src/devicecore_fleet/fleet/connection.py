@@ -217,6 +217,7 @@ def describe(
     return NodeDescription(
         name,
         group.capacity,
+        group.allocatable,
         labels={LABEL: "true", **group.labels},
         annotations={key: filled(text, 0, name) for key, text in group.annotations.items()},
         provider_id=filled(group.provider_id, 0, name),

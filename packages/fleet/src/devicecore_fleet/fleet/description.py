@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
+from devicecore_tools.node.settings import ManagerSettings
 
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.slices import NUMA_NODE, PublishedDevice
@@ -159,6 +160,8 @@ class GroupDescription:
         annotations: of each Node; `{node}` is its name.
         provider_id: of each Node, with `{node}`; empty for none.
         containers: what the containers of pods would do. Of several that fit a pod, the first counts.
+        managers: the managers of CPUs and memory, and the machine; None if the nodes have none.
+        allocatable: what pods may have of the capacity, where that is less.
     """
 
     pattern: str
@@ -175,6 +178,8 @@ class GroupDescription:
     annotations: Mapping[str, str] = field(factory=dict, hash=False)
     provider_id: str = ""
     containers: tuple[BehaviorDescription, ...] = ()
+    managers: ManagerSettings | None = field(default=None, hash=False)
+    allocatable: Mapping[str, str] = field(factory=dict, hash=False)
 
     def said_of(self, pod: Mapping[str, Any]) -> str:
         """Return what the containers of a pod would do, as its annotation would say it; empty for nothing."""

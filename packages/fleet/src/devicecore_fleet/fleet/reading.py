@@ -8,10 +8,11 @@ import fnmatch
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve
-from devicecore_tools.node.settings import TAINT_EFFECTS, all_taints, taint
+from devicecore_tools.node.settings import TAINT_EFFECTS, ManagerSettings, all_taints, taint
+from devicecore_tools.numa import FIELDS, NumaError, node_sizes, read_policies
 
 from devicecore.domain.documents import Document, Value
 from devicecore.domain.dra.errors import InvalidPoolError
@@ -39,6 +40,9 @@ from devicecore_fleet.fleet.description import (
     filled_in,
 )
 
+if TYPE_CHECKING:
+    from devicecore_numa.domain.configuration import Policies
+
 T = TypeVar("T")
 
 MAX_DEVICES = 2_000
@@ -56,7 +60,7 @@ _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
     *("shape", "name", "count", "first", "cpu", "memory", "pods", "capacity", "labels", "taints"),
     *("annotations", "providerID", "containers"),
-    *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects"),
+    *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects", "machine", "kubelet"),
 )
 # Without a size of its disk, no pod that asks for ephemeral storage would be sent to a node.
 _DEFAULTS = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
@@ -141,7 +145,13 @@ def _group(group: Value) -> GroupDescription:
         group["name"].refuse(f"expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', got {bad[0]!r:.300}")
     if count > 1 and len(names) == 1:
         group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")
+    policies, managers = _managers(group)
     numa_nodes = tuple(range(_number(group["numaNodes"], 1, _MAX_NUMA, 1)))
+    if policies is not None:
+        if group["numaNodes"].data is not None and numa_nodes != policies.topology.numa_nodes:
+            group["numaNodes"].refuse(f"expected those of the machine: {len(policies.topology.numa_nodes)}")
+        numa_nodes = policies.topology.numa_nodes
+    capacity, allocatable = ({}, {}) if policies is None else node_sizes(policies)
     plugins = tuple(_plugin(one, numa_nodes) for one in group["plugins"].sequence())
     drivers = tuple(_driver(one, numa_nodes) for one in group["drivers"].sequence())
     _check_unique(group["plugins"], [str(one.resource) for one in plugins], "resource")
@@ -156,8 +166,8 @@ def _group(group: Value) -> GroupDescription:
         pattern,
         count,
         first,
-        _capacity(group),
-        _topology(group["topologyManager"], numa_nodes),
+        _capacity(group, capacity),
+        _topology(group["topologyManager"], numa_nodes) if policies is None else policies.topology,
         _labels(group["labels"]),
         taints,
         plugins,
@@ -167,15 +177,45 @@ def _group(group: Value) -> GroupDescription:
         _annotations(group["annotations"]),
         _of_each_node(group["providerID"]),
         tuple(_behavior(one) for one in group["containers"].sequence()),
+        managers,
+        allocatable,
     )
     if (devices := sum(one.count for one in found.patterns)) > MAX_DEVICES:
         group.refuse(f"expected at most {MAX_DEVICES} devices on a node, got {devices}")
     return found
 
 
-def _capacity(group: Value) -> Mapping[str, str]:
+def _managers(group: Value) -> "tuple[Policies | None, ManagerSettings | None]":
+    """Return the policies of the managers of CPUs and memory, and the settings that they are made of."""
+    machine, kubelet = group["machine"], group["kubelet"]
+    if machine.data is None:
+        if kubelet.data is not None:
+            kubelet.refuse("expected machine beside it: the CPUs and the memory that the kubelet pins")
+        return None, None
+    for name in ("cpu", "memory"):
+        if group[name].data is not None:
+            group[name].refuse("the machine says it: expected either of them")
+    _check_fields(kubelet, tuple(name for name in FIELDS if not name.startswith("topologyManager")))
+    manager = group["topologyManager"]
+    _check_fields(manager, ("policy", "scope", "options"))
+    _one_of(manager["policy"], [one.value for one in Policy], Policy.NONE.value)
+    _one_of(manager["scope"], [one.value for one in Scope], Scope.CONTAINER.value)
+    configuration = {name: one.data for name, one in kubelet.mapping().items()}
+    configuration["topologyManagerPolicy"] = manager["policy"].text(Policy.NONE.value)
+    configuration["topologyManagerScope"] = manager["scope"].text(Scope.CONTAINER.value)
+    configuration["topologyManagerPolicyOptions"] = {
+        name: _text(one) for name, one in manager["options"].mapping().items()
+    }
+    try:
+        policies = read_policies(configuration, machine.data)
+    except NumaError as error:
+        machine.refuse(str(error), error)
+    return policies, ManagerSettings(configuration=configuration, machine=machine.data)
+
+
+def _capacity(group: Value, of_machine: Mapping[str, str]) -> Mapping[str, str]:
     found = {name: group[name] for name in _DEFAULTS} | group["capacity"].mapping()
-    capacity = dict(_DEFAULTS)
+    capacity = {**_DEFAULTS, **of_machine}
     for name, value in found.items():
         if not is_qualified_name(name):
             value.refuse(f"expected the name of a resource, got {name!r:.100}")

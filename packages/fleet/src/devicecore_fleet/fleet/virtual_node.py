@@ -17,6 +17,7 @@ from devicecore_tools.node.claims import DraParts, NodeClaims
 from devicecore_tools.node.engine import NodeEngine
 from devicecore_tools.node.feed import PodFeed, PodReporter
 from devicecore_tools.node.lanes import Workers
+from devicecore_tools.numa import CPU_FILE, MEMORY_FILE, NO_ZONES, NodeManagers, Zones
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryStore
@@ -61,7 +62,7 @@ class NodeLink:
     sink: NodeStatusSink
     claims: ClaimSource
     slices: ResourceSlices
-    observe: Callable[[NodeState], None] = lambda _: None
+    observe: Callable[[NodeState, Zones], None] = lambda _, __: None
 
 
 @frozen
@@ -110,7 +111,10 @@ class VirtualNode(HasLifecycle):
         self._link = link
         self._wake = wake
         self._directory = None if group.directory is None else Path(str(group.directory).replace("{node}", name))
-        self._checkpoint, self._claims_file = _stores(self._directory or (shared.root and shared.root / name))
+        self._checkpoint, self._claims_file, *self._pinned_files = _stores(
+            self._directory or (shared.root and shared.root / name)
+        )
+        self._managers: NodeManagers | None = None
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
         self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
@@ -121,7 +125,7 @@ class VirtualNode(HasLifecycle):
         self._closing = ExitStack()
         self._lifecycle = Lifecycle(f"node {name}")
         self._manager: DeviceManager | None = None
-        self._observe: Callable[[NodeState], None] = lambda _: None
+        self._observe: Callable[[NodeState, Zones], None] = lambda _, __: None
         self._looked_at: NodeState | None = None  # by `advance`
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
@@ -129,7 +133,14 @@ class VirtualNode(HasLifecycle):
         """The engine while the node runs."""
 
     def change(self, group: GroupDescription) -> None:
-        """Have what a group has from the next start on. The node does not run."""
+        """Have what a group has from the next start on. The node does not run.
+
+        With other settings of its managers, nothing is pinned at first, as on a node whose state files were removed.
+        """
+        if group.managers != self.group.managers:
+            for store in self._pinned_files:
+                if store.load() is not None:
+                    store.set_aside()
         self.group = group
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy = {str(one.name): frozenset() for one in group.drivers}
@@ -170,18 +181,30 @@ class VirtualNode(HasLifecycle):
             make_directories(self._directory)
             make_directory(self._directory)
             self._machine = SocketMachine(self._directory, claims)
+        settings = self.group.managers
+        managers = None
+        if settings is not None:
+            managers = NodeManagers(settings.configuration, settings.machine, *self._pinned_files)
+        self._managers = managers
         self._manager = manager = DeviceManager(
             self._machine.transport,
             self._checkpoint,
             link.sink,
             pods=link.feed,
             metrics=shared.metrics,
-            topology=self.group.topology,
+            topology=self.group.topology if managers is None else managers.device_topology,
             clock=shared.clock,
             saver=shared.saver,
         )
         engine = NodeEngine(
-            manager, link.feed, claims, self._wake, reporter=link.reporter, workers=quick, clock=shared.clock
+            manager,
+            link.feed,
+            claims,
+            self._wake,
+            reporter=link.reporter,
+            workers=quick,
+            clock=shared.clock,
+            managers=managers,
         )
         self._closing.callback(engine.stop)
         engine.start()
@@ -230,7 +253,7 @@ class VirtualNode(HasLifecycle):
         engine.advance()
         if self._manager is not None:
             self._looked_at = self._manager.state
-            self._observe(self._looked_at)
+            self._observe(self._looked_at, NO_ZONES if self._managers is None else self._managers.zones)
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:
@@ -320,10 +343,11 @@ class VirtualNode(HasLifecycle):
             self._report_health_of[provider](self._drivers[provider].health(self._unhealthy[provider]))
 
 
-def _stores(directory: Path | None) -> tuple[CheckpointStore, CheckpointStore]:
-    """Return the stores of the two managers: files in a directory, or memory if there is none."""
+def _stores(directory: Path | None) -> tuple[CheckpointStore, ...]:
+    """Return the stores for devices, claims, CPUs and memory: files in a directory, or memory if there is none."""
     if directory is None:
-        return MemoryStore(), MemoryStore()
+        return tuple(MemoryStore() for _ in range(4))
     plugins = directory / "device-plugins"
     make_directories(plugins)
-    return FileStore.in_directory(plugins), FileStore(directory / CLAIMS_NAME)
+    others = (FileStore(directory / name) for name in (CLAIMS_NAME, CPU_FILE, MEMORY_FILE))
+    return FileStore.in_directory(plugins), *others

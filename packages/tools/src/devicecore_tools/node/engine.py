@@ -36,7 +36,7 @@ from devicecore_tools.node.identity import Identity
 from devicecore_tools.node.lanes import Lanes, Workers
 from devicecore_tools.node.outcome import Facts, FactsKeeper, Outcome, OutcomeKind, PodRefusal, may_differ, resources_of
 from devicecore_tools.node.state import FAILED, PENDING, RUNNING, KubeletState, PodState
-from devicecore_tools.numa import NodeManagers
+from devicecore_tools.numa import NO_ZONES, NodeManagers, Zones
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -78,7 +78,8 @@ class NodeEngine:
             stops it.
         wake: called from other threads when there is something to do for `advance`.
         reporter: is told what became of pods.
-        observe: takes the state of the device manager after each `advance`, in the engine's thread.
+        observe: takes the state of the device manager, and what is pinned of each NUMA node, after each `advance`, in
+            the engine's thread.
         workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
         clock: monotonic seconds.
         managers: the managers of CPUs and memory; None if nobody pins either.
@@ -92,7 +93,7 @@ class NodeEngine:
         wake: Callable[[], None] = lambda: None,
         *,
         reporter: PodReporter | None = None,
-        observe: Callable[[NodeState], None] | None = None,
+        observe: Callable[[NodeState, Zones], None] | None = None,
         workers: Workers | None = None,
         clock: Callable[[], float] = time.monotonic,
         managers: NodeManagers | None = None,
@@ -220,7 +221,7 @@ class NodeEngine:
         self._tell_released()
         self._update_active()
         if self._observe is not None:
-            self._observe(self._manager.state)
+            self._observe(self._manager.state, NO_ZONES if self._managers is None else self._managers.zones)
 
     def _update_active(self) -> None:
         holders, users = self._manager.state.ledger.allocations, self._claims.users

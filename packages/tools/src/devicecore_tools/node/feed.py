@@ -19,6 +19,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.ports.pods import PodSource
 from devicecore.ports.sink import NodeStatusSink
 from devicecore_tools.node.outcome import Outcome, PodRefusal
+from devicecore_tools.numa import Zones
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -113,8 +114,8 @@ class Outside(Protocol):
     def start(self) -> None:
         """Begin to deliver pods. The engine runs, so it knows which pods had devices."""
 
-    def publish(self, state: NodeState) -> None:
-        """Take a state of the device manager."""
+    def publish(self, state: NodeState, zones: Zones) -> None:
+        """Take a state of the device manager, and what CPUs and memory each NUMA node has."""
 
 
 class ManifestFeed(ManifestPods, PodFeed):

@@ -1,10 +1,12 @@
-"""A NodeResourceTopology: which devices of a node belong to which NUMA node, for schedulers that look at that.
+"""A NodeResourceTopology: which devices, CPUs and memory of a node belong to which NUMA node, for schedulers.
 
-Law: the object is a function of the manager's state. A device of several NUMA nodes counts in each of them, and one
+Law: the object is a function of the managers' states. A device of several NUMA nodes counts in each of them, and one
 without NUMA nodes counts in none.
 """
 
 from collections.abc import Iterator, Sequence
+
+from devicecore_tools.numa import NO_ZONES, Zones
 
 from devicecore.domain.model import NumaNode
 from devicecore.domain.node_state import NodeState
@@ -16,7 +18,9 @@ LOCAL, REMOTE = 10, 20
 """The cost of the memory of the same NUMA node, and of another one. The firmware of most machines names these."""
 
 
-def topology_object(node: str, state: NodeState, topology: Topology, uid: str | None = None) -> Json:
+def topology_object(
+    node: str, state: NodeState, topology: Topology, uid: str | None = None, pinned: Zones = NO_ZONES
+) -> Json:
     """Return the object of a node.
 
     Args:
@@ -24,6 +28,7 @@ def topology_object(node: str, state: NodeState, topology: Topology, uid: str | 
         state: the state of the device manager.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
         uid: the UID of the Node, which then owns the object, or None.
+        pinned: CPUs and memory of each NUMA node, where they are pinned.
     """
     policy = {"topologyManagerPolicy": topology.policy.value, "topologyManagerScope": topology.scope.value}
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
@@ -33,9 +38,9 @@ def topology_object(node: str, state: NodeState, topology: Topology, uid: str | 
             "type": "Node",
             "costs": [
                 {"name": f"node-{there}", "value": cost}
-                for there, cost in zip(topology.numa_nodes, _costs(topology, place), strict=True)
+                for there, cost in zip(topology.numa_nodes, _costs(topology, place, pinned), strict=True)
             ],
-            "resources": list(_resources(state, here)),
+            "resources": [one for _, one in sorted([*_resources(state, here), *_pinned(here, pinned)])],
         }
         for place, here in enumerate(topology.numa_nodes)
     ]
@@ -48,17 +53,27 @@ def topology_object(node: str, state: NodeState, topology: Topology, uid: str | 
     }
 
 
-def _costs(topology: Topology, place: int) -> Sequence[int]:
+def _costs(topology: Topology, place: int, pinned: Zones) -> Sequence[int]:
     """Return the costs of the memory of each NUMA node for one of them: the distances that a machine names."""
+    here = topology.numa_nodes[place]
+    known = pinned[here].distances if here in pinned else ()
+    if len(known) == len(topology.numa_nodes):
+        return known
     others = [REMOTE] * len(topology.numa_nodes)
     return topology.distances[place] if topology.distances else [*others[:place], LOCAL, *others[place + 1 :]]
 
 
-def _resources(state: NodeState, numa_node: NumaNode) -> Iterator[Json]:
+def _pinned(numa_node: NumaNode, pinned: Zones) -> Iterator[tuple[str, Json]]:
+    for name, sizes in pinned[numa_node].sizes.items() if numa_node in pinned else ():
+        quantities = (str(Quantity.of(size, binary=name != "cpu")) for size in sizes)
+        yield name, {"name": name, **dict(zip(("capacity", "allocatable", "available"), quantities, strict=True))}
+
+
+def _resources(state: NodeState, numa_node: NumaNode) -> Iterator[tuple[str, Json]]:
     for name, resource in sorted(state.inventory.resources.items()):
         listed = resource.report.by_numa_node.get(numa_node) if resource.report else None
         if resource.report is None or listed is None:
             continue
         healthy = listed & resource.report.healthy
         sizes = {"capacity": listed, "allocatable": healthy, "available": healthy - state.ledger.in_use(name)}
-        yield {"name": name, **{part: str(Quantity.of(len(ids), binary=False)) for part, ids in sizes.items()}}
+        yield name, {"name": name, **{part: str(Quantity.of(len(ids), binary=False)) for part, ids in sizes.items()}}
