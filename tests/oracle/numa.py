@@ -368,7 +368,8 @@ class NumaReplay:
                     self.cpus.allocate(request, container.name, hint)
                     self.memory.allocate(request, container.name, hint)
             except DeviceCoreError as raised:
-                self.cpus.state, self.memory.state = before
+                self.cpus.state = before[0]
+                self.memory.take_back(before[1], uid)
                 refused = Refused(raised)
         else:
             verdict = self.admission.admit(pod)
@@ -527,7 +528,7 @@ class Played:
         return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
 
     def without_refusals(self, last: int | None = None) -> "Played":
-        """Leave out the pods that are refused, but for that of the last step: such a pod changes nothing here."""
+        """Leave out the pods that are refused, but for that of the last step: such a pod has nothing afterwards."""
         end = len(self.case["steps"]) if last is None else last
         left_out = {*self.refused()} - {last}
         kept = [number for number in range(1, end + 1) if number not in left_out]

@@ -172,7 +172,7 @@ class Kubelet:
         return answers
 
 
-@pytest.mark.parametrize(("make", "seed", "row"), [(numa.memory, 91, "D29"), (numa.cpus, 77, "D30")])
+@pytest.mark.parametrize(("make", "seed", "row"), [(numa.memory, 61, "D29"), (numa.cpus, 77, "D30")])
 def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: int, row: str
 ) -> None:

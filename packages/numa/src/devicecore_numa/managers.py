@@ -1,11 +1,14 @@
 """The CPU manager and the memory manager, and the admission of a pod by them and the device manager.
 
-Law: a pod that is refused has changed nothing, in memory and in the files.
+Law: a pod that is refused has no CPUs and no memory, and each group of NUMA nodes has as much of both as before.
 """
 
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Generic, Protocol, TypeVar
+
+from attrs import evolve
 
 from devicecore.domain.admission import Admitted, Refused, Verdict
 from devicecore.domain.errors import AdmissionError, StoreError, TopologyAffinityError
@@ -17,7 +20,15 @@ from devicecore_numa.domain.cpu_policy import CpuState, StaticCpuPolicy, release
 from devicecore_numa.domain.errors import InvalidStateError
 from devicecore_numa.domain.memory_policy import MemoryState, StaticMemoryPolicy, release_ended, release_memory
 from devicecore_numa.domain.requests import ContainerRequest, PodRequest
-from devicecore_numa.domain.state_files import Stored, decode_cpus, decode_memory, encode_cpus, encode_memory
+from devicecore_numa.domain.state_files import (
+    Stored,
+    cpu_entries,
+    decode_cpus,
+    decode_memory,
+    encode_cpus,
+    encode_memory,
+    memory_entries,
+)
 
 Requests = Callable[[Pod], PodRequest]
 """Returns what a pod requests of CPUs and memory, which a `Pod` of devicecore does not say."""
@@ -102,7 +113,7 @@ class CpuManager(_Manager[CpuState]):
             requests,
             empty=CpuState(),
             decode=decode_cpus,
-            encode=encode_cpus,
+            encode=partial(encode_cpus, entries_of=cpu_entries()),
         )
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
@@ -130,7 +141,7 @@ class MemoryManager(_Manager[MemoryState]):
             requests,
             empty=MemoryState(),
             decode=decode_memory,
-            encode=encode_memory,
+            encode=partial(encode_memory, entries_of=memory_entries()),
         )
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
@@ -143,6 +154,20 @@ class MemoryManager(_Manager[MemoryState]):
         if self._static is not None:
             self.state = release_ended(self.state, pod, container)
             self.save()
+
+    def take_back(self, before: MemoryState, uid: str) -> None:
+        """Free the memory of a pod that was refused after some of its containers had theirs; `before` is from then.
+
+        Kubernetes releases it as that of any pod that is gone, from the first NUMA node of a group on. So each group
+        has as much as before, and perhaps not each of its nodes.
+        """
+        after, self.state = self.state, before
+        if uid in before.assignments or uid not in after.assignments or self._static is None:
+            return
+        for container in after.assignments[uid]:
+            after = release_memory(after, uid, container)
+        if after.nodes != before.nodes:
+            self.state = evolve(after, reusable=before.reusable)
 
     def keep(self, pods: Collection[str]) -> None:
         """Free the memory of all pods but these."""
@@ -191,7 +216,8 @@ class NumaAdmission:
                 except StoreError as error:
                     verdict = Refused(error)
             if not isinstance(verdict, Admitted):
-                self._cpus.state, self._memory.state = before
+                self._cpus.state = before[0]
+                self._memory.take_back(before[1], str(pod.uid))
                 if not held and self._devices.state.ledger.of_pod(pod.uid):
                     self._devices.evict([pod.uid])
             return verdict

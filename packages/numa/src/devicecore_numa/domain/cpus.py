@@ -4,6 +4,7 @@ Law: `parse_cpus(cpu_list(cpus)) == cpus`.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from devicecore_numa.domain.errors import InvalidCpuListError
 
@@ -30,6 +31,7 @@ def cpu_ids(cpus: Cpus) -> Iterator[int]:
         cpus ^= lowest
 
 
+@lru_cache(4096)  # a state file is written with the CPUs of all containers, of which few have changed
 def cpu_list(cpus: Cpus) -> str:
     """Return the list that Linux and the kubelet write (Go: `CPUSet.String`); empty for no CPUs."""
     ranges: list[list[int]] = []

@@ -43,25 +43,56 @@ class Stored(Generic[_State]):
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def encode_cpus(policy: str, state: CpuState, *, has_data: bool = True) -> bytes:
+class Entries(Generic[_Value]):
+    """The entries of pods as they are written, and as they are hashed.
+
+    Between two files, few pods change: what was made of the others is kept, by the identity of what they have.
+    """
+
+    def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
+        self._to_json, self._dump = to_json, dump
+        self._known: dict[str, tuple[Mapping[str, _Value], _Json, str]] = {}
+
+    def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[dict[str, _Json], str]:
+        """Return the entries, and their text in what is hashed."""
+        before, self._known = self._known, {}
+        for uid, of_pod in sorted(assignments.items()):
+            known = before.get(uid)
+            if known is None or known[0] is not of_pod:
+                written = {name: self._to_json(held) for name, held in sorted(of_pod.items())}
+                known = of_pod, written, f"{uid}:{_map_dump(written, self._dump)}"
+            self._known[uid] = known
+        texts = (text for _, _, text in self._known.values())
+        return {uid: written for uid, (_, written, _) in self._known.items()}, f"map[{' '.join(texts)}]"
+
+
+def cpu_entries() -> Entries[int]:
+    """Return what writes the entries of `cpu_manager_state`."""
+    return Entries(cpu_list, str)
+
+
+def memory_entries() -> Entries[tuple[Block, ...]]:
+    """Return what writes the entries of `memory_manager_state`."""
+    return Entries(lambda blocks: [_block_json(one) for one in blocks], _blocks_dump)
+
+
+def encode_cpus(
+    policy: str, state: CpuState, *, has_data: bool = True, entries_of: Entries[int] | None = None
+) -> bytes:
     """Return the text of `cpu_manager_state`; without data, as kubelets before 1.37 write it."""
     fields: dict[str, Any] = {"policyName": policy, "defaultCpuSet": cpu_list(state.shared)}
-    entries = {
-        uid: {name: cpu_list(cpus) for name, cpus in sorted(containers.items())}
-        for uid, containers in sorted(state.assignments.items())
-    }
-    return _file(fields, entries, fnv1a_32(_cpu_dump(fields, entries).encode()), has_data=has_data)
+    entries, dumped = (entries_of or cpu_entries())(state.assignments)
+    return _file(fields, entries, fnv1a_32(_cpu_dump(fields, dumped).encode()), has_data=has_data)
 
 
-def encode_memory(policy: str, state: MemoryState, *, has_data: bool = True) -> bytes:
+def encode_memory(
+    policy: str, state: MemoryState, *, has_data: bool = True, entries_of: Entries[tuple[Block, ...]] | None = None
+) -> bytes:
     """Return the text of `memory_manager_state`; without data, as kubelets before 1.37 write it."""
     nodes = {str(number): _node_json(node) for number, node in sorted(state.nodes.items(), key=lambda one: str(one[0]))}
     fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
-    entries = {
-        uid: {name: [_block_json(one) for one in blocks] for name, blocks in sorted(containers.items())}
-        for uid, containers in sorted(state.assignments.items())
-    }
-    return _file(fields, entries, fnv1a_32(_memory_dump(fields, entries).encode()), has_data=has_data)
+    entries, dumped = (entries_of or memory_entries())(state.assignments)
+    return _file(fields, entries, fnv1a_32(_memory_dump(fields, dumped).encode()), has_data=has_data)
 
 
 def _file(fields: dict[str, Any], entries: _Json, checksum: int, *, has_data: bool) -> bytes:
@@ -92,22 +123,20 @@ def _block_json(block: Block) -> _Json:
 # --- what is hashed --------------------------------------------------------------------------------------------------
 
 
-def _cpu_dump(fields: _Json, entries: _Json | None, name: str = "CPUManagerCheckpoint", pods: str = "") -> str:
-    dumped = _map_dump(entries, lambda of_pod: _map_dump(of_pod, str))
+def _cpu_dump(fields: _Json, dumped: str, name: str = "CPUManagerCheckpoint", pods: str = "") -> str:
     return (
         f"(*state.{name}){{PolicyName:(string){fields['policyName']} DefaultCPUSet:(string){fields['defaultCpuSet']} "
         f"Entries:(map[string]map[string]string){dumped}{pods} Checksum:(checksum.Checksum)0}}"
     )
 
 
-def _memory_dump(fields: _Json, entries: _Json | None, name: str = "MemoryManagerCheckpoint", pods: str = "") -> str:
+def _memory_dump(fields: _Json, dumped: str, name: str = "MemoryManagerCheckpoint", pods: str = "") -> str:
     nodes = fields["machineState"]
     in_order = nodes and {number: nodes[number] for number in sorted(nodes, key=int)}
-    blocks = _map_dump(entries, lambda of_pod: _map_dump(of_pod, _blocks_dump))
     return (
         f"(*state.{name}){{PolicyName:(string){fields['policyName']} "
         f"MachineState:(state.NUMANodeMap){_map_dump(in_order, _node_dump, is_sorted=True)} "
-        f"Entries:(state.ContainerMemoryAssignments){blocks}{pods} Checksum:(checksum.Checksum)0}}"
+        f"Entries:(state.ContainerMemoryAssignments){dumped}{pods} Checksum:(checksum.Checksum)0}}"
     )
 
 
@@ -160,7 +189,7 @@ def decode_cpus(file: bytes) -> Stored[CpuState]:
     content = _content(
         file,
         _cpu_fields,
-        lambda fields: _sums(_cpu_dump, fields, ("CPUManagerCheckpoint", "CPUManagerCheckpointV2"), pods),
+        lambda fields: _sums(_cpu_dump, str, fields, ("CPUManagerCheckpoint", "CPUManagerCheckpointV2"), pods),
     )
     shared = _cpus(content["defaultCpuSet"], "defaultCpuSet")
     assignments = {
@@ -178,7 +207,9 @@ def decode_memory(file: bytes) -> Stored[MemoryState]:
     """
     pods = " PodEntries:(state.PodMemoryAssignments)map[]"
     content = _content(
-        file, _memory_fields, lambda fields: _sums(_memory_dump, fields, ("MemoryManagerCheckpoint",), pods)
+        file,
+        _memory_fields,
+        lambda fields: _sums(_memory_dump, _blocks_dump, fields, ("MemoryManagerCheckpoint",), pods),
     )
     nodes = {
         int(number): NodeMemory(
@@ -204,9 +235,12 @@ def decode_memory(file: bytes) -> Stored[MemoryState]:
     return Stored(content["policyName"], MemoryState(nodes, assignments))
 
 
-def _sums(dump: Callable[..., str], fields: _Json, names: tuple[str, ...], pods: str) -> set[int]:
+def _sums(
+    dump: Callable[..., str], of_container: Callable[[Any], str], fields: _Json, names: tuple[str, ...], pods: str
+) -> set[int]:
     """Return the checksums with which a kubelet accepts these fields of a file that has no data."""
-    dumps = [dump(fields, fields["entries"], name) for name in names] + [dump(fields, fields["entries"], pods=pods)]
+    dumped = _map_dump(fields["entries"], lambda of_pod: _map_dump(of_pod, of_container))
+    dumps = [dump(fields, dumped, name) for name in names] + [dump(fields, dumped, pods=pods)]
     return {fnv1a_32(one.encode()) for one in dumps}
 
 
