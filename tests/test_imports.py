@@ -100,7 +100,7 @@ LAYERS = {
     "devicecore_numa.domain": Layer(PURE | names("attrs .domain")),
     "devicecore_numa.ports": Layer(PURE | names("devicecore_numa.domain")),
     "devicecore_numa.adapters": Layer(ANY | names("attrs .domain .system devicecore_numa.domain")),
-    "devicecore_numa.managers": Layer(ANY | names(".domain .manager .ports devicecore_numa.domain")),
+    "devicecore_numa.managers": Layer(ANY | names("attrs .domain .manager .ports devicecore_numa.domain")),
     "devicecore_fleet": Layer(frozenset()),
     "devicecore_fleet.cluster": Layer(ANY | names("attrs .adapters .domain .ports .runtime .system /node /numa")),
     "devicecore_fleet.fleet": Layer(

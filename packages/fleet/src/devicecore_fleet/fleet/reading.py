@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from attrs import evolve
 from devicecore_tools.node.settings import TAINT_EFFECTS, ManagerSettings, all_taints, taint
@@ -39,9 +39,6 @@ from devicecore_fleet.fleet.description import (
     filled,
     filled_in,
 )
-
-if TYPE_CHECKING:
-    from devicecore_numa.domain.configuration import Policies
 
 T = TypeVar("T")
 
@@ -145,13 +142,12 @@ def _group(group: Value) -> GroupDescription:
         group["name"].refuse(f"expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', got {bad[0]!r:.300}")
     if count > 1 and len(names) == 1:
         group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")
-    policies, managers = _managers(group)
+    managers, pinned, capacity, allocatable = _managers(group)
     numa_nodes = tuple(range(_number(group["numaNodes"], 1, _MAX_NUMA, 1)))
-    if policies is not None:
-        if group["numaNodes"].data is not None and numa_nodes != policies.topology.numa_nodes:
-            group["numaNodes"].refuse(f"expected those of the machine: {len(policies.topology.numa_nodes)}")
-        numa_nodes = policies.topology.numa_nodes
-    capacity, allocatable = ({}, {}) if policies is None else node_sizes(policies)
+    if pinned is not None:
+        if group["numaNodes"].data is not None and numa_nodes != pinned.numa_nodes:
+            group["numaNodes"].refuse(f"expected those of the machine: {len(pinned.numa_nodes)}")
+        numa_nodes = pinned.numa_nodes
     plugins = tuple(_plugin(one, numa_nodes) for one in group["plugins"].sequence())
     drivers = tuple(_driver(one, numa_nodes) for one in group["drivers"].sequence())
     _check_unique(group["plugins"], [str(one.resource) for one in plugins], "resource")
@@ -167,7 +163,7 @@ def _group(group: Value) -> GroupDescription:
         count,
         first,
         _capacity(group, capacity),
-        _topology(group["topologyManager"], numa_nodes) if policies is None else policies.topology,
+        _topology(group["topologyManager"], numa_nodes) if pinned is None else pinned,
         _labels(group["labels"]),
         taints,
         plugins,
@@ -185,13 +181,13 @@ def _group(group: Value) -> GroupDescription:
     return found
 
 
-def _managers(group: Value) -> "tuple[Policies | None, ManagerSettings | None]":
-    """Return the policies of the managers of CPUs and memory, and the settings that they are made of."""
+def _managers(group: Value) -> tuple[ManagerSettings | None, Topology | None, Mapping[str, str], Mapping[str, str]]:
+    """Return the settings of the managers, the topology, and capacity and allocatable of the Node."""
     machine, kubelet = group["machine"], group["kubelet"]
     if machine.data is None:
         if kubelet.data is not None:
             kubelet.refuse("expected machine beside it: the CPUs and the memory that the kubelet pins")
-        return None, None
+        return None, None, {}, {}
     for name in ("cpu", "memory"):
         if group[name].data is not None:
             group[name].refuse("the machine says it: expected either of them")
@@ -210,7 +206,8 @@ def _managers(group: Value) -> "tuple[Policies | None, ManagerSettings | None]":
         policies = read_policies(configuration, machine.data)
     except NumaError as error:
         machine.refuse(str(error), error)
-    return policies, ManagerSettings(configuration=configuration, machine=machine.data)
+    settings = ManagerSettings(configuration=configuration, machine=machine.data)
+    return settings, policies.topology, *node_sizes(policies)
 
 
 def _capacity(group: Value, of_machine: Mapping[str, str]) -> Mapping[str, str]:
