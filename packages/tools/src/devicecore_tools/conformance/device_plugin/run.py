@@ -104,10 +104,12 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
             plugin.process.notice_exit()
     finally:
         plugin.process.blame(check.name)
-    if isinstance(problem, Failure):
-        plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
     if problem is not None:
-        raise plugin.process.with_exits(check.name, problem, exits)
+        # A check that could not be made fails if a crash is the reason, and has then reported it, too.
+        problem = plugin.process.with_exits(check.name, problem, exits)
+        if isinstance(problem, Failure):
+            plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
+        raise problem
     return sentence  # also if it has crashed, because a plugin may end with its kubelet in whatever way
 
 

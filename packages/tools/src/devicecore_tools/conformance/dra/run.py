@@ -111,10 +111,12 @@ class _Guarded:
             driver.calls.clean_up()
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
-        if isinstance(problem, Failure):
-            driver.process.reported.update(one.pid for one in driver.process.exits[exits:])
         if problem is not None:
-            raise driver.process.with_exits(self.check.name, problem, exits)
+            # A check that could not be made fails if a crash is the reason, and has then reported it, too.
+            problem = driver.process.with_exits(self.check.name, problem, exits)
+            if isinstance(problem, Failure):
+                driver.process.reported.update(one.pid for one in driver.process.exits[exits:])
+            raise problem
         driver.process.require_no_crash(self.check.name, sentence, exits)
         return sentence
 
