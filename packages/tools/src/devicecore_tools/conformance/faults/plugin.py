@@ -34,7 +34,7 @@ OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 MARKS = DIRECTORY / ".starts"
 STARTS = 0
-if FAULT in {"numbers-is_due", "prefers-at-its-first-start"}:
+if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
     MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
@@ -215,7 +215,7 @@ class Plugin:
     def given(self, ids: list[str]) -> api.ContainerAllocateResponse:  # noqa: C901 - every fault is a branch
         nodes = [id_[1:].split("-")[0] for id_ in ids]
         match FAULT:
-            case "numbers-is_due":
+            case "numbers-anew":
                 nodes = [str((int(node) + STARTS) % 3) for node in nodes]
             case "numbers-the-healthy" if SICK.exists():
                 nodes = [str(int(node) - 1) for node in nodes]
