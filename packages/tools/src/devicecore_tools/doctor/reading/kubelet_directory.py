@@ -44,6 +44,9 @@ DEFAULT_PLUGINS = "/var/lib/kubelet/device-plugins"
 
 _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
+_POD_RESOURCES = "pod-resources/kubelet.sock"
+KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
+"""The sockets of the kubelet itself, as `SocketsSeen.made` names them. It makes one after the other when it starts."""
 _CDI_ANNOTATION = "cdi.k8s.io/"
 
 
@@ -150,7 +153,7 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
     plugins = tuple(name for name in found if name != _KUBELET)
     served = {PLUGINS_PREFIX + name: str(Path(directory.plugins) / name) for name in found}
     served |= {REGISTRY_PREFIX + name: str(Path(directory.registry) / name) for name in registry}
-    served["pod-resources/kubelet.sock"] = directory.pod_resources
+    served[_POD_RESOURCES] = directory.pod_resources
     seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry), dict(_tried(served)), made=dict(_made(served)))
     return Reading.of(directory.plugins, seen, tuple(notes))
 

@@ -63,6 +63,7 @@ from devicecore_tools.doctor.reading.claims import (
     slices_in,
 )
 from devicecore_tools.doctor.reading.kubelet_directory import (
+    KUBELET_SOCKETS,
     KubeletDirectory,
     not_a_file,
     read_checkpoint,
@@ -369,9 +370,9 @@ class NodeSources:
         seen = read_sockets(self._directory) if self._directory else Reading[SocketsSeen](problem=_add("--root"))
         if seen.value is None:
             return seen
-        made, own = seen.value.made, PLUGINS_PREFIX + "kubelet.sock"
-        if self._first_made.get(own) != made.get(own):  # a kubelet that starts removes all sockets
-            self._first_made = {}
+        made = seen.value.made
+        if any(self._first_made.get(name) != made.get(name) for name in KUBELET_SOCKETS):
+            self._first_made = {}  # a kubelet that starts removes the sockets of all plugins
         self._first_made = {**made, **self._first_made}
         remade = {name for name, at in made.items() if 0 < at - self._first_made[name] < _SHORT_LIFE}
         return evolve(seen, value=evolve(seen.value, remade=frozenset(remade)))
