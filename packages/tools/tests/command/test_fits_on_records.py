@@ -31,6 +31,7 @@ def a_pod(requests: Json) -> Json:
         ("plugin-in-crash-loop", 1, "the plugin of acme.io/gpu is missing"),
         ("plugin-of-another-api-version", 1, "no source names this resource"),
         ("same-id-listed-twice", 0, "fits"),
+        ("cdi-device-that-the-runtime-does-not-know", 3, "a container got acme.io/gpu as a CDI device before"),
     ],
 )
 def test_a_pod_is_not_called_sure_to_run_on_a_node_that_refused_it(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from devicecore.domain.model import Pod
 from devicecore.domain.topology import Policy
+from devicecore_tools.doctor.account.entries import Kind, entries
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.pod.explanation import concerning
 
@@ -31,6 +32,11 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
         is_past = one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)
         if not is_past and one.code != _ADMITTED:
             yield one.sentence
+    given = dict.fromkeys((one.resource, one.hole) for one in entries(facts) if one.kind is Kind.CDI and one.hole)
+    for resource, hole in given:
+        if resource in wanted:
+            # The plugin answers with a CDI device again, and a runtime starts no container with one that no file has.
+            yield f"a container got {resource} as a CDI device before, and this was not ruled out: {hole}"
     if facts.look.machine is not None or policy not in _ALIGNING:
         return
     for resource in sorted(wanted & facts.numa_nodes.keys()):
