@@ -10,7 +10,8 @@ from devicecore_tools.doctor.account.schedulable import why_closed
 from devicecore_tools.doctor.findings.report import check
 from devicecore_tools.doctor.look.values import NodeSeen
 from devicecore_tools.doctor.pod.explanation import concerning, explain
-from devicecore_tools.doctor.reading.objects import node_in, tolerations_of
+from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
+from devicecore_tools.doctor.reading.objects import node_in
 from tests.doctor.nodes import CLEAN, node_of, with_node
 
 from devicecore.domain.documents import Value
@@ -44,6 +45,8 @@ REFUSED = {
     "disk pressure": (node([DISK]), pod(), "the Node has DiskPressure (kubelet has disk pressure)"),
     "tolerated by all but the kubelet": (node([DISK]), pod({"operator": "Exists"}), "the Node has DiskPressure"),
     "memory pressure": (node([MEMORY]), pod(), "the Node has MemoryPressure: "),
+    # An API server adds a toleration to such a pod only with the admission plugin PodTolerationRestriction.
+    "memory is requested": (node([MEMORY]), pod(requests={"memory": "1Gi"}), "the Node has MemoryPressure: "),
     "out of service": (node(taints=[DRAINED]), pod(), "the Node has the taint node.kubernetes.io/out-of-service"),
 }
 TAKEN = {
@@ -52,7 +55,6 @@ TAKEN = {
     "a critical pod": (node([DISK]), critical(priorityClassName="system-node-critical")),
     "a priority": (node([DISK]), critical(priority=2_000_001_000)),
     "a taint that is only preferred": (node(taints=[{**MINE, "effect": "PreferNoSchedule"}]), pod()),
-    "memory is requested": (node([MEMORY]), pod(requests={"memory": "1Gi"})),
     "no pressure": (node([{**DISK, "status": "False"}]), pod()),
     "room for pods": (node(allocatable={"pods": "2"}), pod()),
 }

@@ -76,7 +76,7 @@ class Capacity:
 
 @frozen
 class Taint:
-    """A taint of a device."""
+    """A taint of a device or of a Node."""
 
     key: str
     value: str = ""
@@ -87,20 +87,26 @@ class Taint:
 
 
 @frozen
-class DeviceToleration:
-    """A toleration of a request. `source` is what the API has, and what the allocation repeats."""
+class Toleration:
+    """Which taints a request or a pod tolerates. Empty texts stand for any key and any effect."""
 
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    source: Mapping[str, object] = field(factory=dict, eq=False)
 
     def tolerates(self, taint: Taint) -> bool:
         """Return whether the toleration covers a taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@frozen
+class DeviceToleration(Toleration):
+    """A toleration of a request. `source` is what the API has, and what the allocation repeats."""
+
+    source: Mapping[str, object] = field(factory=dict, eq=False)
 
 
 @frozen

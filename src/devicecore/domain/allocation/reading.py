@@ -25,6 +25,7 @@ from devicecore.domain.allocation.model import (
     Rule,
     Taint,
     TargetNode,
+    Toleration,
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.node_selectors import node_selector
@@ -52,6 +53,17 @@ def node_of(manifest: object) -> TargetNode:
     return TargetNode(
         metadata["name"].text(), {key: value.text("") for key, value in metadata["labels"].mapping().items()}
     )
+
+
+def taint_of(one: Value) -> Taint:
+    """Return a taint of a device or of a Node. Raises DocumentError if a field has the wrong type."""
+    return Taint(one["key"].text(""), one["value"].text(""), one["effect"].text(""))
+
+
+def toleration_of(one: Value) -> Toleration:
+    """Return a toleration of a request or of a pod. Raises DocumentError if a field has the wrong type."""
+    key, operator = one["key"].text(""), one["operator"].text("") or "Equal"
+    return Toleration(key, operator, one["value"].text(""), one["effect"].text(""))
 
 
 def class_of(manifest: object) -> DeviceClass:
@@ -204,8 +216,8 @@ def _request(one: Value, name: str, parent: str) -> DeviceRequest:
 
 
 def _toleration(one: Value) -> DeviceToleration:
-    key, operator = one["key"].text(""), one["operator"].text("") or "Equal"
-    return DeviceToleration(key, operator, one["value"].text(""), one["effect"].text(""), _object(one))
+    of = toleration_of(one)
+    return DeviceToleration(of.key, of.operator, of.value, of.effect, _object(one))
 
 
 def _constraint(one: Value) -> Constraint:
@@ -234,10 +246,7 @@ def _device(name: str, device: Value, driver: str, pool: str, *, per_device: boo
         key,
         attributes,
         capacity,
-        tuple(
-            Taint(taint["key"].text(""), taint["value"].text(""), taint["effect"].text(""))
-            for taint in _bounded(device["taints"])
-        ),
+        tuple(taint_of(taint) for taint in _bounded(device["taints"])),
         tuple(
             (one["counterSet"].text(), _amounts(one["counters"]))
             for one in (_bounded(device["consumesCounters"]) if device["consumesCounters"].data else ())

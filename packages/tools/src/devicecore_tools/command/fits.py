@@ -13,6 +13,7 @@ import click
 from attrs import evolve, frozen
 
 from devicecore.domain.admission import Admitted
+from devicecore.domain.allocation.model import Toleration
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
@@ -24,7 +25,7 @@ from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.facts import Facts
-from devicecore_tools.doctor.look.values import PodSeen, PodToleration, Reading
+from devicecore_tools.doctor.look.values import PodSeen, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.command.claim_reports import ClaimReport
@@ -254,7 +255,7 @@ def _node(
     place: str,
     pod: Pod,
     manifest: Value,
-    tolerations: Sequence[PodToleration],
+    tolerations: Sequence[Toleration],
     topology: "TopologySettings",
     pods: Reading[tuple[PodSeen, ...]],
     budget: Budget,

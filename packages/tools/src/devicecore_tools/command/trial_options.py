@@ -15,9 +15,9 @@ from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group, topology_manager_options
 
 if TYPE_CHECKING:
+    from devicecore.domain.allocation.model import Toleration
     from devicecore.domain.documents import Value
     from devicecore.domain.topology import PolicyOptions
-    from devicecore_tools.doctor.look.values import PodToleration
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -80,14 +80,14 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def given_pod(place: str) -> "tuple[Pod, tuple[PodToleration, ...], Value]":
+def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, with tolerations and object.
 
     `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is not a manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
+    from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
     from devicecore_tools.doctor.reading.large_documents import parse_documents
-    from devicecore_tools.doctor.reading.objects import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:

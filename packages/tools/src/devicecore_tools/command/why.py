@@ -32,10 +32,10 @@ from devicecore_tools.command.question import (
 from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
 
 if TYPE_CHECKING:
+    from devicecore.domain.allocation.model import Toleration
     from devicecore_tools.doctor.account.facts import Facts
     from devicecore_tools.doctor.findings.finding import NodeFinding
     from devicecore_tools.doctor.look.topology_settings import TopologySettings
-    from devicecore_tools.doctor.look.values import PodToleration
     from devicecore_tools.doctor.pod.explanation import Explanation, ResourceNow
     from devicecore_tools.doctor.pod.trial import Fit
 
@@ -150,7 +150,7 @@ def why(
     return _explain_messages(question, message, read, pod, tolerations, as_json=as_json)
 
 
-def _pod_of(question: Question) -> "tuple[Pod | None, Sequence[PodToleration]]":
+def _pod_of(question: Question) -> "tuple[Pod | None, Sequence[Toleration]]":
     """Return the pod that messages are about, and what it tolerates."""
     seen = question.seen if isinstance(question, Said) else None
     return (None, ()) if seen is None else (seen.pod, seen.tolerations)
@@ -161,7 +161,7 @@ def _explain_messages(
     message: str,
     read: "_Sources",
     pod: Pod | None,
-    tolerations: "Sequence[PodToleration]",
+    tolerations: "Sequence[Toleration]",
     *,
     as_json: bool,
 ) -> int:
@@ -219,7 +219,7 @@ def _shows_free_devices(facts: "Facts", pod: Pod) -> bool:
     return facts.look.is_enough or (facts.look.node.value is not None and not wants_devices(pod))
 
 
-def _tried_now(pod: Pod, tolerations: "Sequence[PodToleration]", read: "_Sources") -> "Fit | None":
+def _tried_now(pod: Pod, tolerations: "Sequence[Toleration]", read: "_Sources") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.trial import fit, trial_node

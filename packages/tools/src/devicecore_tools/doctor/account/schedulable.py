@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterator
 
 from attrs import frozen
 
+from devicecore.domain.allocation.model import Taint, Toleration
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Pods
-from devicecore_tools.doctor.look.values import CORDONED, CRITICAL, MEMORY_PRESSURE, NodeSeen, NodeTaint, PodToleration
+from devicecore_tools.doctor.look.values import CORDONED, CRITICAL, MEMORY_PRESSURE, NodeSeen
 
 _PRESSURES = {
     "MemoryPressure": (MEMORY_PRESSURE, "no pod that requests neither CPU nor memory"),
@@ -48,10 +49,10 @@ class Closed:
     evidence: str
     cure: str
     do: str
-    taint: NodeTaint | None = None
+    taint: Taint | None = None
     admits_only_critical: bool = False
 
-    def lets_in(self, tolerations: Collection[PodToleration]) -> bool:
+    def lets_in(self, tolerations: Collection[Toleration]) -> bool:
         """Return whether a pod with these tolerations gets to the Node all the same."""
         if self.taint is None or (self.admits_only_critical and CRITICAL not in tolerations):
             return False
@@ -71,7 +72,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"the Node has no {name} any more",
                 f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
                 "it evicts.",
-                NodeTaint(key, "", "NoSchedule"),
+                Taint(key, "", "NoSchedule"),
                 admits_only_critical=key != MEMORY_PRESSURE,
             )
     for taint in node.taints:
@@ -95,9 +96,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
         )
 
 
-def why_closed(
-    node: NodeSeen | None, pods: Pods, tolerations: Collection[PodToleration] | None = None
-) -> Closed | None:
+def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Collection[Toleration] | None = None) -> Closed | None:
     """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
 
     Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
@@ -111,12 +110,12 @@ def why_closed(
     return None
 
 
-def repels(taint: NodeTaint) -> bool:
+def repels(taint: Taint) -> bool:
     """Return whether a pod that does not tolerate a taint does not get to the Node, or is deleted from it."""
     return taint.effect in _REPELLING
 
 
-def _is_of_program(taint: NodeTaint) -> bool:
+def _is_of_program(taint: Taint) -> bool:
     """Return whether Kubernetes, an autoscaler or an agent has made a taint, and not an administrator."""
     return taint.key.startswith(_OF_PROGRAMS) or taint.key.endswith(_UNTIL_READY)
 
@@ -125,7 +124,7 @@ def _of_pressures() -> list[str]:
     return [key for key, _ in _PRESSURES.values()]
 
 
-def _tainted(taint: NodeTaint) -> Closed:
+def _tainted(taint: Taint) -> Closed:
     shown = foreign_text(str(taint), 300)
     return Closed(
         f"The Node has the taint {shown}: no pod gets there that does not tolerate it",

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
+from devicecore.domain.allocation.model import Taint, Toleration
 from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName, is_extended_resource
@@ -343,38 +344,10 @@ class PodResourcesSeen:
     claimed: tuple[ClaimedDeviceSeen, ...] = ()
 
 
-@frozen
-class NodeTaint:
-    """A taint of a Node."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.key}{'=' * bool(self.value)}{self.value}:{self.effect}"
-
-
-@frozen
-class PodToleration:
-    """Which taints a pod tolerates. Empty texts stand for any key and any effect."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: NodeTaint) -> bool:
-        """Return whether the toleration covers a taint."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
-
-
-CORDONED = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
 
-CRITICAL = PodToleration(operator="Critical")
+CRITICAL = Toleration(operator="Critical")
 """What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
@@ -420,7 +393,7 @@ class PodSeen:
     is_deleting: bool = False
     has_sandbox: bool = False
     statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
-    tolerations: tuple[PodToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     labels: frozenset[tuple[str, str]] = frozenset()
     ends_by: float | None = None
     bound_at: float | None = None
@@ -517,7 +490,7 @@ class NodeSeen:
     ready: str = ""
     why_not_ready: str = ""
     machine: tuple[str, str] = ("", "")
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     pressures: Mapping[str, str] = field(factory=dict)
     max_pods: int | None = None
     unsettled: Mapping[str, str] = field(factory=dict)

@@ -56,8 +56,9 @@ from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 from devicecore_tools.doctor.pod.filters import Filters, cost_of
-from devicecore_tools.doctor.pod.machines import BoundPod, ClusterNode, Obstacle
+from devicecore_tools.doctor.pod.machines import BoundPod, Obstacle
 from devicecore_tools.doctor.pod.scheduling import PodAsks
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 from devicecore_tools.doctor.reading.taint_rules import added_taints
 from devicecore_tools.expressions import Expressions
 

@@ -32,13 +32,12 @@ from devicecore.domain.model import is_extended_resource
 from devicecore_tools.doctor.pod.machines import (
     CRITICAL,
     BoundPod,
-    ClusterNode,
     DisruptionBudget,
     PriorityClass,
     bound_pod,
 )
-from devicecore_tools.doctor.pod.pod_terms import Labels, labels_of
 from devicecore_tools.doctor.pod.volumes import StorageClass, Volume, VolumeClaim, Volumes
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, labels_of
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"

@@ -14,10 +14,11 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects
-from devicecore_tools.doctor.pod.machines import NOTHING, BoundPod, ClusterNode, Obstacle
+from devicecore_tools.doctor.pod.machines import NOTHING, BoundPod, Obstacle
 from devicecore_tools.doctor.pod.neighbors import Neighbors
 from devicecore_tools.doctor.pod.pod_terms import SpreadConstraint
 from devicecore_tools.doctor.pod.scheduling import PodAsks
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
 
 class Filters:

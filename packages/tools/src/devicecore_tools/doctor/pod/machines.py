@@ -1,4 +1,4 @@
-"""Nodes and the pods that they have, as far as they decide which other pods a node takes.
+"""The pods that nodes have, as far as they decide which other pods a node takes.
 
 Law: what a pod requests is what an API server and a scheduler count for it.
 """
@@ -7,42 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from attrs import field, frozen
 
-from devicecore.domain.allocation.model import Taint, TargetNode
 from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
-from devicecore_tools.doctor.pod.pod_terms import NONE, Labels, Wishes, labels_of
+from devicecore_tools.doctor.pod.pod_terms import NONE, Wishes
+from devicecore_tools.doctor.reading.cluster_nodes import ENDED, Labels, Sizes, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
 
 NOTHING = Quantity(0)
-
-Sizes = Mapping[str, Quantity]
-"""Amounts by resource."""
-
-
-@frozen
-class ClusterNode:
-    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds."""
-
-    target: TargetNode
-    taints: tuple[Taint, ...] = ()
-    is_cordoned: bool = False
-    allocatable: Sizes = field(factory=dict)
-    capacity: Sizes = field(factory=dict)
-
-    @classmethod
-    def of(cls, node: Value) -> "ClusterNode":
-        """Return what a Node says. Raises DocumentError if a field has the wrong type."""
-        metadata, spec = node["metadata"], node["spec"]
-        taints = tuple(
-            Taint(one["key"].text(""), one["value"].text(""), one["effect"].text(""))
-            for one in spec["taints"].sequence()
-        )
-        sizes, capacity = (
-            {name: one.amount() for name, one in node["status"][which].mapping().items()}
-            for which in ("allocatable", "capacity")
-        )
-        target = TargetNode(metadata["name"].text(""), labels_of(metadata))
-        return cls(target, taints, spec["unschedulable"].boolean(), sizes, capacity)
 
 
 @frozen
@@ -142,7 +113,7 @@ def bound_pod(pod: Value) -> BoundPod | None:
     """Return what a pod takes from the node that has it. Return None if no node has it, or if it has ended."""
     metadata, spec = pod["metadata"], pod["spec"]
     node = spec["nodeName"].text("")
-    if not node or pod["status"]["phase"].text("") in {"Succeeded", "Failed"}:
+    if not node or pod["status"]["phase"].text("") in ENDED:
         return None
     given = spec["priority"].data is not None
     return BoundPod(

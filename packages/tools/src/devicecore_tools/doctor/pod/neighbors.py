@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.pod.machines import BoundPod, ClusterNode, Obstacle
-from devicecore_tools.doctor.pod.pod_terms import Labels, PodTerm, SpreadConstraint, Wishes
+from devicecore_tools.doctor.pod.machines import BoundPod, Obstacle
+from devicecore_tools.doctor.pod.pod_terms import PodTerm, SpreadConstraint, Wishes
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels
 
 _NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
 

@@ -3,16 +3,16 @@
 Law: a term selects the pods that Kubernetes' own `AffinityTerm` or topology spread constraint selects.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import field, frozen
 
 from devicecore.domain.documents import Value
+from devicecore_tools.doctor.reading.cluster_nodes import Labels, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-Labels = Mapping[str, str]
 Check = Callable[[Labels], bool]
 
 
@@ -148,11 +148,6 @@ class Wishes:
 
 
 NONE = Wishes()
-
-
-def labels_of(metadata: Value) -> dict[str, str]:
-    """Return the labels of an object."""
-    return {name: one.text("") for name, one in metadata["labels"].mapping().items()}
 
 
 def _has_ports(spec: Value) -> bool:

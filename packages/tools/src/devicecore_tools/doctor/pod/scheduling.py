@@ -9,17 +9,18 @@ from difflib import get_close_matches
 
 from attrs import evolve, field, frozen
 
-from devicecore.domain.allocation.model import DeviceToleration, Taint, TargetNode
+from devicecore.domain.allocation.model import Taint, TargetNode, Toleration
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.documents import Value
 from devicecore.domain.model import Pod, is_extended_resource
 from devicecore.domain.text import foreign_text, listed
-from devicecore_tools.doctor.pod.machines import ClusterNode, Obstacle, PriorityClass, Sizes, sizes_of
-from devicecore_tools.doctor.pod.pod_terms import NONE, REQUIRED, Labels, Wishes, labels_of
+from devicecore_tools.doctor.look.values import CORDONED
+from devicecore_tools.doctor.pod.machines import Obstacle, PriorityClass, sizes_of
+from devicecore_tools.doctor.pod.pod_terms import NONE, REQUIRED, Wishes
 from devicecore_tools.doctor.pod.volumes import volume_claims_of
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, Sizes, labels_of, tolerations_of
 
-_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _MAX_NAMES = 3
 
 
@@ -52,7 +53,7 @@ class PodAsks:
     labels: Mapping[str, str] = field(factory=dict)
     accepts: Callable[[TargetNode], bool] | None = field(default=None, eq=False)
     affinity: str = ""
-    tolerations: tuple[DeviceToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     sizes: Sizes = field(factory=dict)
     gates: tuple[str, ...] = ()
     said: str = ""
@@ -80,12 +81,7 @@ class PodAsks:
             {name: one.text() for name, one in spec["nodeSelector"].mapping().items()},
             None if required.data is None else node_selector(required),
             _written(required),
-            tuple(
-                DeviceToleration(
-                    one["key"].text(""), one["operator"].text("Equal"), one["value"].text(""), one["effect"].text("")
-                )
-                for one in spec["tolerations"].sequence()
-            ),
+            tolerations_of(pod),
             sizes_of(spec),
             tuple(one["name"].text("") for one in spec["schedulingGates"].sequence()),
             next(said, ""),
@@ -126,7 +122,7 @@ class PodAsks:
         The order is that of the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
         TaintToleration, NodeAffinity.
         """
-        if node.is_cordoned and not self._tolerates(_UNSCHEDULABLE):
+        if node.is_cordoned and not self._tolerates(CORDONED):
             cure = f"node {node.target.name} is uncordoned"
             yield Obstacle("node(s) were unschedulable", "the node is cordoned", cure)
         if self.node and self.node != node.target.name:
@@ -136,7 +132,7 @@ class PodAsks:
             if taint.effect in REPELLING_EFFECTS and not self._tolerates(taint):
                 shown = foreign_text(str(taint))
                 cure = f"the pod tolerates {shown}, or node {node.target.name} does not have this taint"
-                if taint == _UNSCHEDULABLE:
+                if taint == CORDONED:
                     cure = f"node {node.target.name} is uncordoned"
                 yield Obstacle("node(s) had untolerated taint(s)", f"the pod does not tolerate {shown}", cure)
         says = "node(s) didn't match Pod's node affinity/selector"

@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.allocation.model import Toleration
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
@@ -41,7 +42,7 @@ from devicecore_tools.doctor.account.plugins import WhyAbsent, is_of_others, sil
 from devicecore_tools.doctor.account.precedence import KubeletNow
 from devicecore_tools.doctor.account.schedulable import why_closed
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
-from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS, PodToleration
+from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS
 from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
 from devicecore_tools.doctor.pod.scheduling import why_refused
 from devicecore_tools.doctor.pod.state import state_of
@@ -543,7 +544,7 @@ def trial_node(
     facts: Facts,
     topology: TopologySettings = _DEFAULT,
     pod_claims: ClaimTrial | None = None,
-    tolerations: Sequence[PodToleration] | None = None,
+    tolerations: Sequence[Toleration] | None = None,
 ) -> TrialNode:
     """Return the node on which pods are tried, as its sources describe it.
 
@@ -617,7 +618,7 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
     return {**healthy, **_published(facts)}
 
 
-def _stopped(facts: Facts, tolerations: Sequence[PodToleration] | None) -> tuple[str, str]:
+def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[str, str]:
     """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet runs on this node, so no pod starts", CURES["kubelet-gone"]

@@ -14,7 +14,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.pod.machines import Obstacle
-from devicecore_tools.doctor.pod.pod_terms import Labels, labels_of
+from devicecore_tools.doctor.reading.cluster_nodes import Labels, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
 
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

@@ -16,16 +16,12 @@ from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 from devicecore_tools.doctor.look.values import (
-    CORDONED,
-    CRITICAL,
-    MEMORY_PRESSURE,
     EventSeen,
     NodeSeen,
-    NodeTaint,
     PodSeen,
-    PodToleration,
     Reading,
 )
+from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Sizes, labels_of, tolerations_of
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
@@ -34,8 +30,6 @@ OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceCla
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
-_CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
-_CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 _LABELS_OF_CONTROLLERS = {"controller-revision-hash", "pod-template-generation", "pod-template-hash"}
 Seen = TypeVar("Seen")
 
@@ -136,24 +130,25 @@ def node_in(document: Value) -> NodeSeen:
         status = document
     elif kind != "Node":
         document["kind"].refuse(f"expected a Node, got {described(kind)}")
+    machine = ClusterNode.of(document, status)
     ready = next((one for one in status["conditions"].sequence() if one["type"].data == "Ready"), None)
     info = status["nodeInfo"]
     why = ": ".join(filter(None, (ready["reason"].text(""), ready["message"].text("")))) if ready else ""
     return NodeSeen(
-        document["metadata"]["name"].text(""),
+        machine.target.name,
         info["kubeletVersion"].text(""),
-        _counts(status["capacity"]),
-        _counts(status["allocatable"]),
+        _counts(machine.capacity),
+        _counts(machine.allocatable),
         ready["status"].text("") if ready else "",
         why,
         (info["machineID"].text(""), info["bootID"].text("")),
-        tuple(dict.fromkeys(_taints(document["spec"]))),
+        machine.all_taints,
         {
             one["type"].text(): one["message"].text("")
             for one in status["conditions"].sequence()
             if one["status"].data == "True" and one["type"].text("").endswith("Pressure")
         },
-        None if status["allocatable"]["pods"].data is None else status["allocatable"]["pods"].quantity(),
+        pods.whole if (pods := machine.allocatable.get("pods")) is not None else None,
         dict(_unsettled(document)),
     )
 
@@ -180,34 +175,6 @@ def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
             yield name, ": ".join(filter(None, (status, one["reason"].text(""), one["message"].text(""))))
 
 
-def _taints(spec: Value) -> Iterator[NodeTaint]:
-    for one in spec["taints"].sequence():
-        yield NodeTaint(one["key"].text(), one["value"].text(""), one["effect"].text(""))
-    if spec["unschedulable"].boolean():
-        yield CORDONED
-
-
-def tolerations_of(pod: Value) -> tuple[PodToleration, ...]:
-    """Return what a pod tolerates of a Node: what it says, and memory pressure if it requests CPU or memory.
-
-    A critical pod has `CRITICAL`, too.
-    """
-    found = [
-        PodToleration(
-            one["key"].text(""), one["operator"].text("") or "Equal", one["value"].text(""), one["effect"].text("")
-        )
-        for one in pod["spec"]["tolerations"].sequence()
-    ]
-    containers = (*pod["spec"]["containers"].sequence(), *pod["spec"]["initContainers"].sequence())
-    sections = (one["resources"][name] for one in containers for name in ("requests", "limits"))
-    if any(section[name].data is not None for section in sections for name in ("cpu", "memory")):
-        found.append(PodToleration(MEMORY_PRESSURE, "Exists"))  # as an API server adds it
-    named, priority = pod["spec"]["priorityClassName"].data, pod["spec"]["priority"].integer(0)
-    if named in _CRITICAL_CLASSES or priority >= _CRITICAL_PRIORITY:
-        found.append(CRITICAL)
-    return tuple(found)
-
-
 def _pod(item: Value) -> PodSeen:
     if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
@@ -228,11 +195,7 @@ def _pod(item: Value) -> PodSeen:
         ),
         dict(_statuses(status)),
         tolerations_of(item),
-        frozenset(
-            (name, value.data)
-            for name, value in metadata["labels"].mapping().items()
-            if isinstance(value.data, str) and name not in _LABELS_OF_CONTROLLERS
-        ),
+        frozenset((name, value) for name, value in labels_of(metadata).items() if name not in _LABELS_OF_CONTROLLERS),
         _seconds(metadata["deletionTimestamp"].text("")),
         next(
             (
@@ -283,6 +246,6 @@ def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]
             yield (container["name"].text(), one["name"].text()), devices
 
 
-def _counts(section: Value) -> dict[str, int]:
+def _counts(sizes: Sizes) -> dict[str, int]:
     """The extended resources of a section, and their counts."""
-    return {name: one.quantity() for name, one in section.mapping().items() if is_extended_resource(name)}
+    return {name: size.whole for name, size in sizes.items() if is_extended_resource(name)}

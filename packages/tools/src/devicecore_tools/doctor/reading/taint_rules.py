@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from devicecore.domain.allocation import DeviceKey
 from devicecore.domain.allocation.model import Taint
+from devicecore.domain.allocation.reading import taint_of
 from devicecore.domain.documents import Value
 
 TaintRule = tuple[tuple[str, str, str] | None, Taint]
@@ -22,7 +23,7 @@ def rules_in(document: Value) -> tuple[TaintRule, ...]:
 
 def rule_of(rule: Value) -> TaintRule:
     """Return a rule. Raises DocumentError if it selects as rules before Kubernetes 1.35 do."""
-    selector, taint = rule["spec"]["deviceSelector"], rule["spec"]["taint"]
+    selector = rule["spec"]["deviceSelector"]
     for name in ("deviceClassName", "selectors"):
         if selector[name].data:
             selector[name].refuse(
@@ -30,7 +31,7 @@ def rule_of(rule: Value) -> TaintRule:
             )
     driver, pool, device = (selector[name].text("") for name in ("driver", "pool", "device"))
     selected = None if selector.data is None else (driver, pool, device)
-    return selected, Taint(*(taint[name].text("") for name in ("key", "value", "effect")))
+    return selected, taint_of(rule["spec"]["taint"])
 
 
 def added_taints(device: DeviceKey, rules: Iterable[TaintRule]) -> list[Taint]:

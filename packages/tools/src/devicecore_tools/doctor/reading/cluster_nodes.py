@@ -1,0 +1,71 @@
+"""Nodes and pods as far as a scheduler decides by them: the fields that more than one value has.
+
+Law: each field is read here only, so that `doctor`, `why` and `fits` see the same node and the same pod.
+"""
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from devicecore.domain.allocation.model import Taint, TargetNode, Toleration
+from devicecore.domain.allocation.reading import taint_of, toleration_of
+from devicecore.domain.documents import Value
+from devicecore.domain.quantity import Quantity
+from devicecore_tools.doctor.look.values import CORDONED, CRITICAL
+
+Sizes = Mapping[str, Quantity]
+"""Amounts by resource."""
+
+Labels = Mapping[str, str]
+
+ENDED = frozenset({"Succeeded", "Failed"})
+"""The phases of a pod of which no container runs any more or ever will."""
+
+_CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
+_CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
+
+
+@frozen
+class ClusterNode:
+    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds."""
+
+    target: TargetNode
+    taints: tuple[Taint, ...] = ()
+    is_cordoned: bool = False
+    allocatable: Sizes = field(factory=dict)
+    capacity: Sizes = field(factory=dict)
+
+    @classmethod
+    def of(cls, node: Value, status: Value | None = None) -> "ClusterNode":
+        """Return what a Node says, with its status if that was read alone.
+
+        Raises DocumentError if a field has the wrong type.
+        """
+        metadata, spec = node["metadata"], node["spec"]
+        sizes, capacity = (
+            {name: one.amount() for name, one in (status or node["status"])[which].mapping().items()}
+            for which in ("allocatable", "capacity")
+        )
+        target = TargetNode(metadata["name"].text(""), labels_of(metadata))
+        taints = tuple(map(taint_of, spec["taints"].sequence()))
+        return cls(target, taints, spec["unschedulable"].boolean(), sizes, capacity)
+
+    @property
+    def all_taints(self) -> tuple[Taint, ...]:
+        """Its taints, each once, and that of a cordon, with which the node controller is a moment behind."""
+        return tuple(dict.fromkeys((*self.taints, *((CORDONED,) if self.is_cordoned else ()))))
+
+
+def labels_of(metadata: Value) -> dict[str, str]:
+    """Return the labels of an object."""
+    return {name: one.text("") for name, one in metadata["labels"].mapping().items()}
+
+
+def tolerations_of(pod: Value) -> tuple[Toleration, ...]:
+    """Return what a pod tolerates of a Node. A critical pod has `CRITICAL`, too."""
+    spec = pod["spec"]
+    is_critical = (
+        spec["priorityClassName"].data in _CRITICAL_CLASSES or spec["priority"].integer(0) >= _CRITICAL_PRIORITY
+    )
+    found = map(toleration_of, spec["tolerations"].sequence())
+    return (*found, CRITICAL) if is_critical else tuple(found)
