@@ -31,8 +31,8 @@ class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
 
     `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for. It is
-    `short` for half of what is asked for, `nothing`, `foreign` for devices that it may not choose, and `none` if the
-    plugin offers no preference.
+    `short` for half of what is asked for, `nothing`, `foreign` for as many devices as are missing, which it may not be
+    free to choose, and `none` if the plugin offers no preference.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], prefers: str = "") -> None:
@@ -59,7 +59,7 @@ class RecordedPlugin(DevicePlugin):
             return ()
         if self.prefers == "foreign":
             name = self.resource.partition("/")[2]
-            return [DeviceId(f"{name}-{9 - place:02}") for place in range(len(chosen))]
+            return [DeviceId(f"{name}-{9 - place:02}") for place in range(len(chosen) - len(must_include))]
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 

@@ -3,7 +3,7 @@
 The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
 `peers/go.mod` is for the version that devicecore follows; the module file of another version is derived from that
 version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that a program
-of ours can call what these do not export.
+of ours can call what these do not export, and the files that `peers/in_order.toml` names walk maps in order.
 """
 
 import argparse
@@ -14,12 +14,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "peers"
 INSIDE = PEERS / "_inside"
+IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 TOOLS = {
@@ -89,7 +91,7 @@ def stamp_of(name: str, version: str) -> Path:
 
 def sources_hash() -> str:
     """A hash of all that the programs of ours are built from, but for the modules that `peers/go.mod` names."""
-    files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum")]
+    files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
     texts = (f"{path.relative_to(PEERS)}\0".encode() + path.read_bytes() for path in files)
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
@@ -232,6 +234,7 @@ def overlay(version: str, sources: Path, modules: Path) -> list[str]:
     files = {str(link / file.relative_to(INSIDE / KUBERNETES)): str(file) for file in sorted(INSIDE.rglob("*.go"))}
     tree = cache / TREE
     tree.mkdir(exist_ok=True)
+    files |= {str(link / name): str(path) for name, path in walking_in_order(sources, tree)}
     write(tree / "overlay.json", json.dumps({"Replace": files}, indent=1))
     text = modules.read_text("utf-8") + f"\nreplace {KUBERNETES} => {link}\n"
     write(tree / "oracle.mod", text)
@@ -239,6 +242,19 @@ def overlay(version: str, sources: Path, modules: Path) -> list[str]:
     minor = int(version.split(".")[1])
     tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own: true from that release on
     return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={tree / 'overlay.json'}", f"-tags={tags}"]
+
+
+def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
+    """Write the files of Kubernetes that walk maps in the order of their keys. Yield their names and places."""
+    for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
+        text = (sources / name).read_text("utf-8")
+        for expression in walked:
+            if f" range {expression} {{" not in text:
+                raise PeersError(f"{name} does not walk {expression}, which {IN_ORDER.name} names")
+            text = text.replace(f" range {expression} {{", f" range inorder.Of({expression}) {{")
+        path = tree / name.replace("/", "_")
+        write(path, text.replace("\nimport (\n", f'\nimport (\n\t"{KUBERNETES}/pkg/kubelet/cm/inorder"\n', 1))
+        yield name, path
 
 
 def link_flags(version: str) -> str:

@@ -63,6 +63,7 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 			ids = nil
 		case "foreign": // whatever its resource may have, from the last one
 			_, name, _ := strings.Cut(p.resource, "/")
+			ids = ids[:max(0, len(ids)-len(request.MustIncludeDeviceIDs))]
 			for place := range ids {
 				ids[place] = fmt.Sprintf("%s-%02d", name, 9-place)
 			}

@@ -1,14 +1,13 @@
 """Histories of a device manager, with random plugins and pods."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 from devicecore.domain.topology import Policy, Scope
 from tests.histories import Replay
-from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
+from tests.oracle.asking import Json, Oracle, Verdict, differences
 from tests.oracle.topology import policy_options, topology_of
 
 NAMES = ("gpu", "nic", "fpga", "qat")
@@ -203,75 +202,52 @@ def admissions(random: Random) -> Json:
     return _Author(random, policy=random.choice([one for one in Policy if one is not Policy.NONE])).history()
 
 
-TRIES = 60
-"""How often the kubelet is asked again, because it takes some decisions at random."""
-
-
 def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognize a difference by its cause.
 
-    A cause is shown by what makes the answers equal: to ask again (D18), to leave out zeros of resources of which no
-    device is in use (D20), and to forget a pod whose second admission fails (D2). If the kubelet's own answers differ,
-    the one that is ours may be too rare to be seen (D18): then ours differs from theirs only where theirs differ, and
-    as many devices are held. D20 is also why it refuses a pod for a resource that is gone. The steps before a panic of
-    the kubelet (D21) are compared.
+    A cause is shown by what makes the answers equal: to leave out zeros of resources of which no device is in use, or
+    the pod that is refused for one that is gone (D20), to forget a pod whose second admission fails (D2), and to leave
+    out what makes the kubelet panic (D21). All other answers have to be equal.
     """
     if lost := lost_by_a_refusal(history):
         return Verdict(None, lost)
     answers = oracle.ask("devices", history)
     if "panic" in answers:
-        return _judge_before_panic(history, answers, oracle)
-    lines = list(differences(_ours(history), _theirs(history, answers)))
-    if not lines:
-        return AGREED
-    others, cause = [_theirs(history, answers)], None
-    for forgets in (False, True):
-        repaired = _forgetting(history, answers) if forgets else history
-        if cause := _cause_of_repaired(repaired, oracle, ["D2"] * forgets, [] if forgets else others):
-            return Verdict(cause, lines)
-    ours = _ours(history)
-    place = next(number for number, pair in enumerate(zip(ours, others[0], strict=True)) if pair[0] != pair[1])
-    if is_any_of(ours[place], [other[place] for other in others]):
-        cause = "D18"
-    elif wants_what_is_gone(ours[place], others[0][place]):
-        cause = "D20"
-    return Verdict(cause, lines)
+        return _judge_without_panic(history, answers, oracle)
+    ours, theirs = _ours(history), _theirs(history, answers)
+    lines = list(differences(ours, theirs))
+    if not lines or ours == _without_zeros(history, theirs):
+        return Verdict("D20" if lines else "", lines)
+    repaired = _forgetting(history, answers)
+    if repaired != history:
+        rest = judge(repaired, oracle)
+        return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
+    place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+    is_gone = wants_what_is_gone(ours[place], theirs[place])
+    return _judge_without(history, place, "D20", lines, oracle) if is_gone else Verdict(None, lines)
 
 
-def _cause_of_repaired(history: Json, oracle: Oracle, rows: Sequence[str], others: list[Json]) -> str | None:
-    """Return the rows with which the kubelet answers as we do, None if it never does. `others` gets its answers."""
-    mine = _ours(history)
-    for attempt in range(TRIES):
-        found = oracle.ask("devices", history)
-        if "panic" in found:
-            continue
-        other = _theirs(history, found)
-        others.append(other)
-        named = [*rows, *["D18"] * (attempt > 0 or not rows)]
-        if mine == other:
-            return "+".join(named)
-        if mine == _without_zeros(history, other):
-            return "+".join([*rows, *["D18"] * (attempt > 0), "D20"])
-    return None
+def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], oracle: Oracle) -> Verdict:
+    """Compare a history without a step that comes out otherwise for a known reason."""
+    rest = judge({**history, "steps": [*history["steps"][:place], *history["steps"][place + 1 :]]}, oracle)
+    return rest._replace(cause=_joined(row, rest.cause), lines=rest.lines or lines)
+
+
+def _joined(row: str, cause: str | None) -> str | None:
+    """Return a row with those of the rest, None if the rest differs for no reason that is known."""
+    return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
 
 
 _IN_MANAGER = "cm/devicemanager.(*ManagerImpl)"
 
 
-def _judge_before_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
-    """Compare the steps before the one at which the kubelet panics: D21 if these agree.
-
-    Which devices a pod holds may be random, and the kubelet panics only with some of them (D18).
-    """
+def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
+    """Compare the steps before the one at which the kubelet panics, and those after it as if nobody had asked (D21)."""
     panic, stack = answers["panic"], answers["stack"]
-    others = (oracle.ask("devices", history) for _ in range(TRIES))
-    if _IN_MANAGER in stack and any("panic" not in one and agree(history, one) for one in others):
-        return Verdict("D18+D21", [panic])
     for count in range(len(history["steps"])):
         if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
-            before = judge({**history, "steps": history["steps"][:count]}, oracle) if count else AGREED
             row = _row_of_panic(history, count) if _IN_MANAGER in stack else None
-            return before if before.cause is None else Verdict(row, [panic])
+            return _judge_without(history, count, row, [panic], oracle) if row else Verdict(None, [panic])
     return Verdict(None, [panic])
 
 
@@ -284,13 +260,15 @@ def _row_of_panic(history: Json, count: int) -> str | None:
     for step in history["steps"][:count]:
         if not replay.play(step).get("ok", True):
             refused.add(step["pod"]["uid"])
-    uid, resources = history["steps"][count]["pod"]["uid"], replay.manager.state.inventory.resources
+    step, resources = history["steps"][count], replay.manager.state.inventory.resources
+    if "pod" not in step:
+        return None
     for entry in replay.checkpoint()["entries"]:
         resource = resources.get(entry["resource"])
         listed = set(resource.report.devices) if resource and resource.report else set[str]()
-        if entry["pod"] == uid and any(set(ids) - listed for ids in entry["devices"].values()):
+        if entry["pod"] == step["pod"]["uid"] and any(set(ids) - listed for ids in entry["devices"].values()):
             return "D21"
-    return "D2+D21" if uid in refused else None
+    return "D2+D21" if step["pod"]["uid"] in refused else None
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
@@ -310,39 +288,6 @@ def lost_by_a_refusal(history: Json) -> list[str]:
 
 def _held_by(replay: Replay, step: Json) -> Json:
     return [entry for entry in replay.checkpoint()["entries"] if entry["pod"] == step["pod"]["uid"]]
-
-
-def is_any_of(ours: Json, theirs: Sequence[Json]) -> bool:
-    """Whether ours may be one more of several answers of a kubelet: other devices, or another error, as theirs have.
-
-    It has as many devices of each resource as one of theirs, and differs from it only where theirs differ.
-    """
-    varying = {place for one in theirs for place in _places(one, theirs[0])}
-    return bool(varying) and any(
-        _counted(ours) == _counted(one) and set(_places(ours, one)) <= varying for one in theirs
-    )
-
-
-def _places(one: Json, other: Json) -> Iterator[str]:
-    """The fields in which two answers differ; the devices of a container or an entry are one field."""
-    for line in differences(one, other):
-        yield re.sub(r"\.devices\b.*|: .*", "", line, count=1, flags=re.DOTALL)
-
-
-def _counted(value: Json) -> Json:
-    """An answer with the number of devices on each NUMA node in place of their ids."""
-    if isinstance(value, list):
-        return [_counted(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {name: _sizes(one) if name == "devices" else _counted(one) for name, one in value.items()}
-
-
-def _sizes(held: Json) -> Json:
-    """How many devices there are, of a container by resource and NUMA nodes, of an entry by NUMA node."""
-    return {
-        key: Counter(map(str, below.values())) if isinstance(below, dict) else len(below) for key, below in held.items()
-    }
 
 
 def wants_what_is_gone(ours: Json, theirs: Json) -> bool:

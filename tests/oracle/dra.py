@@ -1,14 +1,18 @@
 """Histories of a DRA manager: parts of recorded ones, recombined."""
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from random import Random
 
+from devicecore.domain.dra.errors import DraError
+from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
+from devicecore.domain.dra.model import ClaimKey
+from devicecore.domain.objects import pod_of
 from tests import recorded
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict
-from tests.unit.test_dra_histories import Comparison, call_of, own_text
+from tests.unit.test_dra_histories import Comparison
 
 OPS = frozenset(
     (
@@ -113,68 +117,66 @@ def _without_delays(script: Json) -> Json:
 
 
 class _Live(Comparison):
-    """A comparison in which the order of CDI names means nothing: the kubelet walks Go's maps (D18)."""
+    """A comparison without the order of CDI names, and in which any of several missing things may be named (D18)."""
+
+    def _compare(self, step: Json, outcome: Json) -> None:
+        pod = self.replay.manifests[step["pod"]] if "pod" in step else {}
+        expect = {**step["expect"], "error": self._named(pod, outcome, step["expect"])}
+        for name, container in expect.get("containers", {}).items():
+            ours = outcome["containers"][name]
+            told = {**container, "error": self._named(pod, ours, container)} if "error" in container else container
+            expect["containers"] = {**expect["containers"], name: told}
+        super()._compare({**step, "expect": expect}, outcome)
+
+    def _named(self, pod: Json, ours: Json, theirs: Json) -> str:
+        """Return the error of the kubelet, or ours if it says the same of another driver or claim that is missing."""
+        told, named = str(theirs.get("error", "")), str(ours.get("error", ""))
+        found, other = _MISSING.search(told), _MISSING.search(named)
+        if told == named or not (found and other and told.replace(found[0], "") == named.replace(other[0], "")):
+            return told
+        both = {found["driver"] or found["claim"], other["driver"] or other["claim"]}
+        return named if both <= self._missing(pod, is_driver=bool(found["driver"])) else told
+
+    def _missing(self, pod: Json, *, is_driver: bool) -> set[str]:
+        """The claims of a pod that are not in the cache, or the drivers of its claims of which none is registered."""
+        replay, owner, keys = self.replay, pod_of(pod), list[ClaimKey]()
+        for entry in pod_claims(owner):
+            with suppress(DraError):
+                keys.append(claim_key(owner, claim_name(owner, entry) or ""))
+        if not is_driver:
+            return {key.name for key in keys if key not in replay.manager.claims.claims}
+        claims = [replay.source.claims[key] for key in keys if key in replay.source.claims]
+        drivers = {result.driver for claim in claims for result in claim.allocation or ()}
+        return {name for name in drivers if name not in replay.manager.drivers}
 
     def _compare_containers(self, ours: Json, theirs: Json) -> None:
-        for one in theirs["any"][:-1]:
-            with suppress(AssertionError):
-                return self._compare_container(ours, one)
-        return self._compare_container(ours, theirs["any"][-1])
+        super()._compare_containers(
+            *({**one, "cdi": sorted(one["cdi"])} if one["ok"] else one for one in (ours, theirs))
+        )
 
-    def _compare_container(self, ours: Json, theirs: Json) -> None:
-        in_order = [{**one, "cdi": sorted(one["cdi"])} if one["ok"] else one for one in (ours, theirs)]
-        super()._compare_containers(*in_order)
 
+_MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
 PASSED_OVER = frozenset(("D25", "N6"))
 """Why a kubelet refuses a pod that we admit: the steps after it are compared as if nobody had asked."""
 
-TRIES = 60
-"""How often the kubelet is asked again, because it walks the claims and the drivers of a pod in any order."""
-
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N20.
-
-    D18: the kubelet gives several answers, one of which is ours, or which together have all of ours: each container of
-    a pod, and each call of a driver, may be of any of its answers.
-    """
+    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N20."""
     total = len(case["steps"])
-    first, place, ours, best = AGREED, -1, {}, -1
-    containers, theirs = dict[str, list[Json]](), set[Json]()
-    is_random = False
-    for attempt in range(TRIES):
-        answers = oracle.ask("claims", case)
-        if "panic" in answers:
-            return Verdict(None, [answers["panic"]])
-        for number, answer in enumerate(answers):
-            for name, container in answer.get("containers", {}).items():
-                one_of = containers.setdefault(name, []) if number == place else []
-                one_of.append(container)
-                answer["containers"][name] = {"any": list(one_of)}
-        comparison = _Live()
-        verdict, number = _compared(case, answers, comparison)
-        is_end = verdict.cause is not None
-        if verdict.cause in PASSED_OVER:
-            rest = judge({"steps": [*case["steps"][:number], *case["steps"][number + 1 :]]}, oracle)
-            causes = {*filter(None, (*(rest.cause or "").split("+"), verdict.cause))}
-            return rest._replace(
-                cause=None if rest.cause is None else "+".join(sorted(causes)),
-                lines=rest.lines or verdict.lines,
-                steps=(rest.steps[0], total),
-            )
-        if is_end:
-            steps = (total if verdict.cause == "" else number, total)
-            if attempt == 0:
-                return verdict._replace(steps=steps)
-            return Verdict("+".join(filter(None, ("D18", verdict.cause))), first.lines, steps)
-        if attempt == 0:
-            first, place, ours = verdict, number, comparison.outcome
-        is_random |= number > place
-        best = max(best, number)
-        theirs.add(_called(answers[place], map(call_of, answers[place]["calls"])))
-    is_known = is_random or has_parts_of(theirs, _called(ours, ours["calls"]))
-    return Verdict("D18" if is_known else None, first.lines, (best, total))
+    answers = oracle.ask("claims", case)
+    if "panic" in answers:
+        return Verdict(None, [answers["panic"]])
+    verdict, number = _compared(case, answers, _Live())
+    if verdict.cause in PASSED_OVER:
+        rest = judge({"steps": [*case["steps"][:number], *case["steps"][number + 1 :]]}, oracle)
+        causes = {*filter(None, (*(rest.cause or "").split("+"), verdict.cause))}
+        return rest._replace(
+            cause=None if rest.cause is None else "+".join(sorted(causes)),
+            lines=rest.lines or verdict.lines,
+            steps=(rest.steps[0], total),
+        )
+    return verdict._replace(steps=(total if verdict.cause == "" else number, total))
 
 
 def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdict, int]:
@@ -190,50 +192,23 @@ def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdic
     return AGREED, number
 
 
-def _called(answer: Json, calls: Iterable[Json]) -> Json:
-    """How a step ended, and its calls."""
-    return (answer["ok"], own_text(answer.get("error", ""))), frozenset(calls)
-
-
-def has_parts_of(theirs: AbstractSet[Json], ours: Json) -> bool:
-    """Whether the kubelet gives several answers, which together have our end and all our calls."""
-    end, calls = ours
-    every = frozenset[Json]().union(*(called for _, called in theirs))
-    return len(theirs) > 1 and end in {other for other, _ in theirs} and bool(calls) and calls <= every
-
-
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
     """Return a recorded history with the answers of this Kubernetes.
 
-    The kubelet is asked again until it answers as it was recorded, apart from its order. Then what was recorded stays,
-    and also if it never does because an answer is random. If what was recorded is not ours, the kubelet is asked until
-    its order is ours. If it never is, the step with a random answer and those after it get no answer. If an answer is
-    other than ours and not random, the tests of the recordings show it.
+    What was recorded stays if the kubelet still answers like that: it may be of another order. The step at which the
+    kubelet names another of several missing things than we do, and those after it, get no answer.
     """
     steps = [
         {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]
     ]
     recorded = [step["expect"] for step in history["steps"] if "expect" in step]
     known = {"steps": steps[: len(recorded)]}
-    before, end = _compared(known, recorded, Comparison())
-    found = dict[int, list[Json]]()  # the answers by the step up to which they are ours
-    for _ in range(4 * TRIES):
-        answers = oracle.ask("claims", {"steps": steps})
-        now, place = _compared(known, answers[: len(recorded)], Comparison())
-        if before.cause is not None and (now.cause, place) == (before.cause, end):
-            return history
-        verdict, place = _compared({"steps": steps}, answers, Comparison())
-        if verdict.cause is not None:
-            found = {len(steps): [answers]}
-            break
-        found.setdefault(place, []).append(answers)
-    place = max(found)
-    answers = found[place][0]
-    is_random = place < len(steps) and (
-        len(found[place]) == 1 or any(one[place] != answers[place] for one in found[place])
-    )
-    if is_random and before.cause is not None:
+    answers = oracle.ask("claims", {"steps": steps})
+    before, now = (_compared(known, one, Comparison()) for one in (recorded, answers[: len(recorded)]))
+    if (before[0].cause, before[1]) == (now[0].cause, now[1]):
         return history
-    count = place if is_random else len(steps)
+    verdict, place = _compared({"steps": steps}, answers, Comparison())
+    is_named = verdict.cause is None and _compared({"steps": steps}, answers, _Live())[1] > place
+    count = place if is_named else len(steps)
     answered = [{**step, "expect": answer} for step, answer in zip(steps[:count], answers, strict=False)]
     return {"id": history["id"], "steps": [*answered, *steps[count:]]}

@@ -121,18 +121,6 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
     assert of("1 in [1]", "", ours=None, theirs=False) is None
 
 
-def test_a_choice_of_devices_is_any_only_where_the_kubelet_varies() -> None:
-    def answer(*ids: str, error: str = "") -> Json:
-        held = {"ok": True, "containers": [{"name": "main", "ok": True, "devices": {"gpu": dict.fromkeys(ids)}}]}
-        return {"ok": False, "error": error} if error else held
-
-    theirs = [answer("a"), answer("b")]
-    assert devices.is_any_of(answer("c"), theirs)
-    assert not devices.is_any_of(answer("c", "d"), theirs)
-    assert not devices.is_any_of(answer(error="failed"), theirs)
-    assert not devices.is_any_of(answer("c"), [answer("a"), answer("a")])
-
-
 def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """D2 repairs the history of a refused second admission, so this is looked at before."""
     gpu, pod = "a.example.com/gpu", {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
@@ -210,7 +198,7 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
 
 
 def test_a_cause_that_explains_far_more_cases_than_usual_is_named() -> None:
-    assert list(too_often({"D2": 20, "D2+D18": 10, "D18": 50}, 1000)) == []
+    assert list(too_often({"D2": 20, "D2+D18": 10, "D18": 30}, 1000)) == []
     assert list(too_often({"D2": 60, "D2+D18": 10}, 1000)) == [
         "D2: 70 of 1,000 cases, more than 3 times the usual share of 2%"
     ]

@@ -12,7 +12,7 @@ import pytest
 from devicecore import Topology
 from devicecore.domain.allocation.faults import KubernetesFault
 from tests.histories import RecordedPlugin, Replay
-from tests.oracle import applies, devices, dra
+from tests.oracle import applies, devices
 from tests.oracle.asking import Json, differences
 from tests.oracle.kinds import KINDS
 
@@ -63,15 +63,6 @@ def test_an_empty_field_may_have_another_owner() -> None:
     assert not applies.differ_in_empty_fields(data, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({}, data, {"data": {"a": "2"}}, {me: other}, theirs)
-
-
-def test_the_answers_of_a_kubelet_together_have_each_call_of_ours() -> None:
-    failed = (False, "failed")
-    theirs = {(failed, frozenset({"gpu"})), (failed, frozenset({"nic", "gpu"})), (failed, frozenset({"fpga", "nic"}))}
-    assert dra.has_parts_of(theirs, (failed, frozenset({"fpga", "gpu"})))
-    assert not dra.has_parts_of(theirs, (failed, frozenset({"fpga", "other"})))
-    assert not dra.has_parts_of(theirs, ((True, ""), frozenset({"gpu"})))
-    assert not dra.has_parts_of({(failed, frozenset({"gpu"}))}, (failed, frozenset({"gpu"})))
 
 
 def test_a_pod_may_ask_for_what_no_longer_exists() -> None:

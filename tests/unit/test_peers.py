@@ -105,3 +105,17 @@ def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
     lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
     reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
     assert make_peers.refused_in(lines) == [reason]
+
+
+def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle would have several answers to a question again, and nobody would notice."""
+    source = tmp_path / "pkg" / "manager.go"
+    source.parent.mkdir()
+    source.write_text('package a\n\nimport (\n\t"fmt"\n)\n\nfor k := range all {\n}\n', encoding="utf-8")
+    monkeypatch.setattr(make_peers, "IN_ORDER", tmp_path / "in_order.toml")
+    make_peers.IN_ORDER.write_text('"pkg/manager.go" = ["all"]\n', encoding="utf-8")
+    ((name, path),) = make_peers.walking_in_order(tmp_path, tmp_path)
+    assert (name, "range inorder.Of(all) {" in path.read_text("utf-8")) == ("pkg/manager.go", True)
+    make_peers.IN_ORDER.write_text('"pkg/manager.go" = ["some"]\n', encoding="utf-8")
+    with pytest.raises(make_peers.PeersError, match=r"pkg/manager.go does not walk some, which in_order.toml names"):
+        list(make_peers.walking_in_order(tmp_path, tmp_path))

@@ -1,0 +1,28 @@
+// Package inorder walks a map in the order of its keys, which is one of the orders that Go may choose.
+package inorder
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Of returns the entries of a map by the names of its keys, without those that are removed meanwhile.
+func Of[M ~map[K]V, K comparable, V any](m M) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		keys := slices.SortedFunc(maps.Keys(m), func(a, b K) int { return slices.Compare(name(a), name(b)) })
+		for _, key := range keys {
+			if value, ok := m[key]; ok && !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+func name(key any) []byte {
+	if driver, ok := key.(interface{ DriverName() string }); ok {
+		return []byte(driver.DriverName())
+	}
+	return fmt.Append(nil, key)
+}
