@@ -14,6 +14,8 @@ type behavior struct {
 	lasts                 time.Duration // from its start to its end
 	startsAfter           time.Duration // from the start of its pod
 	isUnready, hasNoImage bool
+	failing               string // the command of the probe that fails once the container has run for failsAfter
+	failsAfter            time.Duration
 }
 
 const reasonOOM = "OOMKilled"
@@ -59,6 +61,8 @@ func (b behavior) with(words []string) behavior {
 		b.ends, b.code, b.lasts, b.reason = true, killed, after, reasonOOM
 	case "start":
 		b.startsAfter = after
+	case "not-live", "not-started":
+		b.failing, b.failsAfter = strings.TrimPrefix(words[0], "not-"), after
 	case "not-ready":
 		b.isUnready = true
 	case "no-image":

@@ -219,7 +219,7 @@ func (r *runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeap
 			r.faults.condition(runtimeapi.RuntimeReady, "runtime-not-ready", "RuntimeNotReady"),
 			r.faults.condition(runtimeapi.NetworkReady, "network-not-ready", "NetworkPluginNotReady"),
 		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{}}},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}},
 	}, nil
 }
 
@@ -511,7 +511,8 @@ func (r *runtime) ReopenContainerLog(
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// ExecSync is how a kubelet asks the probes of containers.
+// ExecSync is how a kubelet asks the probes of containers. The command of one that checks whether a container is alive
+// or has started is `live` or `started`, so that they can be told apart.
 func (r *runtime) ExecSync(
 	_ context.Context, request *runtimeapi.ExecSyncRequest,
 ) (*runtimeapi.ExecSyncResponse, error) {
@@ -521,7 +522,15 @@ func (r *runtime) ExecSync(
 	if err != nil {
 		return nil, err
 	}
-	if c.sandbox.behavior(c.config.GetMetadata().GetName()).isUnready {
+	would := c.sandbox.behavior(c.config.GetMetadata().GetName())
+	fails := would.isUnready
+	switch command := strings.Join(request.GetCmd(), " "); {
+	case command == would.failing:
+		fails = command == "started" || time.Since(c.started) >= would.failsAfter
+	case command == "live", command == "started":
+		fails = false
+	}
+	if fails {
 		return &runtimeapi.ExecSyncResponse{ExitCode: 1}, nil
 	}
 	return &runtimeapi.ExecSyncResponse{}, nil

@@ -62,10 +62,12 @@ class Case:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the scheduler sends the pod to its node, because it has to allocate claims."""
+        """Whether the scheduler sends the pod to its node, because it has to allocate claims or to wait."""
         containers = [*self.spec.get("containers", ()), {"resources": {"limits": self.size or {}}}]
         limits = [one.get("resources", {}).get("limits") or {} for one in containers]
-        return "resourceClaims" in self.spec or any(CLAIMED in one for one in limits)
+        if "schedulingGates" in self.spec or "resourceClaims" in self.spec:
+            return True
+        return any(CLAIMED in one for one in limits)
 
     def pod(self, namespace: str, node: str) -> Json:
         """Return the pod for a node."""
@@ -109,18 +111,17 @@ def _with_volume(**source: Json) -> Json:
     return {"volumes": [{"name": "data", **source}], "containers": [_container("main", volumeMounts=mounts)]}
 
 
-def _probe(*fields: str) -> Json:
-    return {"containers": [_container("main", **{one: {"exec": {"command": ["true"]}, **_SOON} for one in fields})]}
+def _probe(*fields: str, command: str = "true", tries: int = 3) -> Json:
+    probe = {"exec": {"command": [command]}, "periodSeconds": 1, "failureThreshold": tries}
+    return {"containers": [_container("main", **dict.fromkeys(fields, probe))]}
 
 
 def _always(**spec: Json) -> Json:
     return {"restartPolicy": "Always", **spec}
 
 
-_SOON = {"periodSeconds": 1}
 _BACK_OFF, _NO_IMAGE = "CrashLoopBackOff", "ImagePullBackOff"
-_LABELS = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
-_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"]}}
+_LIVE, _STARTED = _probe("livenessProbe", command="live", tries=1), _probe("startupProbe", command="started", tries=2)
 _CLAIM = {"name": "device", "resourceClaimName": "claim"}
 _TEMPLATE = {"name": "device", "resourceClaimTemplateName": "template"}
 _PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
@@ -175,6 +176,10 @@ CASES: tuple[Case, ...] = (
     Case("on-failure", spec={"restartPolicy": "OnFailure"}),
     Case("gate", spec={"readinessGates": [{"conditionType": "example.com/gate"}]}),
     Case("probes", spec=_probe("readinessProbe", "livenessProbe", "startupProbe")),
+    Case("scheduling-gate", spec={"schedulingGates": [{"name": "example.com/wait"}]}),
+    Case("scheduling-gate-and-devices", size={GPU: "1"}, spec={"schedulingGates": [{"name": "example.com/wait"}]}),
+    Case("host-users", spec={"hostUsers": True}),
+    Case("no-host-users", spec={"hostUsers": False}),
     Case("host-network", spec={"hostNetwork": True}),
     Case("host-port", spec=_PORT),
     Case("host-port-taken", "Failed", spec=_PORT),
@@ -226,6 +231,10 @@ CASES: tuple[Case, ...] = (
     Case("crash-with-devices", size={GPU: "1"}, spec=_always(), annotations={DO: "oom after 1s"}, waits=_BACK_OFF),
     Case("crash-with-a-claim", spec={**_claiming(_TEMPLATE), **_always()}, annotations={DO: "exit 1"}, waits=_BACK_OFF),
     Case("ends-well-again", spec=_always(), annotations={DO: "exit 0 after 1s"}, waits=_BACK_OFF),
+    Case("not-live", spec=_always(**_LIVE), annotations={DO: "not-live after 1s"}, waits=_BACK_OFF),
+    Case("not-live-and-not-restarted", "Failed", spec=_LIVE, annotations={DO: "not-live after 1s"}),
+    Case("not-started", spec=_always(**_STARTED), annotations={DO: "not-started after 2s"}, waits=_BACK_OFF),
+    Case("not-started-and-not-restarted", "Failed", spec=_STARTED, annotations={DO: "not-started after 2s"}),
     Case("unready", spec=_probe("readinessProbe"), annotations={DO: "not-ready"}),
     Case("no-image", "Pending", spec=_PULLED, annotations={DO: "no-image"}, waits=_NO_IMAGE),
     Case("no-image-of-one", "Pending", spec=_TWO_PULLED, annotations={DO: "second: no-image"}, waits=_NO_IMAGE),

@@ -198,7 +198,13 @@ def _waits(pod: Json) -> bool:
 
 
 def _go_on(admin: Client, case: Case, pod: Json) -> str:
-    """Delete a pod that is to be deleted, once it is as it should be. Return what it still has to become."""
+    """Let a pod go on that waits for the test. Return what it still has to become.
+
+    One with scheduling gates may be scheduled from now on. One that is to be deleted is deleted once it is as it should
+    be.
+    """
+    if pod["spec"].get("schedulingGates"):
+        admin.patch("Pod", case.name, {"spec": {"schedulingGates": None}}, pod["metadata"]["namespace"])
     if "deletionTimestamp" in pod["metadata"]:  # the last that a kubelet does is a request that removes it
         return "" if _is_removed(pod) else "not removed"
     phase = pod["status"].get("phase")

@@ -297,6 +297,25 @@ def test_containers_do_what_an_annotation_says(node: ClusterNode) -> None:
     assert "expected a time such as `after 5s`" in message or "expected `exit CODE" in message
 
 
+def test_a_container_whose_probe_fails_is_stopped_and_perhaps_started_again(node: ClusterNode) -> None:
+    restarted = a_pod("restarted", 1, containers="not-live after 100ms")
+    restarted["spec"]["restartPolicy"] = "Always"
+    node.bind(restarted, a_pod("ended", 1, containers="not-live after 100ms"))
+    node.bind(a_pod("starting", 0, containers="not-started after 1h"))
+    node.run_until(lambda: node.phases() == {"restarted": "Running", "ended": "Failed", "starting": "Running"})
+    node.run_until(lambda: "waiting" in _main(node, "restarted")["state"])
+    crashed, failed = _main(node, "restarted"), _main(node, "ended")
+    assert crashed["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert (crashed["restartCount"], crashed["lastState"]["terminated"]["exitCode"]) == (2, 143)
+    assert failed["state"]["terminated"]["exitCode"] == 143
+    node.run_until(lambda: len(node.events("ended")) == 2 and len({*node.events("restarted")}) == 3)
+    unhealthy, killing = ("Unhealthy", "Liveness probe failed: "), "Container main failed liveness probe"
+    assert node.events("ended") == [unhealthy, ("Killing", killing)]
+    assert {*node.events("restarted")} > {unhealthy, ("Killing", f"{killing}, will be restarted")}
+    starting = _main(node, "starting")
+    assert (starting["started"], starting["ready"], "running" in starting["state"]) == (False, False, True)
+
+
 def _main(node: ClusterNode, pod: str) -> Json:
     (main,) = node.status(pod)["containerStatuses"]
     return dict(main)

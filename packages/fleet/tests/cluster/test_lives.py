@@ -21,6 +21,10 @@ def test_an_annotation_says_what_each_container_would_do() -> None:
         "side": Behavior(137, 0.0, is_oom=True, is_unready=True),
         "": Behavior(starts_after=2.0),
     }
+    assert parse("a: not-live after 5s; b: not-started after 1m; b: exit 1") == {
+        "a": Behavior(143, 5.0, probe="liveness"),
+        "b": Behavior(1, 0.0),
+    }
     assert parse(" ") == {}
 
 
@@ -32,6 +36,7 @@ def test_an_annotation_says_what_each_container_would_do() -> None:
         ("exit 1 after soon", "a time such as `after 5s`.*got 'exit 1 after soon'"),
         ("start", "a time such as `after 5s`"),
         ("not-ready after 5s", "where one is possible"),
+        ("not-live", "a time such as `after 5s`"),
         ("Main: oom", "perhaps after `CONTAINER:`"),
         ("oom;" * 65, "at most 64 parts"),
     ],
@@ -59,9 +64,40 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
     assert "back-off 5m0s" in str(at(crash, 3600.0).waiting)
 
 
-def test_a_container_that_has_crashed_for_a_year_costs_no_more_than_one_of_an_hour() -> None:
-    year = at(Behavior(1, 2.0), 365 * 86_400.0)
-    assert year.restarts == pytest.approx(365 * 86_400 / 302, rel=0.01)
+def test_a_container_that_a_probe_stops_waits_for_the_back_off_of_its_end_before() -> None:
+    """As a kubelet does: twice it starts again at once, and later whenever it had run for longer than the back-off."""
+    stopped = parse("not-live after 2s")[""]
+    assert (at(stopped, 1).is_ready, at(stopped, 2).restarts, at(stopped, 4).restarts) == (True, 1, 2)
+    waiting = at(stopped, 6)
+    assert "back-off 10s" in str(waiting.waiting)
+    assert (waiting.restarts, waiting.last_shown and waiting.last_shown.code) == (2, 143)
+    assert at(stopped, 16).restarts == 3
+    slow = parse("not-live after 30s")[""]
+    assert [at(slow, 30 * number + 1).restarts for number in range(5)] == [0, 1, 2, 3, 4]
+    assert "back-off 40s" in str(at(slow, 151).waiting)
+
+
+def test_a_container_whose_startup_probe_fails_is_neither_started_nor_ready() -> None:
+    starting = at(parse("not-started after 30s")[""], 10)
+    assert (starting.is_starting, starting.is_ready, starting.waiting) == (True, False, None)
+    assert at(parse("not-started after 30s")[""], 31).restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("behavior", "seconds", "restarts"),
+    [
+        (Behavior(1, 2.0), 302.0, 1),
+        (Behavior(0, 900.0), 910.0, 1),
+        (Behavior(143, 2.0, probe="liveness"), 304.0, 2),
+        (Behavior(143, 400.0, probe="liveness"), 400.0, 1),
+    ],
+)
+def test_a_container_that_ends_for_a_year_costs_no_more_than_one_of_an_hour(
+    behavior: Behavior, seconds: float, restarts: int
+) -> None:
+    assert at(behavior, 365 * 86_400.0).restarts == pytest.approx(365 * 86_400 / seconds * restarts, rel=0.01)
+    day = [at(behavior, 86_400.0 + second) for second in range(0, 4000, 7)]
+    assert [one.restarts for one in day] == sorted(one.restarts for one in day)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +125,13 @@ def test_images_probes_and_slow_starts() -> None:
 
 
 @given(
-    st.builds(Behavior, st.integers(0, 255) | st.none(), st.floats(0, 400), starts_after=st.floats(0, 50)),
+    st.builds(
+        Behavior,
+        st.integers(0, 255) | st.none(),
+        st.floats(0, 400),
+        probe=st.sampled_from(["", "liveness", "startup"]),
+        starts_after=st.floats(0, 50),
+    ),
     st.floats(0, 5_000),
     st.floats(0, 5_000),
 )

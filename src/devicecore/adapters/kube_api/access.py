@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import lru_cache, partial
 from http import HTTPStatus
 from http.client import responses
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,8 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     import orjson
 
     _loads = orjson.loads
+
+_quoted = lru_cache(4096)(partial(quote, safe=""))  # most parts of most paths are the same few
 
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
@@ -159,7 +162,7 @@ class ApiResource:
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, name, subresource]
-        return "/".join(quote(part, safe="") for part in parts if part)
+        return "/".join(_quoted(part) for part in parts if part)
 
 
 class _RefusedError(Exception):

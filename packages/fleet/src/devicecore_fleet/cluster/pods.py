@@ -139,9 +139,11 @@ class ClusterPods(PodFeed, PodReporter):
 
         Raises TypeError if a field has the wrong type.
         """
-        check_types(pod)
         uid = uid_of(pod)
         record = self._records.get(uid)
+        if record is not None and version_of(pod) <= version_of(record.object):
+            return  # such as the echo of a patch, whose answer was first
+        check_types(pod)
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
         if record is None:
@@ -154,8 +156,6 @@ class ClusterPods(PodFeed, PodReporter):
             elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
                 record.awaits_node = True  # somebody may have changed the Node since
                 self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid))
-        elif version_of(pod) <= version_of(record.object):
-            return
         else:
             self._learn(uid, record, pod)
         if (record.report is not None or record.ended is not None) and not record.is_patching:

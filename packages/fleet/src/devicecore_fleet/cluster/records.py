@@ -25,7 +25,15 @@ from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore_fleet.cluster.lives import CONTAINERS, Behavior, BehaviorError, Life, Place, life, parse
 from devicecore_fleet.cluster.predicates import REQUIRED
-from devicecore_fleet.cluster.words.events import PAST_DEADLINE, Said, killing, not_understood, unready, waits
+from devicecore_fleet.cluster.words.events import (
+    PAST_DEADLINE,
+    Said,
+    killing,
+    not_understood,
+    stopped,
+    unhealthy,
+    waits,
+)
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
 
@@ -242,16 +250,27 @@ class PodRecord:
     def look(self, now: float, wall: datetime) -> list[Said]:
         """Look at the containers that would do something, and note when to look again. Return what a kubelet says."""
         said, before = self.read_behaviors(), self._lives
+        if not self._behaviors and not before:  # as nearly all pods
+            self.change_at = math.inf
+            return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)
         times = [one.until for one in self._lives.values() if one.until is not None]
         self.change_at = now + max(0.0, (min(times) - wall).total_seconds()) if times else math.inf
         images = {str(one["name"]): str(one.get("image") or "") for one in self.object["spec"].get("containers") or []}
         for name, one in self._lives.items():
-            if one.waiting != (before[name].waiting if name in before else None) and one.waiting is not None:
-                reason, message = one.waiting
-                said += waits(reason, message, name, images[name])
-            if one.started is not None and not one.is_ready and (name not in before or before[name].started is None):
-                said.append(unready(name))
+            said += self._said_of(name, images[name], before.get(name), one)
+        return said
+
+    def _said_of(self, name: str, image: str, before: Life | None, now: Life) -> list[Said]:
+        """Return what a kubelet says of a container that was as `before` when it was looked at last, if it was."""
+        said, would = list[Said](), self._behavior(name)
+        if would.probe and before is not None and now.ends > before.ends:
+            said += stopped(would.probe, name, restarts=self._policy != "Never")
+        before = before or Life()
+        if now.waiting is not None and now.waiting != before.waiting:
+            said += waits(*now.waiting, name, image)
+        if would.is_unready and not now.is_starting and now.started is not None and before.started is None:
+            said.append(unhealthy("Readiness", name))
         return said
 
     def recall(self) -> None:
@@ -284,8 +303,11 @@ class PodRecord:
             return [PAST_DEADLINE] if self.is_late else []
         # Sidecars are stopped also if the others have ended by themselves.
         killed = runs if self.is_deleting or self.is_late else []
-        stopped = [*map(killing, killed), *(killing(name, "initContainers") for name in sidecars(self.object["spec"]))]
-        return [*([PAST_DEADLINE] if self.is_late else []), *stopped]
+        said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
+        if not killed:  # the containers have ended by themselves, or because of their probes
+            ended = {name: self._behavior(name).probe for name in runs}
+            said += [one for name, probe in ended.items() if probe for one in stopped(probe, name, restarts=False)]
+        return said + [killing(name, "initContainers") for name in sidecars(self.object["spec"])]
 
     @property
     def is_late(self) -> bool:
@@ -370,7 +392,7 @@ class PodRecord:
 
 
 _TEXTS, _OBJECTS = dict[str, str], list[dict[str, object]]
-_TYPES: tuple[tuple[str, str, object], ...] = (
+_TYPES: tuple[tuple[str, str, Any], ...] = (
     ("metadata", "annotations", _TEXTS),
     ("metadata", "labels", _TEXTS),
     ("metadata", "deletionTimestamp", str),
@@ -391,16 +413,23 @@ _TYPES: tuple[tuple[str, str, object], ...] = (
 )
 """The fields of a pod that are used here, and what each must be if it is there."""
 
+_CLASSES = tuple(
+    (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
+    for part, name, kind in _TYPES
+)
+"""The same with the class of each field, and of the values in it, because each pod is checked several times."""
+
 
 def check_types(pod: Json) -> None:
     """Raise TypeError if a field of a pod that is used here has another type than an API server lets it have."""
-    for part, name, kind in _TYPES:
+    for part, name, outer, *inner in _CLASSES:
         found = (pod.get(part) or {}).get(name)
-        outer, inner = get_origin(kind) or kind, get_args(kind)
-        is_right = found is None or isinstance(found, outer)  # type: ignore[arg-type]  # a class, as the table says
-        if is_right and found and inner:
+        if found is None:
+            continue
+        is_right = isinstance(found, outer)
+        if is_right and inner:
             values = found.values() if isinstance(found, dict) else found
-            is_right = all(isinstance(one, get_origin(inner[-1]) or inner[-1]) for one in values)
+            is_right = all(isinstance(one, inner[0]) for one in values)
         if not is_right:
             message = f"{part}.{name} has the wrong type"
             raise TypeError(message)

@@ -209,7 +209,7 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
         "lastState": _ended(life.last_shown) if life is not None and life.last_shown is not None else {},
         "ready": runs if life is None else life.is_ready,
         "restartCount": 0 if life is None else life.restarts,
-        "started": runs,
+        "started": runs and not (life is not None and life.is_starting),
         "state": _state(name, facts, _INITIALIZING if has_init else _CREATING)
         if life is None
         else _state_of(life, facts),
