@@ -122,6 +122,7 @@ def _always(**spec: Json) -> Json:
 
 _BACK_OFF, _NO_IMAGE = "CrashLoopBackOff", "ImagePullBackOff"
 _LIVE, _STARTED = _probe("livenessProbe", command="live", tries=1), _probe("startupProbe", command="started", tries=2)
+_LIVE_OF_TWO = {"containers": [*_LIVE["containers"], _container("second")]}
 _CLAIM = {"name": "device", "resourceClaimName": "claim"}
 _TEMPLATE = {"name": "device", "resourceClaimTemplateName": "template"}
 _PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
@@ -233,6 +234,7 @@ CASES: tuple[Case, ...] = (
     Case("ends-well-again", spec=_always(), annotations={DO: "exit 0 after 1s"}, waits=_BACK_OFF),
     Case("not-live", spec=_always(**_LIVE), annotations={DO: "not-live after 1s"}, waits=_BACK_OFF),
     Case("not-live-and-not-restarted", "Failed", spec=_LIVE, annotations={DO: "not-live after 1s"}),
+    Case("not-live-of-one", spec=_LIVE_OF_TWO, annotations={DO: "main: not-live after 1s"}),
     Case("not-started", spec=_always(**_STARTED), annotations={DO: "not-started after 2s"}, waits=_BACK_OFF),
     Case("not-started-and-not-restarted", "Failed", spec=_STARTED, annotations={DO: "not-started after 2s"}),
     Case("unready", spec=_probe("readinessProbe"), annotations={DO: "not-ready"}),

@@ -5,6 +5,7 @@ Differences are in the tables of docs/cluster-node.md, and nowhere else.
 
 import json
 import re
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,9 @@ ROWS = {
     for kind in ("Pod", "Node", "Lease")
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
+((_OF_CONTAINERS, _REFUSED),) = re.findall(r"^\| (`logs`[^|]+) \|([^|]+)", GUIDE, re.MULTILINE)
+"""The commands of kubectl that the guide says need a container, and what they print."""
+
 _OVERHEAD = {"podFixed": {"cpu": "10m", "memory": "8Mi"}}
 SHARED: tuple[Json, ...] = (
     a_class(CLASS),
@@ -343,3 +347,24 @@ def test_the_events_of_pods_are_the_same(both: Both, seen: Seen) -> None:
     problems = [f"only here: {one}" for one in ours if one not in real]
     problems += [f"only in Kubernetes: {one}" for one in real if one not in ours]
     assert not problems, "\n".join(problems)
+
+
+_ARGUMENTS = {
+    "logs": ("asked",),
+    "exec": ("asked", "--", "true"),
+    "attach": ("asked",),
+    "cp": ("asked:/etc/hostname", "/dev/null"),
+    "port-forward": ("asked", "0:80"),
+}
+
+
+def test_kubectl_prints_what_the_guide_says_where_a_container_is_needed(both: Both) -> None:
+    name = both.ours.name
+    both.plane.admin.create(Case("asked").pod(name, name))
+    both.plane.admin.wait_for_phase("asked", "Running", name)
+    kubectl = [both.plane.programs.path("kubectl"), f"--kubeconfig={both.plane.kubeconfig()}", f"--namespace={name}"]
+    for command in re.findall(r"`([\w-]+)`", _OF_CONTAINERS):
+        words = [*kubectl, command, *_ARGUMENTS[command]]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 1
+        assert any(text in ended.stderr for text in re.findall(r"`([^`]+)`", _REFUSED)), ended.stderr

@@ -309,9 +309,10 @@ def test_a_container_whose_probe_fails_is_stopped_and_perhaps_started_again(node
     assert (crashed["restartCount"], crashed["lastState"]["terminated"]["exitCode"]) == (2, 143)
     assert failed["state"]["terminated"]["exitCode"] == 143
     node.run_until(lambda: len(node.events("ended")) == 2 and len({*node.events("restarted")}) == 3)
-    unhealthy, killing = ("Unhealthy", "Liveness probe failed: "), "Container main failed liveness probe"
-    assert node.events("ended") == [unhealthy, ("Killing", killing)]
-    assert {*node.events("restarted")} > {unhealthy, ("Killing", f"{killing}, will be restarted")}
+    unhealthy = ("Unhealthy", "Liveness probe failed: ")
+    assert node.events("ended") == [unhealthy, ("Killing", "Stopping container main")]
+    killing = ("Killing", "Container main failed liveness probe, will be restarted")
+    assert {*node.events("restarted")} > {unhealthy, killing}
     starting = _main(node, "starting")
     assert (starting["started"], starting["ready"], "running" in starting["state"]) == (False, False, True)
 

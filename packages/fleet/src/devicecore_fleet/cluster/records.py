@@ -28,9 +28,9 @@ from devicecore_fleet.cluster.predicates import REQUIRED
 from devicecore_fleet.cluster.words.events import (
     PAST_DEADLINE,
     Said,
+    failed_probe,
     killing,
     not_understood,
-    stopped,
     unhealthy,
     waits,
 )
@@ -265,12 +265,12 @@ class PodRecord:
         """Return what a kubelet says of a container that was as `before` when it was looked at last, if it was."""
         said, would = list[Said](), self._behavior(name)
         if would.probe and before is not None and now.ends > before.ends:
-            said += stopped(would.probe, name, restarts=self._policy != "Never")
+            said += failed_probe(would.probe, name, restarts=self._policy != "Never")
         before = before or Life()
         if now.waiting is not None and now.waiting != before.waiting:
             said += waits(*now.waiting, name, image)
         if would.is_unready and not now.is_starting and now.started is not None and before.started is None:
-            said.append(unhealthy("Readiness", name))
+            said.append(unhealthy("readiness", name))
         return said
 
     def recall(self) -> None:
@@ -306,7 +306,9 @@ class PodRecord:
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
         if not killed:  # the containers have ended by themselves, or because of their probes
             ended = {name: self._behavior(name).probe for name in runs}
-            said += [one for name, probe in ended.items() if probe for one in stopped(probe, name, restarts=False)]
+            # A kubelet stops the pod, as none of its containers goes on, and gives no other reason.
+            stopped = [(unhealthy(probe, name), killing(name)) for name, probe in ended.items() if probe]
+            said += [one for both in stopped for one in both]
         return said + [killing(name, "initContainers") for name in sidecars(self.object["spec"])]
 
     @property

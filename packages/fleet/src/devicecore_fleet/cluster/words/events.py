@@ -63,14 +63,14 @@ def waits(reason: str, message: str, container: str, image: str) -> list[Said]:
 
 
 def unhealthy(probe: str, container: str) -> Said:
-    """A probe of a container fails: `Readiness`, `Liveness` or `Startup`."""
-    return Said("Unhealthy", f"{probe} probe failed: ", is_warning=True, container=container)
+    """The `readiness`, `liveness` or `startup` probe of a container fails."""
+    return Said("Unhealthy", f"{probe.capitalize()} probe failed: ", is_warning=True, container=container)
 
 
-def stopped(probe: str, container: str, *, restarts: bool) -> list[Said]:
+def failed_probe(probe: str, container: str, *, restarts: bool) -> list[Said]:
     """A container is stopped because its `liveness` or `startup` probe fails, and perhaps started again."""
-    killing = f"Container {container} failed {probe} probe{', will be restarted' if restarts else ''}"
-    return [unhealthy(probe.capitalize(), container), Said("Killing", killing, container=container)]
+    why = f"Container {container} failed {probe} probe{', will be restarted' if restarts else ''}"
+    return [unhealthy(probe, container), Said("Killing", why, container=container)]
 
 
 def not_understood(problem: str) -> Said:
