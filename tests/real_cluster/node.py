@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from attrs import define, field
+from devicecore_tools.conformance.faults import PLUGIN
 
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.plants import VARIABLE
@@ -122,7 +123,7 @@ class ClusterNode(ABC):
         `options` are further ones of `devicecore plugin simulated`; with `name`, further plugins can be told apart.
         """
         words = ["plugin", "simulated", f"--resource={resource}", f"--count={count}"]
-        plugin = self._devicecore(name or f"plugin-{resource.partition('/')[2]}", *words, *options)
+        plugin = self.program(name or f"plugin-{resource.partition('/')[2]}", *self.command(*words), *options)
         self.wait_for_resource(resource, count if not any("unhealthy" in one for one in options) else None)
         return plugin
 
@@ -131,13 +132,24 @@ class ClusterNode(ABC):
 
         `options` are further ones of `devicecore dra-driver simulated`.
         """
-        words = ["dra-driver", "simulated", f"--name={name}", f"--count={count}", f"--node={self.name}"]
-        words += [f"--kubeconfig={self.plane.kubeconfig()}", f"--registry={self.directory / 'plugins_registry'}"]
-        words += [f"--plugin-dir={self.directory / 'plugins'}", f"--cdi-dir={self.cdi}"]
-        driver = self._devicecore(f"driver-{name}", *words, *options)
-
+        driver = self.program(f"driver-{name}", *self.driver_command(name, count), *options)
         self.wait_for_devices(name, count)
         return driver
+
+    def driver_command(self, name: str, count: int, node: str = "", kubeconfig: Path | None = None) -> list[str]:
+        """Return the words that start a simulated DRA driver. By default it publishes for this node, and may do so."""
+        words = ["dra-driver", "simulated", f"--name={name}", f"--count={count}", f"--node={node or self.name}"]
+        words += [f"--kubeconfig={kubeconfig or self.plane.kubeconfig()}"]
+        words += [f"--registry={self.directory / 'plugins_registry'}", f"--plugin-dir={self.directory / 'plugins'}"]
+        return self.command(*words, f"--cdi-dir={self.cdi}")
+
+    def faulty_plugin(self, fault: str) -> Program:
+        """Start a plugin that serves three devices of `example.com/chip` and has one fault."""
+        return self.program(f"plugin-{fault}", *self.faulty_plugin_command(fault))
+
+    def faulty_plugin_command(self, fault: str) -> list[str]:
+        """Return the words that start such a plugin."""
+        return [sys.executable, str(PLUGIN), str(self.device_plugins), fault]
 
     def wait_for_devices(self, driver: str, count: int) -> None:
         """Wait until the ResourceSlices of a driver have so many devices of the node."""
@@ -167,10 +179,15 @@ class ClusterNode(ABC):
         """The directory of CDI files of the drivers that `driver` starts."""
         return self.home / "cdi"
 
-    def _devicecore(self, name: str, *words: str) -> Program:
-        """Start a command of ours in the background. It ends with the kubelet. A second one of a name replaces it."""
+    @staticmethod
+    def command(*words: str) -> list[str]:
+        """Return the words that start a command of ours."""
+        return [*DEVICECORE, *words]
+
+    def program(self, name: str, *command: str) -> Program:
+        """Start a program in the background. It ends with the node. A second one of a name replaces it."""
         environment = {"DEVICE_PLUGIN_PATH": str(self.device_plugins)}
-        program = Program(name, [*DEVICECORE, *words], self.home, environment)
+        program = Program(name, command, self.home, environment)
         self._last_to_first.callback(program.stop)
         program.start()
         return program

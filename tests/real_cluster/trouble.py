@@ -7,8 +7,9 @@ A situation is a function that makes the trouble on a node, with the probes whos
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names what it does not
-rule out. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run. `why` explains
-the words in which the cluster says why a probe does not run.
+rule out. The record that it saves gives the same report as the living node. If `fits` says that a probe fits, it runs.
+If `fits` says that it does not, it does not run. `why` explains the words in which the cluster says why a probe does
+not run.
 
 What the tools say is left in the file `said.txt` in the directory of the node. With the variable RECORDS, which names
 a directory, what `doctor --save` wrote and what became of the probes is written there, as a file for each situation.
@@ -18,7 +19,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class Situation:
         make: makes it.
         probes: pods that would run if there was no trouble, unless `is_quiet`.
         finds: codes of findings that `doctor` has to have.
+        names: words that `doctor` has to have in a finding or in what it does not rule out.
         is_quiet: there is no trouble, so `doctor` must find none.
         config: fields of KubeletConfiguration.
     """
@@ -54,6 +56,7 @@ class Situation:
     make: Callable[[RealKubelet], None]
     probes: tuple[Json, ...]
     finds: frozenset[str]
+    names: frozenset[str]
     is_quiet: bool
     config: Mapping[str, Json]
 
@@ -63,12 +66,13 @@ SITUATIONS: dict[str, Situation] = {}
 
 
 def situation(
-    *probes: Json, finds: Collection[str] = (), is_quiet: bool = False, **config: Json
+    *probes: Json, finds: Collection[str] = (), names: Collection[str] = (), is_quiet: bool = False, **config: Json
 ) -> Callable[[Callable[[RealKubelet], None]], Callable[[RealKubelet], None]]:
     """Make a situation of a function. The arguments are the attributes of `Situation`."""
 
     def register(make: Callable[[RealKubelet], None]) -> Callable[[RealKubelet], None]:
-        SITUATIONS[make.__name__] = Situation(make.__name__, make, probes, frozenset(finds), is_quiet, config)
+        expected = frozenset(finds), frozenset(names)
+        SITUATIONS[make.__name__] = Situation(make.__name__, make, probes, *expected, is_quiet, config)
         return make
 
     return register
@@ -130,14 +134,18 @@ class Verdicts:
 
     Attributes:
         codes: of the findings of `doctor`.
+        sentences: of the findings.
         not_ruled_out: what `doctor` does not rule out.
+        of_record: what `doctor` says of the record and not of the living node, or of the living node alone.
         fits: of each probe the exit status of `fits`.
         truths: of each probe what became of it.
         unexplained: what the cluster says of probes, and `why` does not explain.
     """
 
     codes: tuple[str, ...]
+    sentences: tuple[str, ...]
     not_ruled_out: tuple[str, ...]
+    of_record: tuple[str, ...]
     fits: Mapping[str, int]
     truths: Mapping[str, Truth]
     unexplained: tuple[str, ...] = ()
@@ -145,14 +153,17 @@ class Verdicts:
     def problems(self, of: Situation) -> list[str]:
         """Return where the tools are wrong, one sentence each."""
         found = [f"doctor has not found {code}" for code in sorted(of.finds - set(self.codes))]
+        said = "\n".join((*self.sentences, *self.not_ruled_out))
+        found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
+        found += [f"the record gives another report: {text}" for text in self.of_record]
         found += [f"why does not explain: {text}" for text in self.unexplained]
         if of.is_quiet and self.codes:
             found.append(f"doctor has findings on a node without trouble: {', '.join(self.codes)}")
         for name, truth in self.truths.items():
-            said = self.fits[name]
-            if said == 0 and not truth.runs:
+            fits = self.fits[name]
+            if fits == 0 and not truth.runs:
                 found.append(f"fits says that {name} fits, but it does not run: {truth.why or _SILENCE}")
-            if said in _DOES_NOT_FIT and truth.runs:
+            if fits in _DOES_NOT_FIT and truth.runs:
                 found.append(f"fits says that {name} does not fit, but it runs")
             if not (truth.runs or of.is_quiet or self.codes or self.not_ruled_out):
                 found.append(f"doctor is silent, but {name} does not run: {truth.why or _SILENCE}")
@@ -167,7 +178,7 @@ def judged(plane: ControlPlane, of: Situation) -> Verdicts:
         with node:
             of.make(node)
             say(f"{of.name}: asking doctor and fits")
-            report = _doctor(node, folder / "record")
+            report, of_record = _doctor(node, folder / "record")
             fits = {probe["metadata"]["name"]: _fits(node, probe, folder) for probe in of.probes}
             say(f"{of.name}: trying {len(of.probes)} probes")
             truths = {probe["metadata"]["name"]: _truth(node, probe) for probe in of.probes}
@@ -175,8 +186,10 @@ def judged(plane: ControlPlane, of: Situation) -> Verdicts:
     finally:
         _clear(plane, name)
     codes = tuple(sorted({one["code"] for one in report["findings"]}))
+    sentences = tuple(str(one["sentence"]) for one in report["findings"])
     not_ruled_out = tuple(str(one) for one in report["not_ruled_out"])
-    verdicts = Verdicts(codes, not_ruled_out, fits, truths, tuple(unexplained))
+    differences = tuple(_differences(report, of_record))
+    verdicts = Verdicts(codes, sentences, not_ruled_out, differences, fits, truths, tuple(unexplained))
     tried = "; ".join(
         f"{probe} {'runs' if truth.runs else 'does not run'}, fits says: {_words(fits[probe])}"
         for probe, truth in truths.items()
@@ -211,13 +224,15 @@ def _clear(plane: ControlPlane, node: str) -> None:
     """Remove what a situation has left."""
     without = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
     plane.admin.patch("Namespace", "default", without)
-    for kind in ("Pod", "ResourceClaim", "ResourceSlice", "DeviceClass"):
+    keeping = (["acme.io/keep"], ["resource.kubernetes.io/delete-protection"])
+    for kind in ("Pod", "ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule", "Node"):
         for one in plane.admin.list(kind):
-            if one["metadata"].get("finalizers") == ["acme.io/keep"]:
+            if kind == "Node" and one["metadata"]["name"] != node:
+                continue
+            if one["metadata"].get("finalizers") in keeping:
                 without_any = {"metadata": {"finalizers": None}}
                 plane.admin.patch(kind, one["metadata"]["name"], without_any, one["metadata"]["namespace"])
             plane.admin.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""), grace=0)
-    plane.admin.delete("Node", node)
 
 
 def _words(status: int) -> str:
@@ -239,10 +254,28 @@ def _where(node: RealKubelet) -> tuple[object, ...]:
     return (*sources, "--plugin-timeout=3", "--cdi-dir", node.cdi)
 
 
-def _doctor(node: RealKubelet, record: Path) -> Json:
-    ended = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
+def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
+    """Return the report on the living node, and that on its record."""
+    living = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
+    recorded = _ours(record.parent, "doctor", "--root", record, "--json")
     _ours(record.parent, "doctor", "--root", record)  # for people
-    return json.loads(ended.stdout)
+    return json.loads(living.stdout), json.loads(recorded.stdout)
+
+
+def _differences(living: Json, recorded: Json) -> Iterator[str]:
+    """Yield what one of two reports says, and the other one does not."""
+    for name in ("verdict", "is_sound", "counts", "name", "account"):
+        if living[name] != recorded[name]:
+            yield f"{name}: {recorded[name]}, living: {living[name]}"
+    for name in ("findings", "not_ruled_out", "devices"):
+        both = [{json.dumps(_lasting(one), sort_keys=True) for one in of[name]} for of in (living, recorded)]
+        yield from (f"only of the living node: {one}" for one in sorted(both[0] - both[1]))
+        yield from (f"only of the record: {one}" for one in sorted(both[1] - both[0]))
+
+
+def _lasting(one: Json) -> Json:
+    """Return an item of a report without what is measured anew for each report."""
+    return {**one, "measured": ""} if isinstance(one, dict) else one
 
 
 def _why(node: RealKubelet, message: str, folder: Path) -> bool:
