@@ -391,7 +391,7 @@ def slices_missing(look: Look) -> Look:
     seen = sockets("gpu.sock", "nic.sock", registry=registry)
     remade = look.sockets.value.remade if look.sockets.value else frozenset()
     look = evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=remade)))
-    allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
+    allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), nodes=("n1",))
     return evolve(look, allocations=Reading.of("resourceclaims.json", (*(look.allocations.value or ()), allocated)))
 
 
@@ -606,6 +606,13 @@ def resource_not_on_node(look: Look) -> Look:
     node = node_of(look)
     without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
     return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))
+
+
+def list_differs(look: Look) -> Look:
+    """The stream of the GPUs' plugin hangs: the kubelet has not got its last list."""
+    (first, *others) = plugins_of(look)
+    assert first.devices is not None
+    return with_plugins(look, evolve(first, devices=DeviceList.of([*first.devices][:-1])), *others)
 
 
 def listed_twice(look: Look) -> Look:

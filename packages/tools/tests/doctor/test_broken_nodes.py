@@ -15,6 +15,7 @@ from devicecore_tools.command.main import main
 Files = dict[str, Any]
 DATA = Path(__file__).parent.parent / "data" / "nodes"
 PLUGINS, DRIVERS = "01-healthy", "14-dra-healthy"
+BOTH = "../troubles/a_plugin_and_a_driver_have_devices_of_their_own"
 DAY = "2026-11-22T05:00:00Z"
 RUNTIME = "failed to create shim task: OCI runtime create failed"
 
@@ -107,6 +108,27 @@ def without_socket_for_plugins(files: Files) -> None:
     files["listing.txt"] = text.replace("/var/lib/kubelet/device-plugins/kubelet.sock  listener\n", "")
 
 
+def said(before: str, after: str) -> Callable[[Files], None]:
+    """Change what a line of the listing says."""
+
+    def change(files: Files) -> None:
+        assert before in files["listing.txt"]
+        files["listing.txt"] = files["listing.txt"].replace(before, after)
+
+    return change
+
+
+def listed(number: int, **fields: str) -> Callable[[Files], None]:
+    return lambda files: files["plugins.json"]["devices"][0][number].update(fields)
+
+
+# --- the kubelet ------------------------------------------------------------------------------------------------------
+
+
+def configured(name: str, value: str) -> Callable[[Files], None]:
+    return lambda files: files["config.yaml"].update({name: value})
+
+
 # --- drivers and claims -----------------------------------------------------------------------------------------------
 
 
@@ -149,6 +171,64 @@ def second_claim(files: Files) -> None:
 
 def silent_health(files: Files) -> None:
     files["dra_health_state"] = files["dra_health_state"].replace("Healthy", "Unknown")
+
+
+def without_sandbox(files: Files) -> None:
+    """A pod without devices waits, because a network plugin has no device left for it."""
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    another("waits", phase="Pending", containerStatuses=[waiting])(files)
+    pod_of(files, "waits")["spec"]["containers"][0]["resources"] = {}
+    about = {"kind": "Pod", "namespace": "team-1", "name": "waits"}
+    event = {"reason": "FailedCreatePodSandBox", "message": "VF 3 is in use", "involvedObject": about}
+    files["events.json"]["items"].append(event)
+
+
+def held_claim(files: Files) -> Any:  # noqa: ANN401 - as above
+    return claim_in(files, "held")
+
+
+def result_of(files: Files) -> Any:  # noqa: ANN401 - as above
+    return held_claim(files)["status"]["allocation"]["devices"]["results"][0]
+
+
+def other_device(files: Files) -> None:
+    result_of(files)["device"] = "dev-1"
+
+
+def other_node(files: Files) -> None:
+    term = held_claim(files)["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"][0]
+    term["matchFields"][0]["values"] = ["worker-7"]
+
+
+def fabric_failed(files: Files) -> None:
+    """A condition is true that says, as the allocation names it, that the device has failed."""
+    result_of(files)["bindingFailureConditions"] = ["fabric.example.com/failed"]
+    told = {"type": "fabric.example.com/failed", "status": "True", "message": "it is lost"}
+    device = {name: result_of(files)[name] for name in ("driver", "pool", "device")}
+    held_claim(files)["status"]["devices"] = [{**device, "conditions": [told]}]
+
+
+def kept_claim(files: Files) -> None:
+    """A claim of a pod that is gone is not released, and has a device that others could get."""
+    copied = deepcopy(held_claim(files))
+    copied["metadata"].update(name="kept", uid="kept", deletionTimestamp=DAY)
+    copied["status"]["allocation"]["devices"]["results"][0]["device"] = "dev-2"
+    copied["status"]["reservedFor"] = [{"resource": "pods", "name": "gone", "uid": "gone"}]
+    files["resourceclaims.json"]["items"].append(copied)
+
+
+def sick_of_driver(files: Files) -> None:
+    files["dra_health_state"]["gpu.example.com"]["Devices"]["worker-2/dev-3"]["Health"] = "Unhealthy"
+
+
+def sick_by_status(files: Files) -> None:
+    (container,) = pod_of(files, "claiming")["status"]["containerStatuses"]
+    container["allocatedResourcesStatus"][0]["resources"][0]["health"] = "Unhealthy"
+
+
+def old_status(files: Files) -> None:
+    for one in files["node.json"]["status"]["conditions"]:
+        one["lastHeartbeatTime"] = "2026-11-26T18:00:00Z"
 
 
 def nobody_published(files: Files) -> None:
@@ -226,6 +306,30 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "device not ready": (DRIVERS, link_down, "Ready is False: LinkDown: no carrier"),
     "two claims": (DRIVERS, second_claim, "two-claims"),
     "health not told": (DRIVERS, silent_health, "its driver has not said it lately"),
+    "no sandbox for the network": (PLUGINS, without_sandbox, "FailedCreatePodSandBox: VF 3 is in use"),
+    "old status": (BOTH, old_status, "whether the Node is as its status says, which is 40 minutes old"),
+    "unknown policy": (BOTH, configured("topologyManagerPolicy", "single-numa"), "kubelet-cannot-start"),
+    "no configuration": (BOTH, lambda files: files.update({"config.yaml": "kind: [\n"}), "kubelet-cannot-start"),
+    "socket of another kind": (
+        BOTH,
+        said("gpu-06af1d6d.sock  listener", "gpu-06af1d6d.sock  permission denied"),
+        "whether a process listens at 'gpu-06af1d6d.sock'",
+    ),
+    "list that the kubelet has not": (BOTH, listed(0, id="gpu-9"), "list-differs"),
+    "health that the kubelet has not": (BOTH, listed(0, health="Unhealthy"), "list-differs"),
+    "service of the driver gone": (BOTH, tried("plugins/gpu.example.com/dra.sock  no listener"), "driver-silent"),
+    "services that no kubelet calls": (
+        BOTH,
+        said("DRAPlugin gpu.example.com", "DRAPlugin gpu.example.com, but it offers v9.DRAPlugin"),
+        "driver-silent",
+    ),
+    "claim made again": (BOTH, lambda files: held_claim(files)["metadata"].update(uid="new"), "claim-taken-away"),
+    "claim of another node": (BOTH, other_node, "claim-taken-away"),
+    "claim of another device": (BOTH, other_device, "has dev-1, and its driver has prepared dev-0"),
+    "claim of a pod that is gone": (BOTH, kept_claim, "whether dev-2 can be given to others"),
+    "device lost by its fabric": (BOTH, fabric_failed, "fabric.example.com/failed is True: it is lost"),
+    "free device of a driver unhealthy": (BOTH, sick_of_driver, "says that dev-3 is unhealthy"),
+    "status says that a claim's is": (BOTH, sick_by_status, "the status of default/claiming says Unhealthy"),
 }
 
 

@@ -186,6 +186,8 @@ def node_follows_the_kubelet(look: Look) -> Look:
     """The kubelet has already counted what the checkpoint does not have yet."""
     node, seen = nodes.node_of(look), nodes.api_of(look)
     look = nodes.with_node(look, evolve(node, allocatable={**node.allocatable, GPU: 7}))
+    _, *others = nodes.plugins_of(look)
+    look = nodes.with_plugins(look, nodes.plugin("gpu.sock", GPUS[:7]), *others)
     fewer = {device: nodes.numa_nodes_of(device) for device in GPUS[:7]}
     return nodes.with_api(look, evolve(seen, allocatable={**(seen.allocatable or {}), GPU: fewer}))
 

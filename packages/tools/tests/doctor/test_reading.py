@@ -39,7 +39,7 @@ from devicecore_tools.doctor.reading.large_documents import parse_document, read
 from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_pods
 from devicecore_tools.doctor.reading.objects import reading as reading_of
-from devicecore_tools.doctor.reading.plugin_sockets import Listeners, lists_of, read_plugins, who_listens
+from devicecore_tools.doctor.reading.plugin_sockets import Listener, Listeners, lists_of, read_plugins, who_listens
 from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
 from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
@@ -67,6 +67,7 @@ from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
+from devicecore.wire.pluginregistration import PluginInfo
 from tests.adapters.peers import answering, flood_of_pings, listening
 from tests.hostile_documents import HOSTILE
 
@@ -468,7 +469,7 @@ def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path)
     path.write_bytes(blob)
     seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
     assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
-        (seen,), {"default/one": ("d.org", "e.org")}, {"default/one": ("p",)}
+        (seen,), {"default/one": ("d.org", "e.org")}, {"default/one": ("p",)}, uids={"default/one": "c-1"}
     )
     path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
     assert "checkpoint is corrupted" in read_claims(str(path), may_be_absent=True).notes[0]
@@ -999,6 +1000,29 @@ def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
         assert read_plugins("", (), str(directory), ["csi.sock"]).value == ()
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "offered", "expected"),
+    [
+        ("dra.sock", ["v1.DRAPlugin"], "no process listens at its socket"),
+        ("reg.sock", ["v1.DRAPlugin"], ""),
+        ("", ["v1beta1.DRAPlugin", "v9.DRAPlugin"], ""),
+        ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet see that directory
+        ("reg.sock", ["1.0.0"], "it offers 1.0.0, and a kubelet calls v1.DRAPlugin, v1beta1.DRAPlugin"),
+    ],
+)
+def test_a_driver_whose_service_no_kubelet_can_call_is_known(
+    directory: Path, endpoint: str, offered: list[str], expected: str
+) -> None:
+    """The registrar of a driver may outlive its service."""
+    path = directory / "reg.sock"
+    place = str(directory / endpoint) if endpoint else ""
+    info = PluginInfo(type="DRAPlugin", name="gpu.example.com", endpoint=place, supported_versions=offered)
+    with answering(path, {"/pluginregistration.Registration/GetInfo": info.SerializeToString()}):
+        seen = who_listens("plugins_registry/reg.sock", str(path), lambda: 5.0)
+    assert (seen.kind, seen.name) == ("DRAPlugin", "gpu.example.com")
+    assert seen.unusable.startswith(expected) if expected else not seen.unusable
+
+
 OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.DevicePlugin/ListAndWatch"
 
 
@@ -1100,7 +1124,7 @@ def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
     with answering(path, {OPTIONS: once}):
         listeners = Listeners(0.3, 0.4, who_listens)
         answered = listeners.ask({name: str(path)})
-        assert answered == ({name: ("DevicePlugin", "")}, {}, ())
+        assert answered == ({name: Listener("DevicePlugin")}, {}, ())
         listeners.left = 0.2  # less than an answer may take
         assert listeners.ask({name: str(path)}) == answered
         listeners.left = 1.0

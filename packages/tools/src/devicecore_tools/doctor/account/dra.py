@@ -40,13 +40,14 @@ class DriverPresence(Enum):
     ALIVE = "alive"
     GONE = "gone"
     SILENT = "silent"
+    UNUSABLE = "unusable"
     UNKNOWN = "unknown"
     NOT_NEEDED = "not needed"
 
     @property
     def prepares_nothing(self) -> bool:
         """Whether the driver certainly prepares and releases no claim now."""
-        return self in {DriverPresence.GONE, DriverPresence.SILENT}
+        return self in {DriverPresence.GONE, DriverPresence.SILENT, DriverPresence.UNUSABLE}
 
 
 @frozen
@@ -86,6 +87,7 @@ class DraDevices:
         silent: the registration sockets whose processes do not answer, of drivers that no other source names.
         left: the registration sockets that such drivers have left without a process.
         unasked: the registration sockets of drivers that no other source names, at which nobody was asked.
+        unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """
 
     devices: Mapping[Device, DraDevice]
@@ -98,6 +100,7 @@ class DraDevices:
     silent: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()
+    unusable: Mapping[str, str] = field(factory=dict)
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
@@ -120,7 +123,7 @@ class DraDevices:
             if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
                 waiting.append((pod, missing))
                 drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
-        states, ended = _driver_states(look, drivers)
+        states, ended, unusable = _driver_states(look, drivers)
         states = {**{one.driver: DriverPresence.NOT_NEEDED for one in look.slices.value or ()}, **states}
         return cls(
             dict(_devices(look, pods)),
@@ -133,6 +136,7 @@ class DraDevices:
             tuple(_silent_strangers(look, states)),
             tuple(_left_by_strangers(look, states)),
             tuple(_unasked_strangers(look, states)),
+            unusable,
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
@@ -143,6 +147,8 @@ class DraDevices:
         """Return what is known about a driver that is gone or silent, as the end of a sentence about it."""
         if self.drivers.get(driver) is DriverPresence.SILENT:
             return "does not answer"
+        if driver in self.unusable:
+            return f"cannot be called: {self.unusable[driver]}"
         return "has ended" if driver in self.ended else "is not registered with the kubelet"
 
     @cached_property
@@ -286,8 +292,10 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
                     yield Owner(uid, *found.place, container, (Source.CLAIMS, Source.PODS), state, found)
 
 
-def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, DriverPresence], frozenset[str]]:
-    """Return the state of each driver, and those that have ended and left a socket.
+def _driver_states(
+    look: Look, drivers: Iterable[str]
+) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
+    """Return the state of each driver, those that have ended and left a socket, and why others cannot be called.
 
     A socket is a driver's if its process says so. If it was not asked, it is a driver's if its name begins with the
     driver's, and any driver's otherwise, because a kubelet takes a socket of any name. A kubelet forgets the health of
@@ -296,9 +304,9 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, Dri
     known = sorted(drivers)
     sockets = look.sockets.value
     if sockets is None or not sockets.kubelet:
-        return dict.fromkeys(known, DriverPresence.UNKNOWN), frozenset()
+        return dict.fromkeys(known, DriverPresence.UNKNOWN), frozenset(), {}
     own: dict[str, list[bool | None]] = {driver: [] for driver in known}
-    anybodys, silent = [], set[str]()
+    anybodys, silent, unusable = [], set[str](), dict[str, str]()
     for name in sockets.registry:
         path = f"{REGISTRY_PREFIX}{name}"
         served = sockets.served.get(path)
@@ -306,20 +314,23 @@ def _driver_states(look: Look, drivers: Iterable[str]) -> tuple[Mapping[str, Dri
         base = name.rpartition("/")[2]
         driver = said if kind else next((one for one in _prefixes(base) if one in own), "")
         if driver in own and kind in {"", _DRIVER}:
-            own[driver].append(served and path not in sockets.silent)
+            own[driver].append(served and path not in sockets.silent and path not in sockets.unusable)
+            unusable |= {driver: sockets.unusable[path]} if served and path in sockets.unusable else {}
             silent.update({driver} if path in sockets.silent else ())
         elif not kind and not _OF_STORAGE.search(base) and served is not False:
             anybodys.append(path)
     for driver, _, _ in (key for key, told in (look.health.value or {}).items() if told not in {"", "unknown"}):
-        if not own.get(driver, [True]):
+        if not own.get(driver, [True]) and driver not in unusable:
             own[driver].append(True)
     missing = [driver for driver, of in own.items() if not of]
     if len(missing) == len(anybodys) == 1 and _is_silent_driver(sockets, anybodys[0]):
         silent.update(missing)
     states = {driver: _state(of, anybodys=bool(anybodys)) for driver, of in own.items()}
-    ended = {one for one, state in states.items() if state is DriverPresence.GONE and own[one]} - silent
-    hang = {one: DriverPresence.SILENT for one in silent if states[one] is not DriverPresence.ALIVE}
-    return {**states, **hang}, frozenset(ended)
+    states |= {one: DriverPresence.SILENT for one in silent if states[one] is not DriverPresence.ALIVE}
+    unusable = {one: why for one, why in unusable.items() if states[one] is DriverPresence.GONE}
+    states |= dict.fromkeys(unusable, DriverPresence.UNUSABLE)
+    ended = {one for one, state in states.items() if state is DriverPresence.GONE and own[one]}
+    return states, frozenset(ended), unusable
 
 
 def _silent_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:

@@ -4,7 +4,7 @@ Law: nothing is called sound that is not in the list, and no entry is left out b
 entry is the source itself, with the reason. What lies outside (images, networks, the runtime) is in no list.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 from attrs import frozen
@@ -15,7 +15,7 @@ from devicecore_tools.doctor.account.dra import DriverPresence
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.account.plugins import is_driver, is_of_others
 from devicecore_tools.doctor.account.precedence import CLAIM, KubeletNow, OwnerState, believed_file
-from devicecore_tools.doctor.look.names import name, names
+from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import (
     NO_DIRECTORY,
     NO_FILE,
@@ -24,6 +24,10 @@ from devicecore_tools.doctor.look.values import (
     NOT_RECORDED,
     NOT_STARTED,
     PLUGINS_PREFIX,
+    AllocatedClaimSeen,
+    ClaimsSeen,
+    Device,
+    EventSeen,
     Look,
     PodSeen,
     Source,
@@ -222,6 +226,14 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
             f"what the taint {foreign_text(remark, 200)} says of {counted(len(devices), 'device')} ({names(devices)})"
         )
         yield Entry(Kind.DEVICE, devices[0], hole)
+    for driver, of in facts.dra.by_driver.items():
+        sick = [key[2] for key, one in of.items() if one.health == Health.UNHEALTHY.value and not one.owners]
+        if sick:
+            said = f"{driver} says that {names(sick)} {by_number(sick, 'is', 'are')} unhealthy"
+            hole = (
+                f"whether pods that get devices of {name(driver)} can use them: {said}, and a scheduler allocates them"
+            )
+            yield Entry(Kind.DEVICE, sick[0], hole, driver)
 
 
 def _resources(facts: Facts) -> Iterator[Entry]:
@@ -296,10 +308,30 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
         return ""
     if not pod.is_acknowledged:
         return f"whether the kubelet admits {who}, which was sent to this node"
-    if not pod.asks_for_devices or any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
+    if any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
         return ""  # it says what it waits for: an image, a ConfigMap, or what a check looks for
-    late = age(pod, facts.look.taken)
-    return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: its status does not say it"
+    late, failed = age(pod, facts.look.taken), _failure(facts, pod)
+    if not pod.asks_for_devices and (pod.has_sandbox or not (failed or _lacks_sandbox(facts, pod, late))):
+        return ""  # it may be a large image
+    said = f"{failed.reason}: {foreign_text(failed.message, 300).rstrip('.')}" if failed else _NOT_SAID
+    return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: {said}"
+
+
+def _failure(facts: Facts, pod: PodSeen) -> EventSeen | None:
+    """Return the last event that says why a pod does not start."""
+    about = [one for one in facts.look.events.value or () if (one.namespace, one.pod) == pod.place]
+    failed = [one for one in about if one.reason in _FAILURES and one.pod_uid in ("", str(pod.pod.uid))]
+    return max(failed, key=lambda one: one.last, default=None)
+
+
+def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
+    """Return whether a pod has had no sandbox for long, and no event was read that may say why."""
+    return pod.lacks_sandbox and facts.look.events.value is None and late is not None and late > _TO_BEGIN
+
+
+_FAILURES = frozenset({"FailedCreatePodSandBox", "FailedPrepareDynamicResources"})
+_NOT_SAID = "its status does not say it"
+_TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
 def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
@@ -307,7 +339,13 @@ def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
     if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
         return ""
     for (container, resource), devices in pod.statuses.items():
-        for device, told in devices.items() if not resource.startswith(CLAIM) else ():
+        if resource.startswith(CLAIM):
+            sick = [device for device, told in devices.items() if told == Health.UNHEALTHY.value]
+            if sick and not any(one.health == Health.UNHEALTHY.value for one in facts.dra.devices.values()):
+                what = f"{names(sick)} of claim {name(resource.removeprefix(CLAIM))}"
+                return f"whether {what} is healthy: the status of {pod.identity} says {Health.UNHEALTHY.value}"
+            continue
+        for device, told in devices.items():
             owners = facts.holders.by_device.get(resource, {}).get(device, ())
             if told != Health.HEALTHY.value and facts.lists.health(resource, device, facts.holders) == "Healthy":
                 return (
@@ -347,23 +385,68 @@ def _devices(facts: Facts) -> Iterator[Entry]:
 
 
 def _claims(facts: Facts) -> Iterator[Entry]:
-    """Yield each claim that is prepared here, and what drivers say of its devices."""
-    prepared, told = facts.look.claims.value, facts.look.health.value or {}
-    remarks = {claim.claim: said for claim in facts.look.allocations.value or () for said in claim.remarks}
-    for claim, uids in prepared.pods.items() if prepared else ():
-        devices = [one.key for one in prepared.devices if one.claim == claim] if prepared else []
-        unsure = [key[2] for key in devices if told.get(key) == "Unknown"]
-        hole = ""
-        if uids and facts.pods.is_complete and not any(uid in facts.pods.by_uid for uid in uids):
-            hole = f"whether ResourceClaim {name(claim)} is released: it is prepared, and its pods are gone"
-        elif unsure:
-            hole = (
-                f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not said it lately"
-            )
-        elif claim in remarks:
-            (_, _, device), said = remarks[claim]
-            hole = f"whether {name(device)} of ResourceClaim {name(claim)} works: its driver says Ready is {said}"
-        yield Entry(Kind.CLAIM, claim, hole)
+    """Yield each claim that is prepared here, or that has devices of this node at the API server."""
+    prepared, allocations = facts.look.claims.value or ClaimsSeen(), facts.look.allocations.value or ()
+    at_server = {one.claim: one for one in allocations if any(key in facts.dra.devices for key in one.devices)}
+    of_claim = grouped((one.claim, one.key) for one in prepared.devices)
+    for claim in dict.fromkeys((*prepared.pods, *at_server)):
+        devices, uids, known = of_claim.get(claim, []), prepared.pods.get(claim, ()), at_server.get(claim)
+        holes = (
+            _why_not_released(facts, claim, uids),
+            _why_unhealthy(facts, claim, devices),
+            _other_devices(claim, devices, known),
+            *(
+                f"whether {name(key[2])} of ResourceClaim {name(claim)} works: its driver says {said}"
+                for key, said in (known.remarks if known else ())
+            ),
+            _why_kept(facts, known) if known and not uids else "",
+        )
+        yield Entry(Kind.CLAIM, claim, next(filter(None, holes), ""))
+
+
+def _why_not_released(facts: Facts, claim: str, uids: Collection[str]) -> str:
+    if not uids or not facts.pods.is_complete or any(uid in facts.pods.by_uid for uid in uids):
+        return ""
+    return f"whether ResourceClaim {name(claim)} is released: it is prepared, and its pods are gone"
+
+
+def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str:
+    told = facts.look.health.value or {}
+    unsure = [key[2] for key in devices if told.get(key) == "Unknown"]
+    said = f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not said it lately"
+    return said if unsure else ""
+
+
+def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
+    """Return the devices that a driver has prepared in place of those that the claim has at the API server.
+
+    A driver may prepare more devices than the claim has, such as the parts of one.
+    """
+    allocated = known.devices if known else ()
+    drivers = {key[0] for key in prepared}
+    missing = [key[2] for key in allocated if key[0] in drivers and key not in prepared]
+    others = [key[2] for key in prepared if key not in allocated]
+    if not (missing and others):
+        return ""
+    what = f"ResourceClaim {name(claim)} has {names(missing)}, and its driver has prepared {names(others)}"
+    return f"which devices the pods of a claim use: {what}"
+
+
+def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
+    """Return why a claim keeps devices of this node from others, although nobody here uses it; empty if it is new."""
+    taken, pods = facts.look.taken, claim.pods
+    if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
+        return ""
+    is_old = claim.allocated_at is not None and taken - claim.allocated_at > _TO_BIND
+    if not (is_old or claim.is_deleting) or any(uid in facts.pods.by_uid for uid in pods):
+        return ""
+    deleted = "is being deleted, and " if claim.is_deleting else ""
+    kept = names([key[2] for key in claim.devices])
+    said = f"{deleted}is reserved for pods that are not here"
+    return f"whether {kept} can be given to others: ResourceClaim {name(claim.claim)} has it, and {said}"
+
+
+_TO_BIND = 900.0  # seconds: a scheduler reserves a claim up to ten minutes before the pod is bound
 
 
 def _cdi(facts: Facts) -> Iterator[Entry]:
@@ -391,8 +474,16 @@ def _files(facts: Facts) -> Iterator[Entry]:
 
 
 def _conditions(facts: Facts) -> Iterator[Entry]:
-    node = facts.look.node.value
+    node, taken = facts.look.node.value, facts.look.taken
     if node is not None:
+        if (
+            node.heard_at is not None
+            and taken is not None
+            and taken - node.heard_at > _TO_REPORT
+            and not node.is_silent
+        ):
+            ago = f"{(taken - node.heard_at) / 60:,.0f} minutes"
+            yield Entry(Kind.CONDITION, "Ready", f"whether the Node is as its status says, which is {ago} old")
         hole = (
             "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
         )
@@ -401,3 +492,6 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
             text = foreign_text(said, 300)
             yield Entry(Kind.CONDITION, condition, f"a fault of devices behind the Node's {name(condition)}: {text}")
         yield from (Entry(Kind.CONDITION, one) for one in (*node.pressures, *map(str, node.taints)))
+
+
+_TO_REPORT = 600.0  # seconds: a kubelet writes a Node's status each 5 minutes if nothing changes

@@ -56,6 +56,9 @@ NO_FILES = "there are no such files"
 OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
 """What kubelets have allocated and actuated for pods that are resized; the last one is that of kubelets before 1.33."""
 
+CONFIGURATION = "config.yaml"
+"""The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
+
 MAX_NOTES = 10
 """Notes that are kept of a source."""
 
@@ -97,6 +100,11 @@ class Reading(Generic[Value]):
     notes: tuple[str, ...] = ()
     is_whole: bool = False
     is_recorded: bool = False
+
+    @property
+    def is_whole_or_recorded(self) -> bool:
+        """Whether what it lacks was not there, unless it says otherwise."""
+        return self.is_whole or self.is_recorded
 
     @property
     def was_refused(self) -> bool:
@@ -143,9 +151,9 @@ class SocketsSeen:
     `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
     `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
     tried is not in it. `named` has what a process answered that was asked who it is: the type of plugin and its name,
-    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered. `made` has
-    when each socket was made, in seconds since 1970, and `remade` those that were recreated within a minute while we
-    looked, although the kubelet's was not.
+    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered, and
+    `unusable` why a kubelet cannot call the driver that did. `made` has when each socket was made, in seconds since
+    1970, and `remade` those that were recreated within a minute while we looked, although the kubelet's was not.
     """
 
     kubelet: bool = False
@@ -156,6 +164,7 @@ class SocketsSeen:
     silent: Mapping[str, str] = field(factory=dict)
     made: Mapping[str, float] = field(factory=dict)
     remade: frozenset[str] = frozenset()
+    unusable: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -218,6 +227,7 @@ class ClaimsSeen:
         pods: the UIDs of the pods of each claim.
         unanswered: the drivers of each claim of which the file has no device. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
+        uids: the UID of each claim: a claim that was deleted and made again has another one.
         problem: why a kubelet cannot start with the file; empty if it is what the kubelet wrote.
     """
 
@@ -226,6 +236,7 @@ class ClaimsSeen:
     pods: Mapping[str, tuple[str, ...]] = field(factory=dict)
     unanswered: Mapping[str, tuple[str, ...]] = field(factory=dict)
     problem: str = ""
+    uids: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -233,18 +244,26 @@ class AllocatedClaimSeen:
     """A ResourceClaim at the API server with its devices, if it has some: driver, pool and name of each.
 
     `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
-    `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
-    `only_watched` are the devices to which the claim has only admin access, and `shared` those of which it has a share.
-    `remarks` has what drivers say in the claim's status of devices that are not ready.
+    `nodes` names the nodes for which it is allocated, if it is by their names. `only_watched` are the devices to which
+    the claim has only admin access, and `shared` those of which it has a share. `remarks` has what drivers say in the
+    claim's status of devices that do not work. `allocated_at` is when it got its devices, in seconds since 1970.
     """
 
     claim: str
     devices: tuple[Device, ...] = ()
     pods: tuple[str, ...] | None = ()
-    is_local: bool = False
+    nodes: tuple[str, ...] = ()
     only_watched: frozenset[Device] = frozenset()
     shared: frozenset[Device] = frozenset()
     remarks: tuple[tuple[Device, str], ...] = ()
+    uid: str = ""
+    is_deleting: bool = False
+    allocated_at: float | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the allocation is for nodes by their names, so that its devices are a node's own."""
+        return bool(self.nodes)
 
 
 @frozen
@@ -377,6 +396,7 @@ class PodSeen:
         bound_at: when it was sent to its node, in seconds since 1970; None if that is not known.
         ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970; None if it has none.
         has_sandbox: whether its status says so, so that its claims have been prepared.
+        lacks_sandbox: whether its status says that it has none.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
         labels: its labels with their values, without those that controllers make.
@@ -400,6 +420,7 @@ class PodSeen:
     made_at: float | None = None
     said: tuple[str, str] = ("", "")
     waiting: Mapping[str, tuple[str, str]] = field(factory=dict)
+    lacks_sandbox: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -481,6 +502,7 @@ class NodeSeen:
         pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
         max_pods: how many pods the kubelet admits; None if not known.
         unsettled: the other conditions that are not as on a sound node, each with what it says.
+        heard_at: when the kubelet last wrote the condition Ready, in seconds since 1970; None if not known.
     """
 
     name: str = ""
@@ -494,6 +516,7 @@ class NodeSeen:
     pressures: Mapping[str, str] = field(factory=dict)
     max_pods: int | None = None
     unsettled: Mapping[str, str] = field(factory=dict)
+    heard_at: float | None = None
 
     @property
     def is_silent(self) -> bool:

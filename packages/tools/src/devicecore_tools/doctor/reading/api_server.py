@@ -53,21 +53,23 @@ OF_CLAIMS = (
 OF_VOLUMES = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 """The kinds that decide besides where a pod with volumes runs."""
 
-PREPARE_FAILED = "reason=FailedPrepareDynamicResources"
+_NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodSandBox")
 """The events that are read if none is for one pod: no status of a pod says what they say."""
 
 
-def _objects(server: ApiServer, kind: str, node: str, events: str) -> Json:
+def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all.
 
     ResourceClaims are those of all nodes, because they name no node. ResourceSlices are also those that name no node,
-    unless the server refuses them, as it does to a kubelet. Events are those that the field selector `events` matches.
+    unless the server refuses them, as it does to a kubelet. Events are those that a field selector in `events` matches.
     There are none of the kinds of dynamic resource allocation if the server does not know them. Raises RequestError if
     there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
-    fields = events if kind == "Event" else ""
+    if kind == "Event":
+        return [one for fields in events for one in _listed(server, kind, fields)]
+    fields = ""
     if node and kind in {"Pod", "ResourceSlice"}:
         fields = f"spec.nodeName={node}"
     found = _listed(server, kind, fields, has_older=not node)
@@ -138,8 +140,8 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read instead of
-    `PREPARE_FAILED`.
+    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read, and otherwise those that
+    say why pods do not start.
 
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
     this name.
@@ -148,13 +150,13 @@ def read_objects(
         check_node_name(node)
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
     escaped = [_escaped(one) for one in events_of or ()]
-    about = events_of and "involvedObject.namespace={},involvedObject.name={}".format(*escaped)
+    about = ["involvedObject.namespace={},involvedObject.name={}".format(*escaped)] if events_of else _NOT_STARTED
     unreachable = ""
     answers: dict[str, Json | str] = {}
     try:
         for kind in kinds:
             try:
-                answers[kind] = unreachable or _objects(server, kind, node, about or PREPARE_FAILED)
+                answers[kind] = unreachable or _objects(server, kind, node, about)
             except RequestError as problem:
                 unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
                 answers[kind] = str(problem)

@@ -24,13 +24,14 @@ from devicecore_tools.doctor.look.values import (
     NO_FILE,
     AllocatedClaimSeen,
     ClaimsSeen,
+    Device,
     PoolCounters,
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
     grouped,
 )
-from devicecore_tools.doctor.reading.objects import items_of
+from devicecore_tools.doctor.reading.objects import items_of, seconds_of
 
 
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
@@ -185,10 +186,12 @@ def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
 def _allocated(item: Value) -> AllocatedClaimSeen:
     metadata, status = item["metadata"], item["status"]
     allocation, consumers = status["allocation"], status["reservedFor"].sequence()
-    fields = [
-        field["key"].text("")
+    nodes = [
+        value.text()
         for term in allocation["nodeSelector"]["nodeSelectorTerms"].sequence()
         for field in term["matchFields"].sequence()
+        if field["key"].data == "metadata.name"
+        for value in field["values"].sequence()
     ]
     results = [
         ((one["driver"].text(), one["pool"].text(), one["device"].text()), one)
@@ -200,23 +203,36 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         tuple(one["uid"].text("") for one in consumers)
         if all(one["resource"].text("pods") == "pods" for one in consumers)
         else None,
-        "metadata.name" in fields,
+        tuple(nodes),
         frozenset(device for device, one in results if one["adminAccess"].data is True),
         frozenset(device for device, one in results if one["shareID"].data is not None),
-        tuple(
-            ((one["driver"].text(), one["pool"].text(), one["device"].text()), said)
-            for one in status["devices"].sequence()
-            if (said := _remark(one))
-        ),
+        tuple(_remarks(status["devices"], dict(results))),
+        metadata["uid"].text(""),
+        metadata["deletionTimestamp"].data is not None,
+        seconds_of(allocation["allocationTimestamp"].text("")),
     )
 
 
-def _remark(device: Value) -> str:
-    """Return what a driver says of a device that is not ready, in the conditions of a claim's status."""
-    for one in device["conditions"].sequence():
-        if one["type"].data == "Ready" and one["status"].data != "True":
-            return ": ".join(filter(None, (one["status"].text(""), one["reason"].text(""), one["message"].text(""))))
-    return ""
+def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
+    """Yield what drivers say of devices that do not work, in the conditions of a claim's status.
+
+    An allocation names the conditions that a device needs before a pod is bound, and those that say that it has failed.
+    """
+    for device in devices.sequence():
+        key = device["driver"].text(), device["pool"].text(), device["device"].text()
+        result = results.get(key)
+        needed, failing = ([one.text() for one in result[name].sequence()] if result else [] for name in _BINDING)
+        wanted = {"Ready": "True", **dict.fromkeys(needed, "True"), **dict.fromkeys(failing, "False")}
+        for one in device["conditions"].sequence():
+            kind, status = one["type"].text(""), one["status"].text("")
+            if status != wanted.get(kind, status):
+                yield (
+                    key,
+                    ": ".join(filter(None, (f"{kind} is {status}", one["reason"].text(""), one["message"].text("")))),
+                )
+
+
+_BINDING = ("bindingConditions", "bindingFailureConditions")
 
 
 def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
@@ -234,7 +250,8 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
         for name, entry in by_name.items()
     }
     unanswered = {name: tuple(missing) for name, missing in asked.items() if missing}
-    return ClaimsSeen(devices, drivers, pods, unanswered, problem)
+    uids = {name: entry.uid for name, entry in by_name.items()}
+    return ClaimsSeen(devices, drivers, pods, unanswered, problem, uids)
 
 
 def _called(entry: ClaimEntry, call: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ Law: a node's look has only what names the node, so that all looks together are 
 the node itself counts as not read. Devices that name no node are in one look of their own.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any, TypeVar
@@ -42,9 +43,8 @@ def looks_at_all_nodes(
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
-    return looks_of(
-        dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds), selects, budget
-    )
+    found = dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds)
+    return looks_of(found, selects, budget, time.time())
 
 
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
@@ -66,12 +66,16 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
 
 
 def looks_of(
-    answers: Mapping[str, Any], selects: Callable[[TargetNode], bool] | None = None, budget: Budget | None = None
+    answers: Mapping[str, Any],
+    selects: Callable[[TargetNode], bool] | None = None,
+    budget: Budget | None = None,
+    taken: float | None = None,
 ) -> dict[str, Look]:
     """Return a look at each selected node, by its name in their order, and one of `NO_NODE` if there are such devices.
 
     `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. At the end of
-    the budget, the looks at the other nodes have only the reason, instead of their Node.
+    the budget, the looks at the other nodes have only the reason, instead of their Node. `taken` is when the objects
+    were read, in seconds since 1970; None if that is not known.
 
     Raises ValueError if the nodes were not read or cannot be used. The text says why.
     """
@@ -87,7 +91,7 @@ def looks_of(
     of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
     away: Reading[Any] = Reading(problem=ON_THE_NODE)
     unread: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), away)
-    on_the_node = Look(**unread)
+    on_the_node = Look(**unread, taken=taken)
 
     def look(name: str, node: Reading[Any]) -> Look:
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)

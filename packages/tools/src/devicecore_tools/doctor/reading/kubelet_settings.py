@@ -4,6 +4,7 @@ Laws: the process that serves the kubelet's socket is asked first, then a file i
 read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
 """
 
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -14,15 +15,14 @@ from attrs import evolve, frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import NumaNode
+from devicecore.domain.text import foreign_text
 from devicecore.domain.topology import Policy, PolicyOptions, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
+from devicecore_tools.doctor.look.values import CONFIGURATION
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.machine import numa_distances
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, ManagerSettings, cpus_in
 from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
-
-CONFIGURATION = "config.yaml"
-"""The file below a kubelet's root directory, as kubeadm writes it, and in a record."""
 
 _SOCKETS = ("pod-resources/kubelet.sock", "device-plugins/kubelet.sock")
 _DEFAULTS = {
@@ -96,6 +96,35 @@ def configuration_of(root: str) -> dict[str, object]:
     """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
+
+
+def configuration_problem(root: str) -> str:
+    """Return why a kubelet cannot start with its configuration, as far as devices go; empty if nothing is known."""
+    process = _process_of(root)
+    file = process.file(process.flags.get("config") or CONFIGURATION) if process else Path(root) / CONFIGURATION
+    try:
+        if not file.is_file() or not os.access(file, os.R_OK):
+            return ""
+        fields = _fields_in(file)
+    except DocumentError as error:
+        return str(error).partition(": ")[2] or str(error)
+    except (OSError, ValueError):
+        return ""
+    for name, known in _KNOWN.items():
+        if fields.get(name, known[0]) not in known:
+            return (
+                f"{name}: expected {', '.join(known[:-1])} or {known[-1]}, got {foreign_text(str(fields[name]), 50)!r}"
+            )
+    return ""
+
+
+_KNOWN = {
+    "topologyManagerPolicy": [one.value for one in Policy],
+    "topologyManagerScope": [one.value for one in Scope],
+    "cpuManagerPolicy": ["none", "static"],
+    "memoryManagerPolicy": ["None", "Static"],
+}
+"""What a kubelet knows, and refuses to start without (kubelet: `ValidateKubeletConfiguration`, `NewManager`)."""
 
 
 def _reserved_in(listed: object) -> dict[int, dict[str, int]]:

@@ -29,6 +29,7 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
+    CONFIGURATION,
     NO_DIRECTORY,
     NO_FILES,
     NOBODY_LISTENS,
@@ -71,8 +72,8 @@ from devicecore_tools.doctor.reading.kubelet_directory import (
     why_unwritable,
 )
 from devicecore_tools.doctor.reading.kubelet_settings import (
-    CONFIGURATION,
     configuration_of,
+    configuration_problem,
     manager_settings,
     read_topology,
     sees_files_of_kubelet,
@@ -354,7 +355,11 @@ class NodeSources:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
         machine = SYSTEM if root == DEFAULT_ROOT else None
-        return read_state_files(root, machine, manager_settings(root), self._why_lost)
+        read = read_state_files(root, machine, manager_settings(root), self._why_lost)
+        if problem := configuration_problem(root):
+            wrong = StateFileSeen(CONFIGURATION, problem)
+            return Reading.of(root, (*(read.value or ()), wrong), read.notes)
+        return read
 
     def _why_lost(self, name: str) -> str:
         """Return why a state file is not in the record. The result is empty if there was none on the node."""
@@ -395,9 +400,11 @@ class NodeSources:
         if self._listeners is None:
             answer = min(self.plugin_timeout, _MAX_WAIT)
             self._listeners = Listeners(answer, self._time_for_all(answer), who_listens)
-        named, silent, unasked = self._listeners.ask(living)
+        answers, silent, unasked = self._listeners.ask(living)
         notes = (*sockets.notes, unknown(unasked)) if unasked else sockets.notes
-        return evolve(sockets, value=evolve(found, named=named, silent=silent), notes=notes)
+        named = {path: (one.kind, one.name) for path, one in answers.items()}
+        unusable = {path: one.unusable for path, one in answers.items() if one.unusable}
+        return evolve(sockets, value=evolve(found, named=named, silent=silent, unusable=unusable), notes=notes)
 
     def _time_for_all(self, answer: float) -> float:
         """Return how many seconds all processes together may take to answer, in all looks of a report."""

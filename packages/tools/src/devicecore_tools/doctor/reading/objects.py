@@ -150,6 +150,7 @@ def node_in(document: Value) -> NodeSeen:
         },
         pods.whole if (pods := machine.allocatable.get("pods")) is not None else None,
         dict(_unsettled(document)),
+        seconds_of(ready["lastHeartbeatTime"].text("")) if ready else None,
     )
 
 
@@ -179,6 +180,7 @@ def _pod(item: Value) -> PodSeen:
     if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
     metadata, status = item["metadata"], item["status"]
+    conditions = {one["type"].data: one["status"].data for one in status["conditions"].sequence()}
     pod, annotations = pod_of(item), metadata["annotations"]
     known = (annotations[key].data for key in STATIC_UIDS)
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
@@ -189,23 +191,20 @@ def _pod(item: Value) -> PodSeen:
         item["spec"]["nodeName"].text(""),
         status["startTime"].data is not None or bool(status["containerStatuses"].data),
         metadata["deletionTimestamp"].data is not None,
-        any(
-            (one["type"].data, one["status"].data) == ("PodReadyToStartContainers", "True")
-            for one in status["conditions"].sequence()
-        ),
+        conditions.get("PodReadyToStartContainers") == "True",
         dict(_statuses(status)),
         tolerations_of(item),
         frozenset((name, value) for name, value in labels_of(metadata).items() if name not in _LABELS_OF_CONTROLLERS),
-        _seconds(metadata["deletionTimestamp"].text("")),
+        seconds_of(metadata["deletionTimestamp"].text("")),
         next(
             (
-                _seconds(one["lastTransitionTime"].text(""))
+                seconds_of(one["lastTransitionTime"].text(""))
                 for one in status["conditions"].sequence()
                 if (one["type"].data, one["status"].data) == ("PodScheduled", "True")
             ),
             None,
         ),
-        _seconds(metadata["creationTimestamp"].text("")),
+        seconds_of(metadata["creationTimestamp"].text("")),
         (status["reason"].text(""), status["message"].text("")),
         {
             one["name"].text(): (waits["reason"].text(""), waits["message"].text(""))
@@ -213,6 +212,7 @@ def _pod(item: Value) -> PodSeen:
             for one in status[kind].sequence()
             if (waits := _waiting(one)) is not None
         },
+        conditions.get("PodReadyToStartContainers") == "False",
     )
 
 
@@ -230,7 +230,7 @@ def _waiting(container: Value) -> Value | None:
     return None if waiting.data is None else waiting
 
 
-def _seconds(text: str) -> float | None:
+def seconds_of(text: str) -> float | None:
     """Return a time in seconds since 1970. Return None if the text is no time with its zone."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)

@@ -17,7 +17,9 @@ from attrs import define, evolve, field, frozen
 from google.protobuf.message import DecodeError
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.dra.calls import PLUGIN_TYPE
 from devicecore.domain.device_list import DeviceList
+from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.system.grpc_settings import channel_options, target
@@ -184,18 +186,41 @@ class _Went:
     """The socket was deleted or replaced while its process was asked."""
 
 
-def who_listens(name: str, path: str, allowed: Allowed) -> tuple[str, str]:
-    """Ask a process who it is, as a kubelet does. Return the type and the name of a plugin.
+@frozen
+class Listener:
+    """The type and the name of a plugin, and why a kubelet cannot call the driver, if it is one."""
+
+    kind: str
+    name: str = ""
+    unusable: str = ""
+
+
+def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
+    """Ask a process who it is, as a kubelet does.
 
     A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
     """
     with _channel(path) as channel:
         if not name.startswith(REGISTRY_PREFIX):
             _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), allowed())
-            return rpc.DEVICE_PLUGIN_TYPE, ""
+            return Listener(rpc.DEVICE_PLUGIN_TYPE)
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
     info = _parsed(pluginregistration.PluginInfo.FromString, data)
-    return foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME)
+    unusable = foreign_text(_why_unusable(info), _MAX_NAME) if info.type == PLUGIN_TYPE else ""
+    return Listener(foreign_text(info.type, _MAX_NAME), foreign_text(info.name, _MAX_NAME), unusable)
+
+
+def _why_unusable(info: pluginregistration.PluginInfo) -> str:
+    """Return why a kubelet cannot call a driver that has answered; empty if it can, or if that cannot be seen here."""
+    if not {*info.supported_versions} & {*SERVICES}:
+        return f"it offers {names([*info.supported_versions]) or 'no service'}, and a kubelet calls {names(SERVICES)}"
+    service = info.endpoint
+    if not service or not Path(service).parent.is_dir():
+        return ""  # the registration socket itself, or a directory that only the driver and the kubelet see
+    try:
+        return "" if socket_identity(service) and is_served(service) else f"no process listens at its socket {service}"
+    except OSError:
+        return ""
 
 
 def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:

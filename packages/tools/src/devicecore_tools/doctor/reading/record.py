@@ -7,7 +7,7 @@ What is saved of a pod has neither its environment, nor its annotations, nor its
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
 from devicecore_tools.doctor.look.values import (
+    CONFIGURATION,
     OF_PODS,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -31,8 +32,8 @@ from devicecore_tools.doctor.look.values import (
     Reading,
     SocketsSeen,
     Source,
+    grouped,
 )
-from devicecore_tools.doctor.reading.kubelet_settings import CONFIGURATION
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.objects import STATIC_UIDS
 from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
@@ -99,8 +100,10 @@ _MODE = 0o600
 _MAX_LISTING = 4 * 1024 * 1024
 _DIRECTORIES = "device-plugins|plugins_registry|pod-resources"
 _TRIED = re.compile(
-    rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b(?:, says (\S+) (\S*)|, no answer: (.*)|.*)"
+    rf"(?:\S*/)?((?:{_DIRECTORIES})/\S+)  (?:(listener|no listener)\b)?"
+    r"(?:, says (\S+) ([^\s,]*)(?:, but (.*))?|, no answer: (.*)|.*)"
 )
+_SERVICE = re.compile(r"(?:\S*/)?plugins/([^/\s]+)/\S+  (listener|no listener)\b.*")
 _NO_PLUGINS = re.compile(
     r"ls: cannot access '[^']*device-plugins/?'|^there is no directory device-plugins$", re.MULTILINE
 )
@@ -192,24 +195,36 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
         return Reading(str(place), problem="it is not in the record")
     except OSError as error:
         return Reading(str(place), problem=error.strerror or str(error))
-    found, served = dict.fromkeys(_listed(text)), {}
-    named: dict[str, tuple[str, str]] = {}
-    silent: dict[str, str] = {}
-    for line in text.splitlines():
-        if tried := _TRIED.fullmatch(line.strip()):
-            found[tried[1]] = None
-            served[tried[1]] = tried[2] == "listener"
-            if tried[3]:
-                named[tried[1]] = tried[3], tried[4]
-            elif tried[5]:
-                silent[tried[1]] = tried[5]
+    tried = list(filter(None, (_TRIED.fullmatch(line.strip()) for line in text.splitlines())))
+    found = dict.fromkeys((*_listed(text), *(one[1] for one in tried)))
     if not found and "device-plugins" not in text:
         return Reading(str(place), problem="it lists no directory of a kubelet")
     plugins = [name.removeprefix(PLUGINS_PREFIX) for name in found if name.startswith(PLUGINS_PREFIX)]
     registry = [name.removeprefix(REGISTRY_PREFIX) for name in found if name.startswith(REGISTRY_PREFIX)]
-    own = [name for name in sorted(plugins) if name != "kubelet.sock"]
-    seen = SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served, named, silent)
+    named = {one[1]: (one[3], one[4]) for one in tried if one[3]}
+    seen = SocketsSeen(
+        "kubelet.sock" in plugins,
+        tuple(name for name in sorted(plugins) if name != "kubelet.sock"),
+        tuple(sorted(registry)),
+        {one[1]: one[2] == "listener" for one in tried if one[2]},
+        named,
+        {one[1]: one[6] for one in tried if one[6]},
+        unusable=dict(_without_service(text, registry, named)) | {one[1]: one[5] for one in tried if one[5]},
+    )
     return Reading.of(str(place), seen)
+
+
+def _without_service(
+    text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the registration sockets of drivers at whose other sockets nobody listens, in a listing that has these."""
+    tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
+    services = grouped((one[1], one[2] == "listener") for one in tried)
+    for socket in registry:
+        path = REGISTRY_PREFIX + socket
+        driver = named[path][1] if path in named else socket.removesuffix("-reg.sock")
+        if not any(services.get(driver, [True])):
+            yield path, f"no process listens at its socket in plugins/{driver}"
 
 
 def has_no_directory_of_plugins(path: str) -> bool:
@@ -328,7 +343,8 @@ def _listing(sockets: SocketsSeen) -> str:
     lines = ["$ ls -la device-plugins", "", "$ connect() to every socket file of these folders"]
     for name in names:
         kind, own = sockets.named.get(name, ("", ""))
-        asked = f", says {kind} {own}" if kind else ""
+        but = f", but {sockets.unusable[name]}" if name in sockets.unusable else ""
+        asked = f", says {kind} {own}{but}" if kind else ""
         asked = f", no answer: {sockets.silent[name]}" if name in sockets.silent else asked
         lines.append(f"{name}  {said[sockets.served.get(name)]}{asked}")
     return "\n".join([*lines, ""])

@@ -441,6 +441,18 @@ CHECKS: tuple[NodeCheck, ...] = (
         patience=_NODE_STATUS,
     ),
     NodeCheck(
+        "list-differs",
+        "a plugin sends another list than the kubelet has",
+        find=plugins.list_differs,
+        next="The kubelet works with its own list: it gives no device that it does not have, and goes on giving those "
+        "that it counts as healthy.",
+        do="Restart the plugin, so that it registers again and sends its list in a new stream.",
+        confirm="Compare devicecore doctor --plugins --json with GetAllocatableResources of the pod-resources API.",
+        issue=f"{_KUBERNETES}92958",
+        patience=_NODE_STATUS,
+        keeps=Keeps.OF_RESOURCE,
+    ),
+    NodeCheck(
         "listed-twice",
         "a plugin lists an id twice",
         find=devices.listed_twice,

@@ -73,8 +73,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
     for driver, state in dra.drivers.items():
         if state is not DriverPresence.GONE:
             continue
-        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
-        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
+        pods, devices = _used(dra, driver)
         waiting = waiting_for.get(driver, [])
         if not (pods or devices or waiting):
             continue
@@ -89,7 +88,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver at which a process listens")]
         if devices:
             evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
-        yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
+        yield Found(sentence, tuple(evidence), driver, devices, pods=(*pods, *waiting))
 
 
 _LEFT = (
@@ -101,17 +100,28 @@ _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to
 
 
 def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """A process listens at the socket of a driver, and does not answer."""
+    """A process listens at the socket of a driver, and does not answer, or a kubelet cannot call the driver."""
+    for driver, why in dra.unusable.items() if kubelet is not KubeletNow.STOPPED else ():
+        pods, devices = _used(dra, driver)
+        sentence = f"DRA driver {name(driver)} answers at its registration socket, and no kubelet can call it: {why}."
+        evidence = Evidence(Source.SOCKETS, f"{name(driver)}: {why}")
+        brief = f"DRA driver {driver} cannot be called"
+        yield Found(sentence, (evidence,), driver, devices, pods=pods, brief=brief)
     for driver, state in dra.drivers.items():
         if state is not DriverPresence.SILENT or kubelet is KubeletNow.STOPPED:
             continue
-        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
-        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own]
+        pods, devices = _used(dra, driver)
         holds = f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)})."
         sentence = f"DRA driver {name(driver)} does not answer at its registration socket.{holds * bool(pods)}"
-        yield Found(sentence, (_NO_ANSWER,), driver, tuple(devices), pods=tuple(pods))
+        yield Found(sentence, (_NO_ANSWER,), driver, devices, pods=pods)
     for socket in dra.silent if kubelet is not KubeletNow.STOPPED else ():
         yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,), next=_OF_A_STRANGER)
+
+
+def _used(dra: DraDevices, driver: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the pods that hold devices of a driver, and the devices that it has published for this node."""
+    pods = tuple(dict.fromkeys(one.identity for one in dra.holding(driver)))
+    return pods, tuple(key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own)
 
 
 def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
@@ -125,7 +135,7 @@ def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
         elif gone:
             problem = f"DRA driver {gone[0]} {dra.why_gone(gone[0])}"
             where = "no answer at the" if dra.drivers[gone[0]] is DriverPresence.SILENT else "no"
-            said = f"{where} registration socket of {name(gone[0])}"
+            said = dra.unusable.get(gone[0]) or f"{where} registration socket of {name(gone[0])}"
             yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, said))
 
 
@@ -164,6 +174,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
+    uids, node = look.claims.value.uids if look.claims.value else {}, look.node.value
     held = grouped(((one.namespace, one.pod, one.claim), one.key) for one in look.claimed)
     for (namespace, of_pod, of_claim), devices in held.items():
         claim = f"{namespace}/{of_claim}"
@@ -177,6 +188,10 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
             if not look.allocations.is_whole:
                 continue  # the claims may be those of other namespaces
             what = "is not at the API server any more"
+        elif known.uid and uids.get(claim) not in (None, "", known.uid):
+            what = "was deleted, and is another one of the same name now"
+        elif node is not None and node.name and known.nodes and node.name not in known.nodes:
+            what = f"is allocated for another node ({names(known.nodes)})"
         elif lost:
             what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
         elif known.pods is not None and pod.pod.uid not in known.pods:

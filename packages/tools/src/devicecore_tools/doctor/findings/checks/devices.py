@@ -122,6 +122,7 @@ def unhealthy_device(
                 device
                 for device, state in lists.listed[resource].items()
                 if state is Health.UNHEALTHY and device not in held
+                if device not in (lists.allocatable or {}).get(resource, ())  # else the kubelet has another list
             ]
             if sick:
                 them = by_number(sick, "it", "them")

@@ -21,7 +21,7 @@ from devicecore_tools.doctor.account.schedulable import closures
 from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.formats import version_in
 from devicecore_tools.doctor.look.names import by_number, name, names
-from devicecore_tools.doctor.look.values import NO_NODE, OF_PODS, Look, Source
+from devicecore_tools.doctor.look.values import CONFIGURATION, NO_NODE, OF_PODS, Look, Source
 
 _SINCE_PODS = (1, 33)  # the first kubelet that keeps allocated and actuated resources in two files
 _SINCE_FORM = (1, 32)  # the first kubelet whose file of claims has the form that is known here
@@ -133,7 +133,11 @@ def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
             sentence = f"The kubelet cannot start, because {file} cannot be used: {why}."
         else:
             sentence = f"A kubelet cannot start with the {file} of this node: {why}."
-        yield Found(sentence, (Evidence(source, f"{file}: {why}"),), brief=f"a kubelet cannot start with its {file}")
+        brief = f"a kubelet cannot start with its {file}"
+        yield Found(sentence, (Evidence(source, f"{file}: {why}"),), brief=brief, do=_CORRECT * (file == CONFIGURATION))
+
+
+_CORRECT = "Correct the configuration, and start the kubelet again: systemctl restart kubelet."
 
 
 def _reads(version: tuple[int, int], file: str) -> bool:

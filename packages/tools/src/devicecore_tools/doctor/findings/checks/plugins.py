@@ -19,7 +19,7 @@ from devicecore_tools.doctor.account.plugins import (
 )
 from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, Pods, believed_file
 from devicecore_tools.doctor.findings.finding import Evidence, Found
-from devicecore_tools.doctor.look.names import by_number, name, names
+from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import LIST_HAS, NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
@@ -227,7 +227,33 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
             sentence = (
                 f"The device list of {name(label)} has {how} the {MAX_LIST_BYTES:,} bytes that a kubelet accepts."
             )
-            yield Found(sentence, (evidence,), resource)
+            brief = "a device list is larger than a kubelet accepts" if size > MAX_LIST_BYTES else ""
+            yield Found(sentence, (evidence,), resource, brief=brief)
+
+
+def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """A plugin sends us another list of devices than the kubelet has."""
+    if kubelet is not KubeletNow.ANSWERS or lists.allocatable is None:
+        return
+    for plugin, resources in lists.served_by:
+        resource = resources[0] if len(resources) == 1 else ""
+        if not plugin.devices or resource not in lists.allocatable or resource in lists.differing:
+            continue
+        states = zip(plugin.devices.ids, plugin.devices.states, strict=True)
+        healthy = {str(id_): places for id_, (health, places) in states if health is Health.HEALTHY}
+        known, held = lists.allocatable[resource], holders.in_use.get(resource, ())
+        unknown = [id_ for id_, places in healthy.items() if id_ not in known and places != ()]  # on no NUMA node
+        gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # of held ones, other checks tell
+        if not (unknown or gone):
+            continue
+        lacks = f"The kubelet does not have {names(unknown)}" if unknown else ""
+        keeps = f"{'the' if unknown else 'The'} kubelet counts {names(gone)} as healthy" if gone else ""
+        sentence = (
+            f"The plugin of {name(resource)} sends another list than the kubelet has. "
+            f"{', and '.join(filter(None, (lacks, keeps)))}."
+        )
+        told = Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {devices_of([*healthy], resource)} healthy")
+        yield Found(sentence, (told, _registered(lists, resource)), resource, (*unknown, *gone))
 
 
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:
