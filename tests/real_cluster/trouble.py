@@ -274,7 +274,7 @@ def _differences(living: Json, recorded: Json) -> Iterator[str]:
 
 
 def _lasting(one: Json) -> Json:
-    """Return an item of a report without what is measured anew for each report."""
+    """Return an item of a report without what each report measures."""
     return {**one, "measured": ""} if isinstance(one, dict) else one
 
 
