@@ -56,6 +56,7 @@ class ControlPlane:
     _port: int = field(default=0, init=False)
     _etcd_url: str = field(default="", init=False)
     _admin: Client | None = field(default=None, init=False)
+    _pairs: dict[tuple[str, tuple[str, ...]], Pair] = field(factory=dict, init=False)
 
     def __enter__(self) -> Self:
         self.start()
@@ -119,15 +120,17 @@ class ControlPlane:
             self._admin.close()
             self._admin = None
         self._last_to_first.close()
-        self._parts = {}
+        self._parts, self._pairs = {}, {}
 
     def wait_until_ready(self, timeout: float = _FIRST_START) -> None:
         """Wait until the API server is ready, as after a restart. Raises RealClusterError after `timeout` seconds."""
         self.api_server.wait_for("the API server to be ready", self._is_ready, timeout)
 
     def pair(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
-        """Return a certificate of a user in groups."""
-        return self.authority.issue(user.replace(":", "-"), user, groups)
+        """Return a certificate of a user in groups. It is issued once: programs may read its files at any time."""
+        if (known := self._pairs.get((user, groups))) is None:
+            known = self._pairs[user, groups] = self.authority.issue(user.replace(":", "-"), user, groups)
+        return known
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Client:
         """Return a client with the identity of a user in groups. The caller closes it."""
@@ -274,9 +277,10 @@ class ControlPlane:
             "current-context": "real",
         }
         file = self._directory / f"{user.replace(':', '-')}.kubeconfig"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(config, indent=1), encoding="utf-8")
-        return file
+        new = file.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text(json.dumps(config, indent=1), encoding="utf-8")
+        return new.replace(file)
 
 
 def _made(client: Client, body: Mapping[str, object]) -> None:

@@ -8,6 +8,7 @@ Manifests are in `docs/scheduler`. Each guest has a story, and what was seen is 
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -86,9 +87,9 @@ class Stage:
         """Give a command to the fleet."""
         return _run(*DEVICECORE, "fleet", "do", f"--control={self.control}", *words, cwd=self.plane.directory)
 
-    def start(self, name: str, program: Path, *words: str) -> Program:
+    def start(self, name: str, *words: str) -> Program:
         """Run a guest until the end."""
-        found = Program(name, [str(program), *words], self.plane.directory)
+        found = Program(name, words, self.plane.directory)
         found.start()
         self.last_to_first.callback(found.stop)
         return found
@@ -115,15 +116,18 @@ def kueue(stage: Stage) -> Mapping[str, object]:
     """Three Jobs of four GPUs have a quota of eight: the third begins when one of the others has ended."""
     plane, source = stage.plane, KUEUE.source()
     stage.kubectl("apply", "--server-side", "-f", str(source / "config/components/crd/bases"))
-    certificates = plane.directory / "kueue"
-    certificates.mkdir()
+    stage.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    stage.kubectl("create", "namespace", "kueue-system")
+    etc = plane.directory / "etc"
+    certificates = etc / "kueue/metrics/certs"
+    certificates.mkdir(parents=True)
     pair = plane.authority.issue("kueue", "kueue", hosts=("127.0.0.1",))
     (certificates / "tls.crt").write_bytes(pair.certificate.read_bytes())
     (certificates / "tls.key").write_bytes(pair.key.read_bytes())
     config: Json = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
-        "namespace": "default",
+        "namespace": "kueue-system",
         "health": {"healthProbeBindAddress": f"127.0.0.1:{free_port()}"},
         "metrics": {"bindAddress": "0"},
         # Without its webhooks: then a Job must be made suspended, as in job.yaml.
@@ -134,8 +138,12 @@ def kueue(stage: Stage) -> Mapping[str, object]:
     }
     file = plane.directory / "kueue.json"
     file.write_text(json.dumps(config), encoding="utf-8")
-    words = (f"--config={file}", f"--kubeconfig={plane.kubeconfig()}", "--feature-gates=VisibilityOnDemand=false")
-    program = stage.start("kueue", KUEUE.built(), *words)
+    words = [str(KUEUE.built()), f"--config={file}", f"--kubeconfig={plane.kubeconfig()}"]
+    words.append("--feature-gates=VisibilityOnDemand=false")
+    # It looks for certificates of its metrics in /etc/kueue, so it has an /etc of its own.
+    script = f"{shlex.join(['mount', '--bind', str(etc), '/etc'])} && exec {shlex.join(words)}"
+    own = () if os.geteuid() == 0 else ("--map-root-user",)
+    program = stage.start("kueue", "unshare", "--mount", *own, "sh", "-c", script)
     stage.kubectl("apply", "-f", str(MANIFESTS / "kueue.yaml"))
     began = time.monotonic()
     for _ in range(3):
@@ -165,7 +173,7 @@ def descheduler(stage: Stage) -> Mapping[str, object]:
     began = time.monotonic()
     words = (f"--kubeconfig={plane.kubeconfig()}", f"--policy-config-file={MANIFESTS / 'descheduler.yaml'}")
     more = ("--descheduling-interval=5s", f"--secure-port={free_port()}", f"--cert-dir={plane.directory}")
-    program = stage.start("descheduler", DESCHEDULER.built(), *words, *more)
+    program = stage.start("descheduler", str(DESCHEDULER.built()), *words, *more)
     program.wait_for("the pods to leave the bad node", lambda: _are_even(stage, ("gpu-0", "gpu-1")), 180.0)
     left = round(time.monotonic() - began, 1)
     stage.do("add", "gpu=2")
