@@ -29,8 +29,8 @@ FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
 MIXED = "D29"
 """A NUMA node is in a group and has memory of its own: what the kubelet does depends on Go's order of maps."""
-TWICE = "D30"
-"""Two containers have the same CPU: the kubelet frees it if one of them belongs to a pod that is refused."""
+TAKEN = "D30"
+"""A container has a CPU that was not free: the kubelet puts it into the shared pool if its pod is refused."""
 
 _OPTIONS = (
     "full-pcpus-only",
@@ -243,14 +243,15 @@ def _pod(random: Random, uid: str, case: Json, *, has_devices: bool) -> Json:
 
 
 class _WatchedCpus(CpuManager):
-    """A CPU manager that remembers whether a CPU was ever given to two pods."""
+    """A CPU manager that remembers whether it ever gave a CPU of another pod, or one that is reserved strictly."""
 
-    was_given_twice = False
+    gave_what_was_taken = False
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
+        before = reduce(or_, self.state.of_pod(pod.uid).values(), self.state.shared)
         super().allocate(pod, container, hint)
-        of_pods = [reduce(or_, held.values(), 0) for held in self.state.assignments.values()]  # each a set of bits
-        self.was_given_twice |= sum(map(int.bit_count, of_pods)) > reduce(or_, of_pods, 0).bit_count()
+        given = self.state.of_container(pod.uid, container) or 0
+        self.gave_what_was_taken |= bool(given & ~before)
 
 
 class _WatchedMemory(MemoryManager):
@@ -368,7 +369,7 @@ class NumaReplay:
                     self.cpus.allocate(request, container.name, hint)
                     self.memory.allocate(request, container.name, hint)
             except DeviceCoreError as raised:
-                self.cpus.state = before[0]
+                self.cpus.take_back(before[0])
                 self.memory.take_back(before[1], uid)
                 refused = Refused(raised)
         else:
@@ -574,7 +575,7 @@ def played(case: Json) -> Played:
         if step["op"] == "admit" and not answer["ok"]:
             refused.add(uid)
         if replay.running:
-            rows = ((MIXED, replay.memory.was_mixed), (TWICE, replay.cpus.was_given_twice))
+            rows = ((MIXED, replay.memory.was_mixed), (TAKEN, replay.cpus.gave_what_was_taken))
             since = {**{row: len(steps) for row, is_so in rows if is_so}, **since}
     return Played({**case, "steps": steps}, ours, since)
 
@@ -583,8 +584,8 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare each step, and both state files byte for byte, but for the order of blocks.
 
     A difference is known if the kubelet that is asked again answers as we do, and its choice is one of devices (D18)
-    or made after a NUMA node was in two groups (D29). It is also known if a NUMA node was in two groups, or a CPU was
-    given to two pods (D30), and the kubelet answers as we do if the pods that are refused are left out.
+    or made after a NUMA node was in two groups (D29). It is also known if a NUMA node was in two groups, or a container
+    got a CPU that was not free (D30), and the kubelet answers as we do if the pods that are refused are left out.
     """
     ours = played(case)
     theirs = ours.compared(oracle)

@@ -160,15 +160,19 @@ class Kubelet:
         return answers
 
 
-@pytest.mark.parametrize(("make", "seed", "row"), [(numa.memory, 61, "D29"), (numa.cpus, 77, "D30")])
+@pytest.mark.parametrize(
+    ("make", "seed", "row"),
+    [(numa.memory, "61", "D29"), (numa.cpus, "77", "D30"), (numa.cpus, "ci-cpus-252", "D30")],
+    ids=["a-node-in-two-groups", "a-cpu-of-another-pod", "a-cpu-that-is-reserved-strictly"],
+)
 def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: int, row: str
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: str, row: str
 ) -> None:
     """D29, D30: the verdict on the pod, and all that the kubelet does without the pod, have to be ours."""
     monkeypatch.setattr(numa, "decoded", lambda answer: (answer, []))
     monkeypatch.setattr(numa, "TRIES", 1)
-    played = numa.played(make(Random(str(seed))))
-    assert row in played.since, "take a number of which a pod is refused after a NUMA node or a CPU is held twice"
+    played = numa.played(make(Random(seed)))
+    assert row in played.since, "take a number of which a pod is refused after it got what was not free"
     case, last, begin = played.case, played.refused()[-1], min(played.since.values())
     uid = case["steps"][last - 1]["object"]["metadata"]["uid"]
 

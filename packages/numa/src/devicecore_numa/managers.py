@@ -121,6 +121,13 @@ class CpuManager(_Manager[CpuState]):
         if self._static is not None:
             self.state = self._static.allocate(self.state, pod, pod.container(container), hint.mask)
 
+    def take_back(self, before: CpuState) -> None:
+        """Free the CPUs of a pod that was refused after some of its containers had theirs; `before` is from then.
+
+        No other pod can reuse anything afterwards (Kubernetes: `updateCPUsToReuse` forgets all other pods).
+        """
+        self.state = evolve(before, reusable=self.state.reusable)
+
     def keep(self, pods: Collection[str]) -> None:
         """Free the CPUs of all pods but these."""
         if self._static is not None:
@@ -159,15 +166,16 @@ class MemoryManager(_Manager[MemoryState]):
         """Free the memory of a pod that was refused after some of its containers had theirs; `before` is from then.
 
         Kubernetes releases it as that of any pod that is gone, from the first NUMA node of a group on. So each group
-        has as much as before, and perhaps not each of its nodes.
+        has as much as before, and perhaps not each of its nodes. As with CPUs, no other pod can reuse anything.
         """
-        after, self.state = self.state, before
+        after = self.state
+        self.state = evolve(before, reusable=after.reusable)
         if uid in before.assignments or uid not in after.assignments or self._static is None:
             return
         for container in after.assignments[uid]:
             after = release_memory(after, uid, container)
         if after.nodes != before.nodes:
-            self.state = evolve(after, reusable=before.reusable)
+            self.state = after
 
     def keep(self, pods: Collection[str]) -> None:
         """Free the memory of all pods but these."""
@@ -216,7 +224,7 @@ class NumaAdmission:
                 except StoreError as error:
                     verdict = Refused(error)
             if not isinstance(verdict, Admitted):
-                self._cpus.state = before[0]
+                self._cpus.take_back(before[0])
                 self._memory.take_back(before[1], str(pod.uid))
                 if not held and self._devices.state.ledger.of_pod(pod.uid):
                     self._devices.evict([pod.uid])
