@@ -34,8 +34,12 @@ type numaStep struct {
 type numaHistory struct {
 	Machine  machine
 	Gates    []string
-	Topology struct{ Policy, Scope string }
-	CPU      struct {
+	Topology struct {
+		Policy, Scope string
+		Closest       bool                          // the policy option prefer-closest-numa-nodes
+		Distances     topologymanager.NUMADistances // from each NUMA node, indexed by the numbers of the others
+	}
+	CPU struct {
 		Policy   string
 		Options  map[string]string
 		Reserved v1.ResourceList
@@ -47,6 +51,7 @@ type numaHistory struct {
 		Nodes    []kubeletconfig.MemoryReservation
 	}
 	Steps []numaStep
+	Timed bool // whether each admission is answered with its time alone
 }
 
 // A numaNode is a kubelet's three managers, and what is around them.
@@ -110,7 +115,8 @@ func (n *numaNode) begin(ctx context.Context, files map[string]string) map[strin
 }
 
 func (n *numaNode) startAll(ctx context.Context) error {
-	n.deviceHistory = deviceHistory{Policy: n.asked.Topology.Policy, Scope: n.asked.Topology.Scope}
+	asked := n.asked.Topology
+	n.deviceHistory = deviceHistory{Policy: asked.Policy, Scope: asked.Scope, Closest: asked.Closest, Distances: asked.Distances}
 	info := n.asked.Machine.info()
 	for _, one := range info.Topology {
 		n.NUMANodes = append(n.NUMANodes, one.Id)
@@ -215,8 +221,13 @@ func (n *numaNode) admit(ctx context.Context, one numaStep) (any, error) {
 			n.fixed.hint = topologymanager.TopologyHint{NUMANodeAffinity: mask, Preferred: true}
 		}
 	}
+	start := time.Now()
 	result := admitTo(ctx, n.scope, pod)
 	answer["ok"] = result.Admit
+	if n.asked.Timed {
+		answer["seconds"] = time.Since(start).Seconds()
+		return answer, nil
+	}
 	if !result.Admit {
 		answer["reason"], answer["message"] = result.Reason, result.Message
 		if err := n.forget(uid); err != nil {

@@ -24,6 +24,7 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import NumaMask, TopologyHint
 from tests.histories import RecordedPlugin
 from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
+from tests.oracle.topology import policy_options, topology_of
 
 FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
@@ -66,7 +67,9 @@ def admissions(random: Random) -> Json:
     """A history of admissions by all three managers."""
     case = _case(random, machine(random, most=4), has_memory=random.random() < 0.8)
     case["topology"] = _topology(random)
-    return _with_steps(random, case, has_devices=random.random() < 0.8)
+    case = _with_steps(random, case, has_devices=random.random() < 0.8)
+    options = policy_options(random, [node["node_id"] for node in case["machine"]["topology"]])
+    return {**case, "topology": {**case["topology"], **options}}
 
 
 def machine(random: Random, most: int = 8) -> Json:
@@ -300,8 +303,14 @@ class NumaReplay:
 
     def _begin(self) -> None:
         case, layout = self.case, CpuLayout.of(self.machine)
-        self.topology = Topology(
-            self.machine.numa_nodes, case["topology"]["policy"] or "none", case["topology"]["scope"] or "container"
+        asked = case["topology"]
+        self.topology = topology_of(
+            {
+                **asked,
+                "numa_nodes": self.machine.numa_nodes,
+                "policy": asked["policy"] or "none",
+                "scope": asked["scope"] or "container",
+            }
         )
         cpu, self.policy = case["cpu"], None
         if cpu["policy"] == "static":
