@@ -512,18 +512,6 @@ def pod_of(given: Json) -> Pod:
 # --- the judge -------------------------------------------------------------------------------------------------------
 
 
-TRIES = 60
-"""How often the kubelet is asked again, because it takes some decisions in the order of a Go map."""
-
-
-@frozen
-class Compared:
-    """Where a kubelet differs from us, by step, and the steps after which it has a node in two groups."""
-
-    lines: Sequence[tuple[int, str]]
-    mixed: Sequence[int] = ()
-
-
 @frozen
 class Played:
     """The steps that a kubelet would answer, our answers from the start on, and what may differ after which of them."""
@@ -545,25 +533,18 @@ class Played:
         steps = [self.case["steps"][number - 1] for number in kept]
         return Played({**self.case, "steps": steps}, [self.ours[number] for number in (0, *kept)], self.since)
 
-    def compared(self, oracle: Oracle) -> Compared:
-        """Ask a kubelet, and compare its answers with ours."""
+    def compared(self, oracle: Oracle) -> list[tuple[int, str]]:
+        """Ask a kubelet, and return where its answers differ from ours, by step."""
         answers = oracle.ask("numa", self.case)
         if isinstance(answers, dict):
-            return Compared([(0, str(answers)[:3000])])
-        lines, mixed = list[tuple[int, str]](), list[int]()
+            return [(0, str(answers)[:3000])]
+        lines = list[tuple[int, str]]()
         for number, (mine, given) in enumerate(zip(self.ours, answers, strict=True)):
             op = "begin" if number == 0 else self.case["steps"][number - 1]["op"]
             theirs, wrong = decoded(given)
             found = [*wrong, *differences(comparable(mine), comparable(theirs))]
             lines += ((number, f"step {number} {op}{line}") for line in found)
-            if _is_mixed(theirs.get("memory_manager_state", {}).get("nodes", {})):
-                mixed.append(number)
-        return Compared(lines, mixed)
-
-
-def _is_mixed(nodes: Json) -> bool:
-    """Whether a NUMA node is in two groups of nodes, in a state as `readable` returns it."""
-    return any(nodes[str(one)][1] != cells for _, cells, _ in nodes.values() for one in cells)
+        return lines
 
 
 def played(case: Json) -> Played:
@@ -592,52 +573,32 @@ def played(case: Json) -> Played:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare each step, and both state files byte for byte, but for the order of blocks.
 
-    A difference is known if the kubelet that is asked again answers as we do, and its choice is one of devices (D18)
-    or made after a NUMA node was in two groups (D29). It is also known if a NUMA node was in two groups, or a container
-    got a CPU that was not free (D30), and the kubelet answers as we do if the pods that are refused are left out.
+    A difference is known if a NUMA node was in two groups (D29), or a container got a CPU that was not free (D30), and
+    the kubelet answers as we do if the pods that are refused are left out.
     """
     ours = played(case)
     theirs = ours.compared(oracle)
-    lines = [line for _, line in theirs.lines]
+    lines = [line for _, line in theirs]
     if not lines:
         return AGREED
-    first = theirs.lines[0][0]
-    rows = {row for row, number in ours.since.items() if number <= first}
-    rows |= {MIXED} if any(number <= first for number in theirs.mixed) else set()
-    is_choice = all(".devices." in line for number, line in theirs.lines if number == first)
-    if (is_choice or MIXED in rows) and _is_answered(ours, oracle):
-        return Verdict(MIXED if MIXED in rows else "D18", lines)
-    if rows and _is_answered(ours.without_refusals(), oracle) and _refuses_as_we_do(ours, theirs, oracle):
+    rows = {row for row, number in ours.since.items() if number <= theirs[0][0]}
+    if rows and not ours.without_refusals().compared(oracle) and _refuses_as_we_do(ours, theirs, oracle):
         return Verdict("+".join(sorted(rows)), lines)
     return Verdict(None, lines)
 
 
-def _is_answered(ours: Played, oracle: Oracle) -> bool:
-    """Whether the kubelet answers as we do, now or if it is asked again."""
-    return any(not ours.compared(oracle).lines for _ in range(TRIES))
-
-
-def _refuses_as_we_do(ours: Played, theirs: Compared, oracle: Oracle) -> bool:
+def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: Oracle) -> bool:
     """Whether the kubelet refuses each pod of another verdict as we do, once no other pod has been refused before."""
-    for number in sorted({number for number, line in theirs.lines if "_manager_state" not in line} & {*ours.refused()}):
+    for number in sorted({number for number, line in theirs if "_manager_state" not in line} & {*ours.refused()}):
         alone = ours.without_refusals(number)
-        for _ in range(TRIES):
-            found = [line for at, line in alone.compared(oracle).lines if at == len(alone.case["steps"])]
-            if all("_manager_state" in line for line in found):
-                break
-        else:
+        last = [line for at, line in alone.compared(oracle) if at == len(alone.case["steps"])]
+        if not all("_manager_state" in line for line in last):
             return False
     return True
 
 
 def comparable(answer: Json) -> Json:
-    """An answer without the names of its devices, because a kubelet takes any of those on a NUMA node."""
-    if answer.get("devices"):
-        devices = {
-            container: {resource: sorted(map(str, nodes.values())) for resource, nodes in held.items()}
-            for container, held in answer["devices"].items()
-        }
-        answer = {**answer, "devices": devices}
+    """An answer as it can be compared: of an error, its kind."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer

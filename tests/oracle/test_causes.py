@@ -170,7 +170,6 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
 ) -> None:
     """D29, D30: the verdict on the pod, and all that the kubelet does without the pod, have to be ours."""
     monkeypatch.setattr(numa, "decoded", lambda answer: (answer, []))
-    monkeypatch.setattr(numa, "TRIES", 1)
     played = numa.played(make(Random(seed)))
     assert row in played.since, "take a number of which a pod is refused after it got what was not free"
     case, last, begin = played.case, played.refused()[-1], min(played.since.values())

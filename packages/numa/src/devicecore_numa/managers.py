@@ -131,8 +131,8 @@ class CpuManager(_Manager[CpuState]):
     def keep(self, pods: Collection[str]) -> None:
         """Free the CPUs of all pods but these."""
         if self._static is not None:
-            for uid in [uid for uid in self.state.assignments if uid not in pods]:
-                for container in self.state.of_pod(uid):
+            for uid in sorted(self.state.assignments.keys() - set(pods)):
+                for container in sorted(self.state.of_pod(uid)):
                     self.state = release_cpus(self.state, uid, container)
 
 
@@ -172,7 +172,7 @@ class MemoryManager(_Manager[MemoryState]):
         self.state = evolve(before, reusable=after.reusable)
         if uid in before.assignments or uid not in after.assignments or self._static is None:
             return
-        for container in after.assignments[uid]:
+        for container in sorted(after.assignments[uid]):
             after = release_memory(after, uid, container)
         if after.nodes != before.nodes:
             self.state = after
@@ -180,8 +180,8 @@ class MemoryManager(_Manager[MemoryState]):
     def keep(self, pods: Collection[str]) -> None:
         """Free the memory of all pods but these."""
         if self._static is not None:
-            for uid in [uid for uid in self.state.assignments if uid not in pods]:
-                for container in self.state.assignments[uid]:
+            for uid in sorted(self.state.assignments.keys() - set(pods)):
+                for container in sorted(self.state.assignments[uid]):
                     self.state = release_memory(self.state, uid, container)
 
 
