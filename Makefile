@@ -137,8 +137,8 @@ fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); ath
 	  $(BIN)/python -m tests.reliability.fuzz $$target $$(( $(FUZZ_SECONDS) / $(words $(FUZZ_TARGETS)) )) || exit 1; \
 	done
 
-bench: $(VENV)/.dev ## measure, next to the kubelet's figures; BENCH=--quick for a first look, BENCH=--json to keep the results
-	@$(BIN)/python benchmarks/run.py $(BENCH)
+bench: $(VENV)/.dev ## measure beside Kubernetes' own device manager, which needs Go; BENCH=--quick for a first look, BENCH=--json to keep the results
+	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/fleet.py $(or $(FLEET),$(if $(findstring quick,$(BENCH)),--nodes 50 --seconds 5))
 
 demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps the files of its two nodes

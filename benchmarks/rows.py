@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import grpc
 from attrs import evolve
@@ -23,34 +22,27 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.topology import generate_hints, merge
 from devicecore.wire import deviceplugin
-
-
-class Duration(NamedTuple):
-    """Seconds on the clock, and those of them that a processor worked for us; None if others work for us too."""
-
-    wall: float
-    cpu: float | None = None
-
+from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
 LARGE = 3000  # devices; a list of as many is read with a pause after it
-Times = Generator[Duration, None, None]
+Times = Generator[float, None, None]
+"""Seconds: of the processor, or on the clock if another process works for it, too."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
-def timed(work: Callable[[], object]) -> Duration:
-    """How long it takes."""
-    began, cpu_began = time.perf_counter(), time.process_time()
+def timed(work: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
+    """How many seconds it takes."""
+    began = clock()
     work()
-    cpu = time.process_time() - cpu_began
-    return Duration(time.perf_counter() - began, cpu)
+    return clock() - began
 
 
-def _admissions(bench: Bench) -> Times:
+def _admissions(bench: Bench, clock: Callable[[], float] = time.process_time) -> Times:
     while True:
         newcomer = bench.newcomer()
         bench.pods.active[newcomer.uid] = None
-        yield timed(lambda: bench.admit(newcomer))  # noqa: B023 - called before the next one comes
+        yield timed(lambda: bench.admit(newcomer), clock)  # noqa: B023 - called before the next one comes
         bench.forget(newcomer.uid)
         bench.manager.update_allocated_devices()
 
@@ -114,48 +106,67 @@ def bare_write(size: Size) -> Times:
             os.rename(new, target)  # noqa: PTH104 - bare
 
         while True:
-            yield timed(write)
+            yield timed(write, time.perf_counter)
+
+
+PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go, which a kubelet is measured with, too
 
 
 @contextmanager
-def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float], str]]:
-    """Run the manager with a plugin in another process.
-
-    Yield the manager, how to have the plugin send a list (seconds until it shows), and the plugin's socket.
-    """
-    with (
-        TemporaryDirectory(dir="/tmp") as sockets,
-        running(size, transport=GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))) as bench,
-        subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("peer.py")), sockets, str(size.devices)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # an interrupt from the keyboard is for us
-        ) as peer,
-    ):
-        orders, moments = peer.stdin, peer.stdout
+def _plugin() -> Iterator[Callable[[str], object]]:
+    """Run a plugin in another process. Yield how to give it an order: `register DIRECTORY COUNT` or `list COUNT`."""
+    with subprocess.Popen(
+        [PLUGIN, "plugin"],
+        stdin=subprocess.PIPE,
+        text=True,
+        process_group=0,  # an interrupt from the keyboard is for us
+    ) as process:
+        orders = process.stdin
         assert orders
-        assert moments
-
-        def send(count: int) -> float:
-            print("list", count, file=orders, flush=True)
-            heard_at = bench.sink.wait_for(count)
-            return (heard_at - int(moments.readline())) / 1e9
-
         try:
-            send(size.devices)
-            yield bench, send, f"{sockets}/bench.sock"
+            yield lambda order: print(order, file=orders, flush=True)
         finally:
-            peer.kill()  # who waits for it has all it wanted; it may not even have been called
+            process.kill()  # who waits for it has all it wanted; it may not even have been called
+
+
+@contextmanager
+def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
+    """Run the manager where plugins register. Yield it with the directory."""
+    with TemporaryDirectory(dir="/tmp") as sockets:
+        transport = GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))
+        with running(size, transport=transport) as bench:
+            yield bench, sockets
+
+
+@contextmanager
+def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str]]:
+    """Run the manager with a registered plugin in another process. Yield it, the orders, and the plugin's socket."""
+    with _listening(size) as (bench, sockets), _plugin() as order:
+        order(f"register {sockets} {size.devices}")
+        bench.sink.wait_for(size.devices)
+        yield bench, order, f"{sockets}/bench.sock"
+
+
+def first_list_over_grpc(size: Size) -> Times:
+    """A plugin registers with a manager that has just started, until capacity shows its devices."""
+    with _plugin() as order:
+        while True:
+            with _listening(size) as (bench, sockets):
+                began = time.perf_counter()
+                order(f"register {sockets} {size.devices}")
+                bench.sink.wait_for(size.devices)
+                yield time.perf_counter() - began
 
 
 def list_over_grpc(size: Size) -> Times:
     """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
-    with _over_grpc(size) as (_, send, _):
+    with _over_grpc(size) as (bench, order, _):
         for count in cycle((size.devices - 1, size.devices)):
-            seconds = send(count)
-            yield Duration(seconds)
+            began = time.perf_counter()
+            order(f"list {count}")
+            bench.sink.wait_for(count)
+            seconds = time.perf_counter() - began
+            yield seconds
             if size.devices >= LARGE:
                 time.sleep(4 * seconds)  # a plugin that sends large lists without a pause is made to wait
 
@@ -163,7 +174,7 @@ def list_over_grpc(size: Size) -> Times:
 def admit_over_grpc(size: Size) -> Times:
     """Admit one more pod, its plugin in another process."""
     with _over_grpc(size) as (bench, _, _):
-        yield from (Duration(it.wall) for it in _admissions(bench))
+        yield from _admissions(bench, time.perf_counter)
 
 
 def bare_call_over_grpc(size: Size) -> Times:
@@ -180,7 +191,7 @@ def bare_call_over_grpc(size: Size) -> Times:
         container = deviceplugin.ContainerAllocateRequest(devices_ids=["dev-000000"])
         request = deviceplugin.AllocateRequest(container_requests=[container])
         while True:
-            yield Duration(timed(lambda: allocate(request)).wall)
+            yield timed(lambda: allocate(request), time.perf_counter)
 
 
 def call_over_grpc(size: Size) -> Times:
@@ -189,7 +200,7 @@ def call_over_grpc(size: Size) -> Times:
         plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
         assert plugin
         while True:
-            yield Duration(timed(lambda: bench.manager._transport.allocate(plugin.id, IDS)).wall)  # noqa: SLF001 - the benchmark made it
+            yield timed(lambda: bench.manager._transport.allocate(plugin.id, IDS), time.perf_counter)  # noqa: SLF001 - the benchmark made it
 
 
 def _settled(nodes: int, per_node: int) -> Times:
@@ -212,8 +223,8 @@ def settle_36_nodes(_size: Size) -> Times:
 def _process(*arguments: str) -> Times:
     command = [sys.executable, *arguments]
     while True:
-        run = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, process_group=0))
-        yield Duration(run.wall)
+        work = partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, process_group=0)
+        yield timed(work, time.perf_counter)
 
 
 def python_alone(_size: Size) -> Times:

@@ -1,4 +1,8 @@
-"""Measure devicecore next to the kubelet: `make bench`, or `python benchmarks/run.py --help`."""
+"""Measure devicecore beside Kubernetes' own device manager: `make bench`, or `make bench BENCH="--quick admit hints"`.
+
+Each row is measured at each size in the same minute: Kubernetes, devicecore, Kubernetes again, because a machine that
+others use too is sometimes fast and sometimes slow. What is done in one process is measured in processor time.
+"""
 
 import argparse
 import json
@@ -17,24 +21,29 @@ from pathlib import Path
 
 import rows
 from attrs import frozen
-from workload import Size
+from workload import Size, checkpoint
+
+from devicecore.domain.checkpoint import encode
+from tests.oracle.asking import Oracle
+from tools.make_peers import PeersError, build, default_version, program
 
 HERE = Path(__file__).parent
-KUBELET = json.loads((HERE / "kubelet.json").read_text(encoding="utf-8"))
-SIZES = tuple(Size(*size) for size in KUBELET["sizes"])
-SIZED = (
+SIZES = (Size(10, 100), Size(100, 1_000), Size(1_000, 10_000), Size(5_000, 50_000))
+BOTH = (
     "admit",
     "admit_after_a_pod_has_gone",
     "admit_with_hints",
     "hints",
     "encode_from_scratch",
     "decode_and_verify",
+    "first_list_over_grpc",
     "list_over_grpc",
     "admit_over_grpc",
-    "bare_call_over_grpc",
-    "call_over_grpc",
-    "bare_write",
 )
+"""The rows that Kubernetes is measured in, too: `peers/oracle/bench.go`."""
+GRPC = (*BOTH[-3:], "bare_call_over_grpc", "call_over_grpc")
+"""The rows that need the plugin in Go."""
+SIZED = (*BOTH, "bare_call_over_grpc", "call_over_grpc", "bare_write")
 UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line_help")
 ROWS = (*SIZED, *UNSIZED, "memory")
 PACKAGES = ("devicecore", "attrs", "grpcio", "protobuf", "orjson", "fnv-hash-fast")
@@ -55,95 +64,68 @@ except KeyboardInterrupt:  # it is told to those who read us, too
 
 @frozen
 class Figure:
-    """What came out of one row at one size, in milliseconds, with the least unit measured meanwhile.
+    """What came out of one row at one size: medians in milliseconds, and how many samples there were.
 
-    The least, for a unit is long: interrupted, it would flatter what is too short to be interrupted. `cpu` is the
-    median of the time that a processor worked for it, which others on the machine disturb less; None where work is
-    done in other processes too.
+    `theirs` is None where Kubernetes is not measured.
     """
 
     row: str
     size: Size | None
     median: float
-    cpu: float | None
     least: float
     samples: int
-    unit: float
-    kubelet: float | None
-
-    @property
-    def units(self) -> float:
-        """What it takes as a multiple of the unit."""
-        return self.takes / self.unit
-
-    @property
-    def takes(self) -> float:
-        """The processor time, or what there is."""
-        return self.median if self.cpu is None else self.cpu
+    theirs: float | None
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster than the kubelet, each in units of its own machine."""
-        return self.kubelet and self.kubelet / float(KUBELET["unit_ms"]) / self.units
+        """How many times faster than Kubernetes."""
+        return None if self.theirs is None else self.theirs / self.median
 
     def line(self) -> str:
         name = f"{self.row:28}{self.size or ''!s:>16}"
-        cpu = "" if self.cpu is None else f"cpu {self.cpu:.3f}"
-        own = f"{self.median:10.3f} ms  (least {self.least:.3f}) {cpu:>13} {self.units:9.4f} units"
-        theirs = f"  kubelet {self.kubelet:8.3f} ms  {self.ratio:7.2f} x" if self.kubelet else ""
+        own = f"{self.median:10.3f} ms  (least {self.least:.3f}, {self.samples} samples)"
+        theirs = "" if self.theirs is None else f"  Kubernetes {self.theirs:9.3f} ms  {self.ratio:8.2f} x"
         return name + own + theirs
 
     def record(self) -> dict[str, object]:
-        size = [self.size.pods, self.size.devices] if self.size is not None else None
         return {
             "row": self.row,
-            "size": size,
+            "size": None if self.size is None else [self.size.pods, self.size.devices],
             "median_ms": self.median,
-            "cpu_median_ms": self.cpu,
             "least_ms": self.least,
             "samples": self.samples,
-            "unit_ms": self.unit,
-            "units": self.units,
-            "kubelet_ms": self.kubelet,
+            "kubernetes_ms": self.theirs,
             "times_faster": self.ratio,
         }
 
 
-def unit() -> float:
-    """Milliseconds to hash 10 MiB; not a number without fnv-hash-fast."""
-    try:
-        from fnv_hash_fast import fnv1a_32  # noqa: PLC0415 - without it there is no unit, but there are times
-    except ImportError:
-        return float("nan")
-    blob = bytes(10 << 18)
-    return 4e3 * rows.timed(lambda: fnv1a_32(blob)).wall
-
-
-def measure(row: str, size: Size | None, seconds: float) -> Figure:
-    """Take samples for about so long, five at least."""
-    samples: list[rows.Duration] = []
+def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
+    """Take samples for about so long, five at least; of Kubernetes half of them before, and half of them after."""
+    theirs = _of_kubernetes(row, size, seconds / 2, oracle)
+    taken = list[float]()
     with closing(getattr(rows, row)(size)) as times:
         list(islice(times, 3))  # to warm up
-        units = [unit() for _ in range(5)]
-        measured_at = 0.0
         end = time.monotonic() + seconds
-        while len(samples) < 5 or (time.monotonic() < end and len(samples) < 2000):
-            if time.monotonic() - measured_at > 0.05:  # others use this machine too, now more and now less
-                units.append(unit())
-                measured_at = time.monotonic()
-            samples.append(next(times))
-    cpu = [it.cpu for it in samples if it.cpu is not None]
-    kubelet = KUBELET["ms"].get(row)
+        while len(taken) < 5 or (time.monotonic() < end and len(taken) < 2000):
+            taken.append(next(times))
+    theirs += _of_kubernetes(row, size, seconds / 2, oracle)
     return Figure(
         row,
         size,
-        1e3 * statistics.median([it.wall for it in samples]),
-        1e3 * statistics.median(cpu) if cpu else None,
-        1e3 * min(it.wall for it in samples),
-        len(samples),
-        min(units),
-        kubelet[SIZES.index(size)] if kubelet and size is not None else None,
+        1e3 * statistics.median(taken),
+        1e3 * min(taken),
+        len(taken),
+        statistics.median(theirs) if theirs else None,
     )
+
+
+def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> list[float]:
+    """Milliseconds that Kubernetes takes for a row; none if it is not measured."""
+    if size is None or oracle is None or row not in BOTH:
+        return []
+    held = encode(checkpoint(size)).decode()
+    asked = {"row": row, "pods": size.pods, "devices": size.devices, "seconds": seconds, "checkpoint": held}
+    return [nanoseconds / 1e6 for nanoseconds in oracle.ask("bench", asked)["ns"]]
 
 
 def memory() -> float:
@@ -184,22 +166,34 @@ def main() -> None:
     if options.json and not (options.json.suffix == ".json" and options.json.parent.is_dir()):
         parser.error(f"{str(options.json)!r} is no .json file in a directory; rows come before --json")
     os.environ["GRPC_VERBOSITY"] = "ERROR"
+    oracle, needs_go = None, set[str]()
+    try:
+        build(default_version(), ["oracle"])
+        oracle = Oracle(program("oracle"), processors=None)
+    except PeersError as error:
+        print(f"devicecore alone, and nothing over gRPC: {error}", file=sys.stderr)
+        needs_go = set(GRPC)
     logging.getLogger("devicecore").setLevel(logging.ERROR)  # that a plugin goes when its row is done is no news
-    wanted = options.rows or ROWS
+    wanted = [row for row in options.rows or ROWS if row not in needs_go]
     seconds, sizes = (0.3, SIZES[:-1]) if options.quick else (3.0, SIZES)
     figures = []
     todo: list[tuple[str, Size | None]] = [(row, size) for row in SIZED for size in sizes if row in wanted]
     todo += [(row, None) for row in UNSIZED if row in wanted]
     for done, (row, size) in enumerate(todo):
         print(f"[{done + 1}/{len(todo)}] {row} {size or ''}", file=sys.stderr, flush=True)
-        figure = measure(row, size, seconds)
+        figure = measure(row, size, seconds, oracle)
         figures.append(figure)
         print(figure.line(), flush=True)
     resident = memory() if "memory" in wanted else None
     if resident is not None:
         print(f"{'memory, 5,000 / 50,000':44}{resident:10.1f} MB")
     if options.json:
-        results = {**machine(), "memory_mb": resident, "kubelet": KUBELET, "figures": [it.record() for it in figures]}
+        results = {
+            **machine(),
+            "kubernetes": oracle and oracle.version,
+            "memory_mb": resident,
+            "figures": [it.record() for it in figures],
+        }
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

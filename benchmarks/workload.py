@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,19 +125,16 @@ class Sink(MemorySink):
     def __init__(self) -> None:
         super().__init__()
         self._changed = threading.Condition()
-        self._heard_at = 0
 
     def publish(self, status: NodeStatus) -> None:
         with self._changed:
             super().publish(status)
-            self._heard_at = time.monotonic_ns()
             self._changed.notify_all()
 
-    def wait_for(self, count: int) -> int:
-        """Wait until there are so many devices; when it heard of them, in monotonic nanoseconds."""
+    def wait_for(self, count: int) -> None:
+        """Wait until there are so many devices."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.capacity.get(RESOURCE) == count, 30)
-            return self._heard_at
 
 
 @define

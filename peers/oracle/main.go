@@ -28,6 +28,7 @@ type answerer func(ctx context.Context, question []byte) (any, error)
 var kinds = map[string]answerer{
 	"allocate":          allocate,
 	"apply":             writeFields,
+	"bench":             measure,
 	"cel":               evaluate,
 	"checkpoint-decode": decodeCheckpoint,
 	"checkpoint-encode": encodeCheckpoint,
@@ -45,6 +46,13 @@ var kinds = map[string]answerer{
 
 func main() {
 	klog.SetLogger(klog.New(nil)) // what Kubernetes logs is no answer
+	if len(os.Args) == 2 && os.Args[1] == "plugin" {
+		if err := runPlugin(os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "oracle plugin:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := serve(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		os.Exit(1)

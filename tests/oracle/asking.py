@@ -31,12 +31,13 @@ AGREED = Verdict("", ())
 
 
 class Oracle:
-    """A running oracle. It answers one question after the other."""
+    """A running oracle. It answers one question after the other, on so many processors; None for all."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, *, processors: int | None = 1) -> None:
         self.version: str = program.parents[1].name  # of Kubernetes
+        environment = {} if processors is None else {"GOMAXPROCS": str(processors)}
         self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "GOMAXPROCS": "1"}
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **environment}
         )
 
     def __enter__(self) -> Self:

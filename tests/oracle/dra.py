@@ -93,6 +93,7 @@ def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) ->
                 pods.add(step["object"]["metadata"]["uid"])
             case "driver_up":
                 drivers.add(key)
+                step = {name: value for name, value in step.items() if name != "timeout_ms"}  # nothing is delayed
             case "driver_down":
                 if key not in drivers:
                     continue
