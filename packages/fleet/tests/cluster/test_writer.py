@@ -66,6 +66,30 @@ def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
     assert said == [f"{lets}what is to be sent waits for up to 18 s"], "once a minute"
 
 
+def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
+    """A server that answers one request in two seconds. At the end, as many jobs as may run at once have met."""
+    now, meeting = [0.0], threading.Barrier(5)
+    writer = ApiWriter(requests, threads=1, most=4, clock=lambda: now[0])
+    waited = threading.Semaphore(0)
+
+    def slow(_: KubeApiRequests) -> None:
+        now[0] += 2.0
+        waited.release()
+
+    def meet(_: KubeApiRequests) -> None:
+        meeting.wait(60)
+
+    with writer:
+        for number in range(40):
+            writer.put(("lease", number), slow)
+        for _ in range(40):
+            assert waited.acquire(timeout=60)
+        for number in range(4):
+            writer.put(("pod", number), meet)
+        meeting.wait(60)
+        assert sum(one.name.startswith("devicecore-writer") for one in threading.enumerate()) == 4, "and not more"
+
+
 def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: KubeApiRequests) -> None:
     """Each request sets the clock forward by a tenth of a second, so a third of the requests is not enough."""
     now, order, done = [0.0], list[str](), threading.Event()

@@ -2,9 +2,9 @@
 
 Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
 it succeeds or is replaced. If more jobs are due than the server answers, each kind of them has its share of the
-requests, so none waits for all of another; only a Lease that has waited for long goes before all. If the server does
-not answer or asks for a pause, nothing is sent for a while; only the answer to a job that was begun later and has asked
-the server ends that.
+requests, so none waits for all of another; only a Lease that has waited for long goes before all. If jobs wait although
+the server answers, there are more threads, up to a limit. If the server does not answer or asks for a pause, nothing is
+sent for a while; only the answer to a job that was begun later and has asked the server ends that.
 """
 
 import heapq
@@ -46,6 +46,7 @@ seconds counts as lost.
 _BACKOFF = Backoff(0.5, 10.0)
 _OUTAGE = Backoff(0.5, 3.0)  # 10 s after its return, a cluster must see its nodes again
 _WINDOW = 10.0  # seconds over which requests are counted
+_GROW = 2.0  # seconds for which a job that is due may wait before there are more connections
 _LATE = 10.0  # seconds for which a job that is due may wait before the log says why
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
@@ -105,7 +106,8 @@ class ApiWriter(HasLifecycle, Writer):
 
     Args:
         requests: sends the requests. This starts and stops it.
-        threads: how many jobs run at once.
+        threads: how many jobs run at once at first.
+        most: how many may run at once if jobs wait although the server answers; by default not more than at first.
         backoff: how long to wait after a failure.
         clock: monotonic seconds.
     """
@@ -115,6 +117,7 @@ class ApiWriter(HasLifecycle, Writer):
         requests: KubeApiRequests,
         *,
         threads: int = THREADS,
+        most: int = 0,
         backoff: Backoff = _BACKOFF,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -123,6 +126,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._outage = min(backoff, _OUTAGE, key=lambda one: one.maximum)
         self._clock = clock
         self._count = threads
+        self._most = max(threads, most)
         self._condition = threading.Condition()  # held while the jobs change, never during a request
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
@@ -146,20 +150,25 @@ class ApiWriter(HasLifecycle, Writer):
                 if entry.is_running:  # when the last run ended
                     entry.is_running = False
                     self._push(entry)
-        self._threads = tuple(
-            SupervisedThread(f"devicecore-writer-{number}", self._work) for number in range(self._count)
-        )
-        for thread in self._threads:
+        with self._condition:
+            self._add_threads(self._count)
+
+    def _add_threads(self, count: int) -> None:
+        new = [SupervisedThread(f"devicecore-writer-{len(self._threads) + one}", self._work) for one in range(count)]
+        self._threads += tuple(new)
+        self._count = len(self._threads)
+        for thread in new:
             thread.start()
 
     def _end(self) -> None:
-        for thread in self._threads:
-            thread.stop(0.0)
         with self._condition:
+            threads, self._threads = self._threads, ()
+            for thread in threads:
+                thread.stop(0.0)
             self._condition.notify_all()
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in self._threads:
+        for thread in threads:
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -299,12 +308,17 @@ class ApiWriter(HasLifecycle, Writer):
         _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
 
     def _look_at_window(self, now: float) -> None:
-        """Log what the server lets through, and what is needed, if jobs wait for long."""
+        """Add connections if jobs wait. Log what the server lets through, and what is needed, if they wait for long."""
         window, seconds = self._window, now - self._window.began
         if seconds < _WINDOW:
             return
         sent, self._window = self._requests.sent - window.sent, _Window(now, self._requests.sent)
-        if window.latest < _LATE or self._problem is not None or now - self._said_slow < _SAY_AGAIN:
+        if window.latest < _GROW or self._problem is not None:
+            return
+        of_connections = self._count
+        if self._threads and self._count < self._most:
+            self._add_threads(min(self._count, self._most - self._count))  # twice as many
+        if window.latest < _LATE or now - self._said_slow < _SAY_AGAIN:
             return
         self._said_slow = now
         of_job = sent / max(1, window.ended)
@@ -312,7 +326,7 @@ class ApiWriter(HasLifecycle, Writer):
             "the API server lets %.3g requests a second through over %d connections, and %.3g are needed: "
             "what is to be sent waits for up to %.0f s",
             sent / seconds,
-            self._count,
+            of_connections,
             (window.ended + len(self._entries)) * of_job / seconds,  # then nothing would wait
             window.latest,
         )

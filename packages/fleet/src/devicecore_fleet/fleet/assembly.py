@@ -41,8 +41,8 @@ idle. A server that does not answer keeps only the first busy.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
-"""For how many nodes there is one connection for writing, and the most of them. A server that takes 0.2 s for a request
-then lets through three Leases of each node in the time for one.
+"""For how many nodes there is one connection for writing at first, and the most of them. A server that takes 0.2 s for
+a request then lets through three Leases of each node in the time for one. Nodes may be added, and servers be slower.
 """
 
 _MAX_LOCK, _MAX_BEFORE = 4096, 20  # bytes that are read, and processes that are remembered: some end at once
@@ -116,8 +116,8 @@ def start(
     access = Access(settings.kubeconfig, settings.context)
     claims = last_to_first.enter_context(KubeApiClaims(access))
     nodes = sum(1 for _ in description.nodes())
-    connections_kept = min(max(THREADS, nodes // NODES_OF_CONNECTION), MAX_CONNECTIONS)
-    writer = ApiWriter(KubeApiRequests(access, connections_kept), threads=connections_kept)
+    threads = min(max(THREADS, nodes // NODES_OF_CONNECTION), MAX_CONNECTIONS)
+    writer = ApiWriter(KubeApiRequests(access, MAX_CONNECTIONS), threads=threads, most=MAX_CONNECTIONS)
     metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
     saver = SaverThread()
     last_to_first.callback(saver.end)
