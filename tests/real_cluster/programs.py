@@ -3,6 +3,7 @@
 Law: after `Program.stop` no process of the program is left, and its output can still be read.
 """
 
+import ctypes
 import os
 import secrets
 import shlex
@@ -93,6 +94,18 @@ def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0)
         time.sleep(_LOOK_AGAIN)
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that started it has gone.
+
+    Otherwise a run that is killed, or a worker of pytest whose run was ended, leaves whole control planes behind.
+    """
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+
+
 @define
 class Program:
     """A process that is started, stopped, killed, paused and started again. Its output is appended to a file.
@@ -144,6 +157,7 @@ class Program:
                 cwd=work,
                 env={**os.environ, **self.environment},
                 start_new_session=True,  # so that Ctrl-C reaches it only through us, and what it starts ends with it
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
 
     def stop(self, grace: float = _GRACE) -> None:
