@@ -28,6 +28,7 @@ from devicecore_tools.doctor.look.values import (
     Reading,
 )
 from devicecore_tools.doctor.reading import cdi, kubelet_directory, plugin_sockets
+from devicecore_tools.doctor.reading import node as node_reading
 from devicecore_tools.doctor.reading.answers import read_saved_pod_resources
 from devicecore_tools.doctor.reading.api_server import read_objects, read_version
 from devicecore_tools.doctor.reading.cdi import read_cdi
@@ -615,6 +616,25 @@ def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
         "is another machine than this one"
         in json.loads((tmp_path / "record" / "sources.json").read_text())["node.json"]
     )
+
+
+@pytest.mark.parametrize("has_kubelet", [False, True])
+def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_kubelet: bool
+) -> None:
+    """Whether this machine has a kubelet of its own or not, nobody has named it."""
+    root = tmp_path / "kubelet"
+    monkeypatch.setattr(node_reading, "DEFAULT_ROOT", str(root))
+    if has_kubelet:
+        (root / "device-plugins").mkdir(parents=True)
+    with LocalApiServer() as server:
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"nodeInfo": {"machineID": "another", "bootID": "another"}, "conditions": ready}
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status})
+        look = NodeSources(kubeconfig=str(server.kubeconfig(tmp_path / "config")), node_name="n1").look()
+    assert look.is_of_server
+    assert look.node.value is not None
+    assert look.pods.value == ()
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -141,7 +141,9 @@ class NodeSources:
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects of the API server as they were read last, by the names that their files have in a record."""
     _is_remote: bool = field(default=False, init=False)
-    """Whether there is no kubelet on this machine, so that nothing of it can be mixed with what an API server says."""
+    """Whether the kubelet of the node is on another machine, so that only what an API server says counts."""
+    _may_be_remote: bool = field(default=False, init=False)
+    """Whether nobody has named a directory or a socket of this machine."""
 
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)
@@ -161,7 +163,8 @@ class NodeSources:
             raise SourcesError("--kubeconfig and --in-cluster need --node-name, the name of the Node object.")
         if self.root is None and self.checkpoint is None and self.pod_resources is None:
             self.root = DEFAULT_ROOT
-            self._is_remote = self.uses_api and not self.plugins and _is_absent(DEFAULT_ROOT)
+            self._may_be_remote = self.uses_api and not self.plugins
+            self._is_remote = self._may_be_remote and _is_absent(DEFAULT_ROOT)
         if self.root is not None and record.is_record(self.root):
             self._reasons = dict(record.reasons(self.root))
         elif self.root is not None:
@@ -194,14 +197,21 @@ class NodeSources:
     def look(self) -> Look:
         """Read every source once, one after the other."""
         self._budget = Budget()
-        if self._is_remote:
-            away: Reading[Any] = Reading(problem=ON_THE_NODE)
-            local: dict[str, Any] = {source.name.lower(): away for source in Source}
-            return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
+        read = None if self._is_remote else self._look_here()
+        if read is not None:
+            return read
+        away: Reading[Any] = Reading(problem=ON_THE_NODE)
+        local: dict[str, Any] = {source.name.lower(): away for source in Source}
+        return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
+
+    def _look_here(self) -> Look | None:
+        """Return a look at the node whose files are here. Return None if the Node says that they are another one's."""
         checkpoint = self._read_checkpoint()
         sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
         objects = self._read_objects(pod_resources.value)
+        if self._is_remote:
+            return None
         plugins = self._read_plugins(sockets)
         read = Look(
             checkpoint,
@@ -513,7 +523,10 @@ class NodeSources:
         self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
     ) -> str:
         """Return why the objects are those of another node; empty if they may be of this one."""
+        if self._is_remote:
+            return ""
         if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):
+            self._is_remote = self._may_be_remote
             return other
         return why_other_pods(self.node_name or "", pods or (), api) if self.uses_api else ""
 
