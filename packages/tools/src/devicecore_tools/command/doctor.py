@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,10 +173,12 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
     try:
         looks = looks_at_all_nodes(kubeconfig)
         found = {name: check(Facts(look)) for name, look in looks.items()}
-        wrong = [one for of_node in found.values() for one in of_node]
+        wrong = {name: of_node for name, of_node in found.items() if of_node}
         if wrong:
-            time.sleep(patience_of(wrong) if patience is None else patience)
-            looks = looks_at_all_nodes(kubeconfig)
+            time.sleep(patience_of(chain(*wrong.values())) if patience is None else patience)
+            again = looks_at_all_nodes(kubeconfig, lambda node: node.name in wrong)
+            gone = wrong.keys() - again.keys()  # nodes that were deleted meanwhile
+            looks = {name: again.get(name, look) for name, look in looks.items() if name not in gone}
     except ValueError as error:
         complain("devicecore doctor", str(error))
         return _UNUSABLE
@@ -183,7 +186,8 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
     reports = []
     for name, look in looks.items():
         facts = Facts(look)
-        reports.append(explained(report(facts, still_wrong(found.get(name, ()), check(facts)))))
+        lasting = still_wrong(wrong[name], check(facts)) if name in wrong else ()
+        reports.append(explained(report(facts, lasting)))
     if as_json:
         document = document_of_all(reports, report(Facts(of_several), ()))
         sys.stdout.write(f"{json.dumps(document, indent=1)}\n")

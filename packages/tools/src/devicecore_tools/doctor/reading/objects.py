@@ -180,7 +180,8 @@ def _pod(item: Value) -> PodSeen:
     if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
     metadata, status = item["metadata"], item["status"]
-    conditions = {one["type"].data: one["status"].data for one in status["conditions"].sequence()}
+    conditions = {(one["type"].data, one["status"].data): one for one in status["conditions"].sequence()}
+    scheduled = conditions.get(("PodScheduled", "True"))
     pod, annotations = pod_of(item), metadata["annotations"]
     known = (annotations[key].data for key in STATIC_UIDS)
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
@@ -191,19 +192,12 @@ def _pod(item: Value) -> PodSeen:
         item["spec"]["nodeName"].text(""),
         status["startTime"].data is not None or bool(status["containerStatuses"].data),
         metadata["deletionTimestamp"].data is not None,
-        conditions.get("PodReadyToStartContainers") == "True",
+        ("PodReadyToStartContainers", "True") in conditions,
         dict(_statuses(status)),
         tolerations_of(item),
         frozenset((name, value) for name, value in labels_of(metadata).items() if name not in _LABELS_OF_CONTROLLERS),
         seconds_of(metadata["deletionTimestamp"].text("")),
-        next(
-            (
-                seconds_of(one["lastTransitionTime"].text(""))
-                for one in status["conditions"].sequence()
-                if (one["type"].data, one["status"].data) == ("PodScheduled", "True")
-            ),
-            None,
-        ),
+        None if scheduled is None else seconds_of(scheduled["lastTransitionTime"].text("")),
         seconds_of(metadata["creationTimestamp"].text("")),
         (status["reason"].text(""), status["message"].text("")),
         {
@@ -212,7 +206,7 @@ def _pod(item: Value) -> PodSeen:
             for one in status[kind].sequence()
             if (waits := _waiting(one)) is not None
         },
-        conditions.get("PodReadyToStartContainers") == "False",
+        ("PodReadyToStartContainers", "False") in conditions,
     )
 
 
@@ -222,9 +216,11 @@ _NOT_STARTED = ("StartError", "ContainerCannotRun")
 
 def _waiting(container: Value) -> Value | None:
     """Return why a container could not be started, or else why it waits. Return None if it does not."""
+    if container["state"]["running"].data is not None:
+        return None
     ended = (container["state"]["terminated"], container["lastState"]["terminated"])
     failed = next((one for one in ended if one["reason"].data in _NOT_STARTED), None)
-    if container["state"]["running"].data is None and failed is not None:
+    if failed is not None:
         return failed
     waiting = container["state"]["waiting"]
     return None if waiting.data is None else waiting
