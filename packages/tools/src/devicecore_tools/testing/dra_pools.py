@@ -5,11 +5,15 @@ Law: only the slices of a pool's highest generation count, and a pool offers its
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from attrs import frozen
 
+from devicecore.domain.allocation import slice_of
+from devicecore.domain.allocation.model import PoolDevice
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
+from devicecore.domain.errors import DocumentError
 
 Slice = Mapping[str, Any]
 """A ResourceSlice as the API server has it."""
@@ -27,6 +31,21 @@ class SliceDevice:
     def key(self) -> tuple[str, str]:
         """Pool and name, which together are unique for a driver."""
         return self.pool, self.name
+
+    @cached_property
+    def value(self) -> PoolDevice:
+        """The device as a scheduler reads it, of a driver called `driver`. Raises DocumentError if it is unreadable."""
+        pool = {"name": self.pool, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "driver", "allNodes": True, "pool": pool, "devices": [{**self.body, "name": self.name}]}
+        return slice_of({"metadata": {"name": self.pool}, "spec": spec}).devices[0]
+
+    @property
+    def consumes_counters(self) -> bool:
+        """Whether it shares something with other devices, so that it may not be free although nobody has it."""
+        try:
+            return bool(self.value.counters)
+        except DocumentError:
+            return False
 
     @property
     def is_tainted(self) -> bool:

@@ -8,12 +8,13 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.allocation import (
     DeviceAllocation,
+    DeviceKey,
     Features,
     Held,
     SelectorError,
@@ -24,12 +25,23 @@ from devicecore.domain.allocation import (
     slice_of,
 )
 from devicecore.domain.allocation.capacity import by_own_names, consumption
-from devicecore.domain.allocation.model import Constraint, PoolSlice, Rule, UnallocatedClaim
+from devicecore.domain.allocation.model import (
+    Attribute,
+    Constraint,
+    NodeRule,
+    PoolDevice,
+    PoolSlice,
+    Rule,
+    UnallocatedClaim,
+)
 from devicecore.domain.errors import DeviceCoreError, DocumentError
+from devicecore.domain.quantity import Quantity
 from devicecore_tools.expressions import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 Json = dict[str, Any]
+CounterSet = tuple[str, Mapping[str, Quantity]]
+Value = TypeVar("Value")
 
 _NODE = TargetNode("node")
 _POOL = "published"
@@ -112,7 +124,7 @@ class Allocator:
             claim = _claim(spec)
             wanted = {one.device_class for ways in claim.requests for one in ways}
             classes = [class_of({"metadata": {"name": name}, **self.classes(name)}) for name in sorted(wanted)]
-            pool = self._pool([_body(one, names[one.key]) for one in known], list(_counters(slices)))
+            pool = self._pool([self._named(one, names[one.key]) for one in known], list(_counters(slices)))
         except DocumentError as error:
             raise UndecidableError(str(error)) from None
         request = claim.requests[0][0] if claim.requests else None
@@ -124,7 +136,8 @@ class Allocator:
             held.append(Held(device.key, is_share=one.key in keys and device.is_shared, consumed=used))
         answer = allocate([claim], _NODE, pool, held, classes, matches=_EXPRESSIONS, features=_FEATURES)
         if not isinstance(answer, DeviceAllocation):
-            raise (UndecidableError if "CEL" in str(answer) else AllocationError)(str(answer))
+            is_undecided = answer.is_unknown or answer.expression_error is not None
+            raise (UndecidableError if is_undecided else AllocationError)(str(answer))
         allocation: Json = answer.results(iter(lambda: str(uuid.uuid4()), ""))[0]
         for result in allocation["devices"]["results"]:
             chosen = known[int(result["device"][1:])]
@@ -134,10 +147,21 @@ class Allocator:
                 self._used[chosen.key] = self._clock
         return allocation
 
-    def _pool(self, devices: list[Json], counters: list[Json]) -> list[PoolSlice]:
-        parts = [{"devices": part} for part in _parts(devices)]
-        parts += [{"sharedCounters": part} for part in _parts(counters)]
-        return [slice_of(_published(self.driver, part, number, len(parts))) for number, part in enumerate(parts)]
+    def _named(self, device: SliceDevice, name: str) -> PoolDevice:
+        """Return a device under a name in the one pool. Raises DocumentError if it cannot be read."""
+        read = device.value
+        counters = tuple((f"{device.pool}/{of}", amounts) for of, amounts in read.counters)
+        attributes = {**read.attributes, _NUMBER: Attribute("string", (name,))}
+        return evolve(read, key=DeviceKey(self.driver, _POOL, name), attributes=attributes, counters=counters)
+
+    def _pool(self, devices: list[PoolDevice], counters: list[CounterSet]) -> list[PoolSlice]:
+        parts: list[Json] = [{"devices": tuple(part)} for part in _parts(devices)]
+        parts += [{"counters": tuple(part)} for part in _parts(counters)]
+        everywhere = NodeRule(all_nodes=True)
+        return [
+            PoolSlice(f"{number:04}", self.driver, _POOL, 1, len(parts), everywhere, **part)
+            for number, part in enumerate(parts)
+        ]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
         """Return devices in the order of their last allocation, those that never were allocated first."""
@@ -155,30 +179,17 @@ def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
     return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 
 
-def _parts(values: list[Json]) -> list[list[Json]]:
+def _parts(values: list[Value]) -> list[list[Value]]:
     """Return the values in lists of a length that a slice may have."""
     return [values[start : start + _MAX_VALUES] for start in range(0, len(values), _MAX_VALUES)]
 
 
-def _published(driver: str, part: Json, number: int = 0, count: int = 1) -> Json:
-    pool = {"name": _POOL, "generation": 1, "resourceSliceCount": count}
-    return {"metadata": {"name": f"{number:04}"}, "spec": {"driver": driver, "allNodes": True, "pool": pool, **part}}
-
-
-def _body(device: SliceDevice, name: str) -> Json:
-    uses = [
-        {**use, "counterSet": f"{device.pool}/{use.get('counterSet')}"}
-        for use in device.body.get("consumesCounters") or ()
-    ]
-    place = dict.fromkeys(("nodeName", "nodeSelector", "allNodes"))
-    attributes = {**(device.body.get("attributes") or {}), _NUMBER: {"string": name}}
-    return {**device.body, **place, "name": name, "consumesCounters": uses, "attributes": attributes}
-
-
-def _counters(slices: Iterable[Slice]) -> Iterable[Json]:
+def _counters(slices: Iterable[Slice]) -> Iterable[CounterSet]:
+    """Yield the counter sets of slices, by names that are unique. Raises DocumentError if one cannot be read."""
     for one in slices:
-        for shared in one["spec"].get("sharedCounters") or ():
-            yield {**shared, "name": f"{one['spec']['pool']['name']}/{shared.get('name')}"}
+        spec = {"driver": "driver", "pool": one["spec"]["pool"], "sharedCounters": one["spec"].get("sharedCounters")}
+        read = slice_of({"metadata": {"name": "counters"}, "spec": spec})
+        yield from ((f"{read.pool}/{of}", amounts) for of, amounts in read.counters)
 
 
 def matches(expression: str, driver: str, device: SliceDevice) -> bool:
@@ -187,7 +198,7 @@ def matches(expression: str, driver: str, device: SliceDevice) -> bool:
     Raises UndecidableError if the expression has no value for the device.
     """
     try:
-        read = slice_of(_published(driver, {"devices": [device.body]})).devices[0]
-        return _EXPRESSIONS(expression, read)
+        read = device.value
+        return _EXPRESSIONS(expression, evolve(read, key=read.key._replace(driver=driver)))
     except (SelectorError, DocumentError) as error:
         raise UndecidableError(str(error)) from None

@@ -123,13 +123,13 @@ class Claims:
     @property
     def allocatable(self) -> tuple[SliceDevice, ...]:
         """Published devices that can all be allocated at the same time. Raises Skip if there are none."""
-        if not any(device.body.get("consumesCounters") for device in self.usable):
+        if not any(device.consumes_counters for device in self.usable):
             return self.usable
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
         found: list[SliceDevice] = []
         for device in self.usable:
             try:
-                if device.body.get("consumesCounters"):
+                if device.consumes_counters:
                     allocator.allocate(request, [device], slices, found, is_trial=True)
             except UndecidableError:
                 raise
