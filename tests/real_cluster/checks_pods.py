@@ -34,11 +34,13 @@ _WORDS = (
     *("Insufficient", "untolerated taint", "node affinity/selector", "were unschedulable", "Too many pods"),
     *("pod affinity rules", "pod anti-affinity rules", "existing pods anti-affinity rules", "missing required label"),
     *("topology spread constraints", "free ports", "persistentvolumeclaim", "unbound immediate", "node affinity"),
-    "available persistent volumes",
+    *("available persistent volumes", "exceed max volume count", "ReadWriteOncePod", "enough free storage"),
+    *("being deleted", "exceeded quota", "must specify", "RuntimeClass", "PriorityClass"),
 )
 _KINDS = (
     *("Namespace", "PriorityClass", "DeviceClass", "StorageClass", "Node", "ResourceSlice", "ResourceClaim"),
-    *("PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "Pod"),
+    *("DeviceTaintRule", "CSINode", "CSIDriver", "CSIStorageCapacity", "RuntimeClass"),
+    *("PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "Pod", "ResourceQuota"),
 )
 _STAYING = ("Namespace", "PriorityClass", "DeviceClass", "StorageClass")
 _PRIORITIES = (100, 1000)
@@ -169,17 +171,27 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
         made(client, body)
     time.sleep(_SEEN)
     scheduler.pause()
+    refused = ""
     try:
-        made(client, situation.pod)
+        try:
+            made(client, situation.pod)
+        except RefusedError as error:
+            refused = str(error)
         kinds = [{"apiVersion": "v1", **found, "kind": kind} for kind in _KINDS for found in client.list(kind)]
         (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": kinds}))
         (tmp_path / "pod.json").write_text(
-            json.dumps(next(one for one in kinds if one["kind"] == "Pod" and one["metadata"]["name"] == "ask"))
+            json.dumps(
+                {"apiVersion": "v1", **situation.pod}
+                if refused
+                else next(one for one in kinds if one["kind"] == "Pod" and one["metadata"]["name"] == "ask")
+            )
         )
         objects, pod = str(tmp_path / "objects.json"), str(tmp_path / "pod.json")
         files = ("--slices", objects, "--claims", objects)
         said = {
-            "server": asked("why", "default/ask", "--kubeconfig", str(paused.kubeconfig()), "--json"),
+            "server": asked(
+                "why", pod if refused else "default/ask", "--kubeconfig", str(paused.kubeconfig()), "--json"
+            ),
             "files": asked("why", pod, *files, "--json"),
             "fits": asked("fits", pod, *files, "--json", *described(tmp_path, situation.objects)),
         }
@@ -189,7 +201,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
     finally:
         scheduler.resume()
     try:
-        verdict, node, words = truth_of(client)
+        verdict, node, words = ("refused", "", refused) if refused else truth_of(client)
         devices = {
             f"{one['driver']}/{one['pool']}/{one['device']}"
             for claim in client.list("ResourceClaim")

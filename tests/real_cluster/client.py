@@ -23,6 +23,7 @@ _CORE = {
     "ServiceAccount": "serviceaccounts",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "PersistentVolume": "persistentvolumes",
+    "ResourceQuota": "resourcequotas",
 }
 _NAMED = {
     "Lease": ("coordination.k8s.io/v1", "leases"),
@@ -41,6 +42,9 @@ _NAMED = {
     "PriorityClass": ("scheduling.k8s.io/v1", "priorityclasses"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
+    "CSINode": ("storage.k8s.io/v1", "csinodes"),
+    "CSIDriver": ("storage.k8s.io/v1", "csidrivers"),
+    "CSIStorageCapacity": ("storage.k8s.io/v1", "csistoragecapacities"),
 }
 _WITHOUT_NAMESPACE = {
     "Node",
@@ -54,6 +58,8 @@ _WITHOUT_NAMESPACE = {
     "CustomResourceDefinition",
     "PriorityClass",
     "StorageClass",
+    "CSINode",
+    "CSIDriver",
     "PersistentVolume",
 }
 

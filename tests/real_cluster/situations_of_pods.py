@@ -259,7 +259,150 @@ STORAGE_CLASSES = (
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     },
+    {
+        "kind": "StorageClass",
+        "metadata": {"name": "tracked"},
+        "provisioner": "room.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
 )
+
+ONE_POD = "ReadWriteOncePod"
+
+
+def for_one_pod(volume: Json) -> Json:
+    """A volume or its claim that only one pod may use."""
+    modes = {"accessModes": [ONE_POD]}
+    status = {"status": {**volume["status"], **modes}} if "status" in volume else {}
+    return {**volume, "spec": {**volume["spec"], **modes}, **status}
+
+
+def a_disk(name: str) -> tuple[Json, Json]:
+    """A volume with its claim, which have one name."""
+    return a_volume(f"pv-{name}", claim=name), a_volume_claim(name, f"pv-{name}")
+
+
+def takes(node: str, count: int) -> Json:
+    """How many volumes a node takes."""
+    driver = {"name": "disk.example.com", "nodeID": node, "topologyKeys": [], "allocatable": {"count": count}}
+    return {"kind": "CSINode", "metadata": {"name": node}, "spec": {"drivers": [driver]}}
+
+
+def a_runtime(**fields: Json) -> Json:
+    """A RuntimeClass."""
+    return {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata", **fields}
+
+
+def a_rule(effect: str = "NoSchedule", **selector: str) -> Json:
+    """A DeviceTaintRule."""
+    taint = {"key": "bad", "value": "x", "effect": effect}
+    return {
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "rule"},
+        "spec": {"deviceSelector": selector, "taint": taint},
+    }
+
+
+def a_quota(hard: Json, used: Json) -> Json:
+    """A ResourceQuota, of which some is used."""
+    return {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def room(size: str) -> tuple[Json, ...]:
+    """How large a volume of the class `tracked` may be on n1."""
+    topology = {"matchLabels": {HOST: "n1"}}
+    return (
+        {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
+        {
+            "kind": "CSIStorageCapacity",
+            "metadata": {"name": "room"},
+            "storageClassName": "tracked",
+            "capacity": size,
+            "nodeTopology": topology,
+        },
+    )
+
+
+def in_parts(node: str) -> tuple[Json, Json]:
+    """Two slices of one pool: counters, and a device that can be had whole or as two halves."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    counters = {"name": "memory", "counters": {"mem": {"value": "40Gi"}}}
+    devices = [
+        {
+            "name": f"p{number}",
+            "attributes": {"size": {"string": size}},
+            "consumesCounters": [{"counterSet": "memory", "counters": {"mem": {"value": amount}}}],
+        }
+        for number, (size, amount) in enumerate((("full", "40Gi"), ("half", "20Gi"), ("half", "20Gi")))
+    ]
+
+    def one_slice(name: str, **part: Json) -> Json:
+        spec = {"driver": GPU, "pool": pool, "nodeName": node, **part}
+        return {"kind": "ResourceSlice", "metadata": {"name": f"{node}-{name}"}, "spec": spec}
+
+    return one_slice("counters", sharedCounters=[counters]), one_slice("devices", devices=devices)
+
+
+def divided(total: str, policy: Json = None) -> Json:
+    """A slice of n1 with one device that several claims may share."""
+    memory = {"value": total, **({"requestPolicy": policy} if policy else {})}
+    return a_slice("n1", count=1, allowMultipleAllocations=True, capacity={"memory": memory})
+
+
+def a_share(name: str, amount: str) -> Json:
+    """A claim that has a share of d0 of n1."""
+    claim = a_claim(name, held=("n1", "d0"), by=["x"])
+    result = claim["status"]["allocation"]["devices"]["results"][0]
+    result |= {"shareID": "7c0a5b5e-0000-4000-8000-000000000001", "consumedCapacity": {"memory": amount}}
+    return claim
+
+
+def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
+    """A node with a device of a fabric that claim c has, and what its driver says of it."""
+    claim = a_claim("c", a_request("fabric"))
+    key = {"driver": FABRIC, "pool": "f1", "device": "d0"}
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    names = {name: CONDITIONS[name] for name in ("bindingConditions", "bindingFailureConditions")}
+    claim["status"] = {
+        "allocation": {
+            "allocationTimestamp": "2026-01-01T00:00:00Z",
+            "devices": {"results": [{"request": "r", **key, **names}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in by],
+        "devices": [{**key, "conditions": list(conditions)}],
+    }
+    where = {"nodeSelector": {"nodeSelectorTerms": [by_label("f", "In", "1")]}}
+    return a_node("n1", {"f": "1"}), a_slice("f1", FABRIC, where=where, **CONDITIONS), claim
+
+
+def a_condition(kind: str) -> Json:
+    """A condition of a device that is true."""
+    return {
+        "type": f"fabric.example.com/{kind}",
+        "status": "True",
+        "reason": "Told",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def sized(size: str) -> str:
+    """The expression for a part of a device."""
+    return f'device.attributes["{GPU}"].size == "{size}"'
+
+
+def with_memory(amount: str, **fields: Json) -> Json:
+    """A request of an amount of memory."""
+    return a_request(capacity={"requests": {"memory": amount}}, **fields)
+
+
+BY_4 = {"default": "4Gi", "validRange": {"min": "4Gi", "step": "4Gi"}}
 
 SITUATIONS: dict[str, Situation] = {
     # what a pod selects
@@ -578,4 +721,134 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "fifty-nodes": fleet(a_pod("c"), 50, 37),
     "fifty-nodes-full": fleet(a_pod("c"), 50),
+    # volumes, further
+    "volume-for-one-pod": two(
+        a_pod(**with_volume("v")),
+        *map(for_one_pod, (a_volume("pv", claim="v"), a_volume_claim("v", "pv"))),
+        bound("n1", "b", **with_volume("v")),
+    ),
+    "volume-for-one-pod-and-preemption": two(
+        a_pod(priority=1000, **with_volume("v")),
+        *map(for_one_pod, (a_volume("pv", claim="v"), a_volume_claim("v", "pv"))),
+        bound("n1", "b", **with_volume("v")),
+    ),
+    "volume-too-many": two(
+        a_pod(**with_volume("v")),
+        *(takes("n1", 1), takes("n2", 1), *a_disk("v"), *a_disk("w"), *a_disk("x")),
+        *(bound("n1", "b", **with_volume("w")), bound("n2", "d", **with_volume("x"))),
+    ),
+    "volume-too-many-here": two(
+        a_pod(**with_volume("v")),
+        *(takes("n1", 1), takes("n2", 2), *a_disk("v"), *a_disk("w"), *a_disk("x")),
+        *(bound("n1", "b", **with_volume("w")), bound("n2", "d", **with_volume("x"))),
+    ),
+    "volume-that-is-there": Situation(
+        (a_node("n1"), takes("n1", 1), *a_disk("w"), bound("n1", "b", **with_volume("w"))), a_pod(**with_volume("w"))
+    ),
+    "volume-without-room": two(
+        a_pod(**with_volume("v")), *room("5Gi"), a_volume_claim("v", storage_class="tracked", size="10Gi")
+    ),
+    # runtime classes, quotas, and what an API server refuses
+    "runtime-overhead": two(
+        a_pod(limits={"cpu": "7"}, runtimeClassName="kata"), a_runtime(overhead={"podFixed": {"cpu": "2"}})
+    ),
+    "runtime-selector": Situation(
+        (
+            a_node("n1"),
+            a_node("n2", {"kata": "yes"}, tainted("kata", "x")),
+            a_runtime(
+                scheduling={"nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
+            ),
+        ),
+        a_pod(runtimeClassName="kata"),
+    ),
+    "runtime-not-there": two(a_pod(runtimeClassName="gone"), a_runtime()),
+    "quota-of-pods": two(a_pod(), a_quota({"pods": "1"}, {"pods": "1"})),
+    "quota-of-a-plugin's": Situation(
+        (a_node("n1", card="2"), a_quota({f"requests.{PLUGIN}": "1"}, {f"requests.{PLUGIN}": "1"})),
+        a_pod(limits={PLUGIN: "1"}),
+    ),
+    "quota-that-is-left": Situation(
+        (a_node("n1", card="2"), a_quota({f"requests.{PLUGIN}": "2"}, {f"requests.{PLUGIN}": "1"})),
+        a_pod(limits={PLUGIN: "1"}),
+    ),
+    "quota-of-a-class": one(
+        a_pod(limits={IMPLICIT: "1"}), a_quota({f"requests.{IMPLICIT}": "1"}, {f"requests.{IMPLICIT}": "1"})
+    ),
+    "quota-that-wants-limits": two(a_pod(), a_quota({"limits.cpu": "4"}, {"limits.cpu": "0"})),
+    "refused-fraction": two(a_pod(limits={PLUGIN: "500m"})),
+    "refused-request-above-limit": two(a_pod(limits={"cpu": "1"}, requests={"cpu": "2"})),
+    "refused-huge-pages-alone": two(a_pod(limits={"hugepages-2Mi": "4Mi"})),
+    "refused-plugin-of-the-whole-pod": two(a_pod(resources={"limits": {PLUGIN: "1"}})),
+    "refused-less-than-its-containers": two(a_pod(limits={"cpu": "2"}, resources={"requests": {"cpu": "1"}})),
+    "refused-port-twice": two(
+        a_pod(ports=[{"containerPort": 80, "hostPort": 80}, {"containerPort": 81, "hostPort": 80}])
+    ),
+    "refused-skew": two(a_pod(labels=ASK, **spread(maxSkew=0))),
+    "refused-affinity": two(a_pod(affinity=affinity({"matchExpressions": [{"key": "z", "operator": "In"}]}))),
+    "refused-priority-class": two(a_pod(priorityClassName="gone")),
+    "limit-of-the-whole-pod": two(a_pod(resources={"limits": {"cpu": "9"}})),
+    # devices, further
+    "rule": one(a_pod("c"), a_rule(driver=GPU)),
+    "rule-tolerated": one(
+        a_pod("c"),
+        a_rule(driver=GPU),
+        claim=a_claim("c", a_request(tolerations=[{"key": "bad", "operator": "Exists"}])),
+    ),
+    "rule-of-one-device": one(a_pod("c"), a_rule(driver=GPU, pool="n1", device="d0")),
+    "rule-without-effect": one(a_pod("c"), a_rule("None", driver=GPU)),
+    "rule-and-a-served-resource": one(a_pod(limits={SERVED: "1"}), a_rule(driver=GPU)),
+    "shared": both(a_pod("e"), None, None, a_claim("e", held=("n2", "d0"), by=["x"])),
+    "shared-and-the-node-is-full": both(
+        a_pod("e", limits={"cpu": "4"}),
+        None,
+        None,
+        a_claim("e", held=("n2", "d0"), by=["x"]),
+        bound("n2", "x", {"cpu": "6"}),
+    ),
+    "claim-not-there": one(a_pod("e")),
+    "half": Situation(
+        (
+            a_node("n1"),
+            *in_parts("n1"),
+            a_claim("c", a_request(expression=sized("half"))),
+            a_claim("h", held=("n1", "p1"), by=["x"]),
+        ),
+        a_pod("c"),
+    ),
+    "whole-and-a-half-is-held": Situation(
+        (
+            a_node("n1"),
+            *in_parts("n1"),
+            a_claim("c", a_request(expression=sized("full"))),
+            a_claim("h", held=("n1", "p1"), by=["x"]),
+        ),
+        a_pod("c"),
+    ),
+    "pool-without-its-counters": Situation((a_node("n1"), in_parts("n1")[1], a_claim("c")), a_pod("c")),
+    "share": Situation(
+        (a_node("n1"), divided("16Gi"), a_claim("c", with_memory("8Gi")), a_share("h", "8Gi")), a_pod("c")
+    ),
+    "share-too-large": Situation(
+        (a_node("n1"), divided("16Gi"), a_claim("c", with_memory("9Gi")), a_share("h", "8Gi")), a_pod("c")
+    ),
+    "share-of-all": Situation((a_node("n1"), divided("16Gi"), a_claim("c"), a_share("h", "1Gi")), a_pod("c")),
+    "share-by-steps": Situation(
+        (a_node("n1"), divided("16Gi", BY_4), a_claim("c", with_memory("9Gi")), a_share("h", "8Gi")), a_pod("c")
+    ),
+    "share-by-default": Situation((a_node("n1"), divided("16Gi", BY_4), a_claim("c"), a_share("h", "8Gi")), a_pod("c")),
+    "served-and-an-init-container": one(
+        a_pod(limits={SERVED: "2"}, initContainers=[{**INIT, "resources": {"limits": {SERVED: "2"}}}])
+    ),
+    "sidecar-and-init-container": two(
+        a_pod(
+            limits={"cpu": "2"},
+            initContainers=[
+                {**INIT, "name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "4"}}},
+                {**INIT, "name": "i", "resources": {"requests": {"cpu": "5"}}},
+            ],
+        )
+    ),
+    "binding-conditions-that-failed": Situation(attached(a_condition("failed"), by=()), a_pod("c")),
+    "binding-conditions-that-are-true": Situation(attached(a_condition("attached"), by=()), a_pod("c")),
 }

@@ -11,8 +11,8 @@ from attrs import evolve
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.checks import CHECKS
 from devicecore_tools.doctor.findings.report import NodeReport, check, report
+from devicecore_tools.doctor.look.taints import CORDONED
 from devicecore_tools.doctor.look.values import (
-    CORDONED,
     LIST_HAS,
     NO_NODE,
     AllocatedClaimSeen,

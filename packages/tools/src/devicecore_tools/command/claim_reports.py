@@ -67,6 +67,8 @@ class ClaimReport:
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why an API server refuses the pod or a claim of it; empty if it takes them.
         unjudged: what a scheduler looks at besides, so that it may refuse the pod all the same.
+        assumed: what is taken as granted, because it was not read.
+        lacking: which claim of the pod is not there, so that a scheduler does not look for a node.
     """
 
     title: str
@@ -75,9 +77,11 @@ class ClaimReport:
     answers: Sequence[ClaimAnswer] = ()
     allocated: Sequence[AllocatedClaim] = ()
     asks: PodAsks | None = None
-    taken_away: Sequence[str] = ()
+    taken_away: Sequence[AllocatedClaim] = ()
     refused: str = ""
     unjudged: Sequence[str] = ()
+    assumed: Sequence[str] = ()
+    lacking: str = ""
 
     @property
     def is_placed(self) -> bool:
@@ -97,6 +101,8 @@ class ClaimReport:
         """Why the pod gets no node, although one may have its devices: what only the scheduler knows, or a gate."""
         if self.asks is None:
             return None
+        if self.lacking:
+            return self.lacking
         if self.asks.gates:
             return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
         is_known = not self.asks.said or decides_itself(self.asks.said)
@@ -105,7 +111,10 @@ class ClaimReport:
     @property
     def _waits_for(self) -> Sequence[str]:
         """The binding conditions of the devices that the pod gets."""
-        return self.answers[0].waits_for if self.answers and self._of_devices is Outcome.FITS else ()
+        if self._of_devices is not Outcome.FITS:
+            return ()
+        of_allocated = [condition for one in self.allocated for condition in one.waits_for]
+        return [*of_allocated, *(self.answers[0].waits_for if self.answers and self.answers[0].fits else ())]
 
     @property
     def _of_devices(self) -> Outcome:
@@ -149,7 +158,8 @@ class ClaimReport:
                 "scheduler": self.asks.said or None,
                 "waits_for": list(self._waits_for),
                 "not_looked_at": list(self.unjudged),
-                "deallocated": list(self.taken_away),
+                "assumed": list(self.assumed),
+                "deallocated": [one.name for one in self.taken_away],
                 "preempted": [one.name for one in self.victims],
             }
         return {**document, "nodes": nodes}
@@ -167,10 +177,12 @@ class ClaimReport:
         """Print the report: the best node in detail, and the others grouped by what they have in common."""
         if self.refused:
             print_pairs(f"{self.title}: refused by the API server", [("reason", self.refused)])
-        elif self._is_allocated and self._overruled is None:
+        elif self._is_allocated and self._overruled is None and not (self._waits_for and self.answers):
             click.echo(f"{self.title}: each claim is allocated already")
             for one in self.allocated:
                 AllocatedReport(one).show(all_devices=all_devices)
+        elif self.lacking:
+            print_pairs(f"{self.title}: gets no node now", [("reason", self.lacking)])
         elif not self.answers:
             click.echo(f"{self.title}: there is no node")
         else:
@@ -245,9 +257,7 @@ class ClaimReport:
         elif self.asks is not None and self.asks.said:
             agrees = "" if not best.fits else ". With what was read now it has a node, so it will be tried again"
             yield "scheduler", f"it said last: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
-        if self._waits_for:
-            yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
-            yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
+        yield from self._waiting_pairs()
         if not best.fits:
             for out in [one for one in self.answers if one.has_devices and one.obstacles][:_MAX_NAMES]:
                 yield "but", f"{out.node.name} has the devices, and is out of the question: {out.obstacles[0]}"
@@ -256,9 +266,15 @@ class ClaimReport:
         for victim in self.victims[:_MAX_NAMES]:
             lower = f"whose priority {victim.priority:,} is lower"
             yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
-        for name in self.taken_away:
-            yield "first", f"the scheduler takes the devices of claim {name} away: it is allocated, and no pod uses it"
-        for one in self.allocated if not best.fits else ():
+        for lost in self.taken_away:
+            why = f"they cannot be bound: {lost.failed}" if lost.failed else "it is allocated, and no pod uses it"
+            yield "first", f"the scheduler takes the devices of claim {lost.name} away: {why}"
+        if not best.fits:
+            yield from self._holder_pairs()
+
+    def _holder_pairs(self) -> Iterator[tuple[str, str]]:
+        """Rows for the pods that hold a claim of this one to nodes."""
+        for one in self.allocated:
             pods = [name for name in one.pods if self.asks is None or name != self.asks.name.rpartition("/")[2]]
             if pods and one.nodes:
                 holders = f"pod {listed(pods, _MAX_NAMES)}" if len(pods) == 1 else f"pods {listed(pods, _MAX_NAMES)}"
@@ -268,11 +284,19 @@ class ClaimReport:
                     f"{holders} holds claim {one.name} to {only}: the pod can run only there until that ends",
                 )
 
+    def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
+        """Rows for the conditions of devices for which a scheduler waits, and for how long."""
+        if self._waits_for:
+            yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
+            for one in self.allocated:
+                if one.waits_for and one.since:
+                    yield "since", f"{foreign_text(one.since, 100)}, when claim {one.name} got its devices"
+            yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
+
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Rows for what was not read or not looked at."""
         yield from (("not looked at", what) for what in self.unjudged)
-        if best.fits and self.asks is not None and self.trial.objects.bound is None:
-            yield "assumed", "no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)"
+        yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
         yield from self._first_pairs(best)

@@ -151,11 +151,36 @@ def _waiting_pod(item: Value) -> Value | None:
         names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
         labels = template["metadata"]["labels"].data
         metadata = {**names, "labels": labels, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
-        pod = Value({"kind": "Pod", "metadata": metadata, "spec": template["spec"].data}, item, "spec.template")
+        of_pod = {"kind": "Pod", "metadata": metadata, "spec": _spec_of(kind, spec, template["spec"], names["name"])}
+        pod = Value(of_pod, item, "spec.template")
     elif kind != "Pod":
         return None
     has_ended = pod["status"]["phase"].text("") in {"Succeeded", "Failed"}
     return None if pod["spec"]["nodeName"].text("") or has_ended else pod
+
+
+_OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
+"""The taints of Nodes that each pod of a DaemonSet tolerates (Kubernetes: `AddOrUpdateDaemonPodTolerations`)."""
+
+
+def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
+    """Return the spec of the first pod of a workload, with what its controller adds."""
+    own = {key: one.data for key, one in spec.mapping().items()}
+    if kind == "DaemonSet":
+        added = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in _OF_DAEMONS]
+        own["tolerations"] = [*(one.data for one in spec["tolerations"].sequence()), *added]
+    templates = workload["volumeClaimTemplates"].sequence() if kind == "StatefulSet" else []
+    if templates:
+        made = [
+            {
+                "name": one["metadata"]["name"].data,
+                "persistentVolumeClaim": {"claimName": f"{one['metadata']['name'].text('')}-{name}-0"},
+                "ephemeral": {"volumeClaimTemplate": one.data},  # it is made in the same way, if it is not there
+            }
+            for one in templates
+        ]
+        own["volumes"] = [*(one.data for one in spec["volumes"].sequence()), *made]
+    return own
 
 
 def _read_pod(pod: Value) -> Pod:
@@ -184,10 +209,12 @@ def _claim_trial(
     pods: Sequence[Value] = (),
     *,
     budget: Budget,
+    lists_claims: bool = False,
 ) -> "ClaimTrial":
     """Return a trial with the objects of files, of an API server, and those that were read already.
 
-    Objects of volumes are asked for if one of the pods has volumes.
+    Objects of volumes are asked for if one of the pods has volumes, and what decides about new pods if one is new.
+    `lists_claims` is whether a file has all claims and templates, as an API server has them.
 
     Raises ValueError if one cannot be read.
     """
@@ -205,14 +232,14 @@ def _claim_trial(
     if scheduler and release is None:
         raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
     problems: dict[str, str] = {}
-    has_volumes = any(one["spec"]["volumes"].data for one in pods)
-    objects = objects_of(_documents(places, kubeconfig, read, problems, has_volumes=has_volumes))
+    lists_claims = lists_claims or kubeconfig is not None
+    objects = objects_of(_documents(places, kubeconfig, read, problems, pods))
     files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:
         refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
         sources.append(f"at the API server of {kubeconfig}{refused}")
-    trial = ClaimTrial(objects, () if release is None else (release,), sources, budget)
+    trial = ClaimTrial(objects, () if release is None else (release,), sources, budget, lists_claims=lists_claims)
     if sys.stderr.isatty():
         trial.on_trials = _say_what_takes_long
     return trial
@@ -227,8 +254,7 @@ def _documents(
     kubeconfig: str | None,
     read: Sequence[Value],
     problems: dict[str, str],
-    *,
-    has_volumes: bool,
+    pods: Sequence[Value],
 ) -> Iterator[Value]:
     """Return the documents one after the other, so that the text of only one of them has to be kept.
 
@@ -241,9 +267,11 @@ def _documents(
             yield from read_all_documents(place)
     yield from read
     if kubeconfig is not None:
-        from devicecore_tools.doctor.reading.api_server import OF_CLAIMS, OF_VOLUMES, read_objects
+        from devicecore_tools.doctor.reading.api_server import OF_ADMISSION, OF_CLAIMS, OF_VOLUMES, read_objects
 
-        for kind in (*OF_CLAIMS, *(OF_VOLUMES if has_volumes else ())):
+        of_volumes = OF_VOLUMES if any(one["spec"]["volumes"].data for one in pods) else ()
+        of_new = OF_ADMISSION if any(one["metadata"]["uid"].data is None for one in pods) else ()
+        for kind in (*OF_CLAIMS, *of_volumes, *of_new):
             items = read_objects("", kubeconfig, (kind,))[kind]
             if isinstance(items, str) and kind in _OPTIONAL:
                 problems[kind] = items
@@ -257,7 +285,8 @@ def _documents(
 
 _OPTIONAL = (
     *("ResourceClaimTemplate", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget"),
-    *("PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
+    *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
+    *("RuntimeClass", "ResourceQuota", "LimitRange"),
 )
 """Kinds without which most pods can be judged; of the others, the answer says what was not looked at."""
 
@@ -284,7 +313,10 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
-    trial = _claim_trial(places, kubeconfig, wanted.others, scheduler, wanted.pods, budget=budget)
+    has_claims = bool(sources.get("claims"))
+    trial = _claim_trial(
+        places, kubeconfig, wanted.others, scheduler, wanted.pods, budget=budget, lists_claims=has_claims
+    )
     reports: list[AllocatedReport | ClaimReport] = [
         _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]
@@ -308,12 +340,12 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
 
 def _title_of(pod: Value) -> str:
     """Return what a pod is called. That of a workload has the name of its owner, which no real pod has."""
-    known = _read_pod(pod)
-    title = f"pod {known.namespace}/{known.name}"
-    for owner in pod["metadata"]["ownerReferences"].sequence():
-        if owner["name"].text("") == known.name:
-            return f"a pod of {owner['kind'].text('')} {known.namespace}/{known.name}"
-    return title
+    metadata = pod["metadata"]
+    namespace, name = metadata["namespace"].text("default"), metadata["name"].text()
+    for owner in metadata["ownerReferences"].sequence():
+        if owner["name"].text("") == name:
+            return f"a pod of {owner['kind'].text('')} {namespace}/{name}"
+    return f"pod {namespace}/{name}"
 
 
 def _report_of_pod(
@@ -332,15 +364,23 @@ def _report_of_pod(
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
-    from devicecore_tools.doctor.pod.scheduling import PodAsks, why_refused
+    from devicecore_tools.doctor.pod.admission import why_invalid, why_refused
+    from devicecore_tools.doctor.pod.scheduling import PodAsks
 
-    pod, asks = _read_pod(manifest), PodAsks.of(manifest, trial.objects.priorities)
+    if refused := why_invalid(manifest):
+        return ClaimReport(title, trial, (), refused=refused)
+    pod, admission = _read_pod(manifest), trial.objects.admission
+    refused = why_refused(pod) or admission.why_refused(manifest) or trial.why_refused(pod)
+    manifest = admission.admitted(manifest)
+    asks = PodAsks.of(manifest, trial.objects.priorities)
     if is_kubelet_asked and node not in trial.objects.machines:
         asks = asks.without_plugins()
     resources = [name for name in _extended_resources(pod) if trial.class_for(name)]
-    refused = why_refused(pod) or trial.why_refused(pod)
     idle = [] if refused else trial.idle_claims(pod)
     filters = trial.filters(asks)
+    unjudged = (*admission.unjudged(manifest), *filters.unjudged)
+    if not refused and (lacking := trial.lacking_claim(pod)):
+        return ClaimReport(title, trial, (), asks=asks, unjudged=unjudged, lacking=lacking)
     report = None
     for taken_away in ((), *((name,) for name in idle), *([tuple(idle)] if len(idle) > 1 else [])):
         after = trial.without(taken_away) if taken_away else trial
@@ -357,7 +397,8 @@ def _report_of_pod(
             *([] if extended is None else [evolve(extended, name=f"{OF_EXTENDED}{pod.namespace}/{pod.name}")]),
         ]
         allocated = after.allocated_claims(pod)
-        found = ClaimReport(title, after, named, answers, allocated, asks, taken_away, refused, filters.unjudged)
+        lost = [one for one in trial.allocated_claims(pod) if one.name in taken_away] if taken_away else ()
+        found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, filters.assumed)
         if report is None or found.is_placed:
             report = found
         if report.is_placed:
@@ -401,7 +442,9 @@ def answer_of_node(
     known = _read_pod(pod)
     if not (slices or claims):
         return None
-    trial = _claim_trial((slices, claims, None if pods == "-" else pods), None, budget=budget)
+    trial = _claim_trial(
+        (slices, claims, None if pods == "-" else pods), None, budget=budget, lists_claims=bool(claims)
+    )
     name = trial.name_of(node, is_named=is_named)
     if name is None and not (known.claims or _extended_resources(known)):
         return None

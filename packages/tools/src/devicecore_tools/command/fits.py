@@ -22,7 +22,7 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
+from devicecore_tools.command.trial_options import RefusedPodError, given_pod, topology_options, wants_devices
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.look.values import PodSeen, Reading
@@ -137,6 +137,12 @@ def fits(
             _tried(node, facts, wanted, manifest, files, budget, is_named=node.name not in places)
             for node, facts in nodes
         ]
+    except RefusedPodError as error:
+        if as_json:
+            print_json({"nodes": [], "note": str(error)})
+        else:
+            print_pairs(f"{pod}: fits on no node", [("reason", str(error))])
+        return _NEGATIVE
     except OSError as error:
         is_name = isinstance(error, FileNotFoundError) and error.filename == pod and not {"/", "."} & {*pod}
         hint = f". For a pod of the cluster, run: kubectl get pod {pod} -o json | devicecore fits -" if is_name else ""
@@ -230,8 +236,8 @@ def _tried(
 ) -> _Tried:
     """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
+    from devicecore_tools.doctor.pod.admission import why_refused
     from devicecore_tools.doctor.pod.doubts import doubts
-    from devicecore_tools.doctor.pod.scheduling import why_refused
     from devicecore_tools.doctor.pod.trial import fit
 
     if why_refused(pod):

@@ -4,7 +4,7 @@ Law: the defaults are those of a kubelet.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
@@ -83,23 +83,47 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, with tolerations and object.
 
-    `-` is standard input. Raises OSError if it cannot be read, and ValueError if it is not a manifest of one pod.
+    `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if no API server takes the pod, and
+    ValueError if it is not a manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
-    from devicecore_tools.doctor.reading.large_documents import parse_documents
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
-    pods = read_pods(text, place)
+    try:
+        pods = read_pods(text, place)
+    except ValueError:
+        # A size that is no number of devices is for an API server to refuse, as by `why`.
+        if manifest := next(_pods_in(data, place), None):
+            _check(manifest)
+        raise
     if len(pods) != 1:
         raise ValueError(f"{place}: expected one pod, got {len(pods)}")
-    items = (one for document in parse_documents(data, place) for one in (document, *document["items"].sequence()))
-    manifest = next(one for one in items if one["kind"].data == "Pod")
+    manifest = next(_pods_in(data, place))
+    _check(manifest)
     return pods[0], tolerations_of(manifest), manifest
+
+
+def _pods_in(data: bytes, place: str) -> "Iterator[Value]":
+    from devicecore_tools.doctor.reading.large_documents import parse_documents
+
+    items = (one for document in parse_documents(data, place) for one in (document, *document["items"].sequence()))
+    return (one for one in items if one["kind"].data == "Pod")
+
+
+def _check(manifest: "Value") -> None:
+    from devicecore_tools.doctor.pod.admission import why_invalid
+
+    if refused := why_invalid(manifest):
+        raise RefusedPodError(refused)
+
+
+class RefusedPodError(ValueError):
+    """No API server takes the pod. The text says why."""
 
 
 def wants_devices(pod: Pod) -> bool:

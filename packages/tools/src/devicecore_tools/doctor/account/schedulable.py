@@ -11,7 +11,8 @@ from attrs import frozen
 from devicecore.domain.allocation.model import Taint, Toleration
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.precedence import Pods
-from devicecore_tools.doctor.look.values import CORDONED, CRITICAL, MEMORY_PRESSURE, NodeSeen
+from devicecore_tools.doctor.look.taints import CORDONED, CRITICAL, MEMORY_PRESSURE
+from devicecore_tools.doctor.look.values import NodeSeen
 
 _PRESSURES = {
     "MemoryPressure": (MEMORY_PRESSURE, "no pod that requests neither CPU nor memory"),

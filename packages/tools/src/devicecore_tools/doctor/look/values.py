@@ -363,16 +363,6 @@ class PodResourcesSeen:
     claimed: tuple[ClaimedDeviceSeen, ...] = ()
 
 
-CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""The taint of a Node with `spec.unschedulable`."""
-
-CRITICAL = Toleration(operator="Critical")
-"""What a critical pod has besides its tolerations: a kubelet admits it under any pressure."""
-
-MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
-"""The taint of a Node whose memory is short."""
-
-
 NOT_STARTED = frozenset(
     {"CreateContainerError", "RunContainerError", "PreCreateHookError", "StartError", "ContainerCannotRun"}
 )

@@ -50,7 +50,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import ExtendedClaim, Pod, RequestMapping
 from devicecore.domain.quantity import Quantity
-from devicecore.domain.text import listed
+from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
@@ -120,12 +120,18 @@ class AllocatedClaim:
         devices: each device with the name of its request.
         nodes: the nodes on which the devices can be used, as far as they are known; None if on all.
         pods: for which the claim is reserved.
+        waits_for: the binding conditions of its devices that are not true yet.
+        failed: which condition says that a device cannot be bound; empty if none does.
+        since: when it was allocated; empty if that is not known.
     """
 
     name: str
     devices: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...] | None
     pods: tuple[str, ...]
+    waits_for: tuple[str, ...] = ()
+    failed: str = ""
+    since: str = ""
 
 
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
@@ -153,7 +159,28 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | 
         ask = budget.ask if budget else lambda: None
         usable = tuple(name for name, node in sorted(known.items()) if ask() is None and accepts(node))
     pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
-    return AllocatedClaim(_name(claim), devices, usable, pods)
+    waits_for, failed = _binding(claim)
+    since = allocation["allocationTimestamp"].text("")
+    return AllocatedClaim(_name(claim), devices, usable, pods, waits_for, failed, since)
+
+
+def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
+    """Return the binding conditions that are not true, and which failure is (scheduler: `isClaimReadyForBinding`)."""
+    waits_for: dict[str, None] = {}
+    keys = ("driver", "pool", "device", "shareID")
+    stated = {tuple(one[key].text("") for key in keys): one for one in claim["status"]["devices"].sequence()}
+    for result in claim["status"]["allocation"]["devices"]["results"].sequence():
+        wanted = [one.text("") for one in result["bindingConditions"].sequence()]
+        of_device = stated.get(tuple(result[key].text("") for key in keys))
+        conditions = of_device["conditions"].sequence() if wanted and of_device is not None else []
+        true = {one["type"].text(""): one for one in conditions if one["status"].data == "True"}
+        for one in result["bindingFailureConditions"].sequence():
+            if (found := true.get(one.text(""))) is not None:
+                said = ": ".join(filter(None, (found["reason"].text(""), found["message"].text(""))))
+                device = "/".join(result[key].text("") for key in keys[:3])
+                return (), foreign_text(f"{one.text('')} of {device} is True{f' ({said})' if said else ''}", 300)
+        waits_for |= dict.fromkeys(one for one in wanted if one not in true)
+    return tuple(waits_for), ""
 
 
 class Outcome(Enum):
@@ -268,6 +295,7 @@ class ClaimTrial:
         sources: where the objects are from, such as `in slices.json`.
         budget: what the question may take of which this trial is a part. Without it, the trial is a question of its
             own.
+        lists_claims: whether the objects have all claims and templates of the cluster.
     """
 
     def __init__(
@@ -276,9 +304,12 @@ class ClaimTrial:
         releases: Sequence[Release] = (),
         sources: Sequence[str] = (),
         budget: Budget | None = None,
+        *,
+        lists_claims: bool = False,
     ) -> None:
         self.releases: Sequence[Release] = releases or objects.releases
         self._sources = tuple(sources)
+        self._lists_claims = lists_claims
         self._objects = objects
         self._slices = Slices(objects.slices)
         self._held = by_device(objects.held)
@@ -366,7 +397,8 @@ class ClaimTrial:
             for name, one in self._objects.claims.items()
         }
         held = tuple(one for one in self._objects.held if one.claim not in names)
-        after = ClaimTrial(evolve(self._objects, claims=claims, held=held), self.releases, self._sources, self._budget)
+        objects = evolve(self._objects, claims=claims, held=held)
+        after = ClaimTrial(objects, self.releases, self._sources, self._budget, lists_claims=self._lists_claims)
         after.on_trials = self.on_trials
         return after
 
@@ -450,6 +482,8 @@ class ClaimTrial:
             allocated = allocated_claim(claim, [node], self._budget)
             if claim["metadata"]["deletionTimestamp"].data is not None and (not allocated or pod not in allocated.pods):
                 return f"ResourceClaim {name} is being deleted"
+            if allocated and allocated.failed:
+                return f"the devices of ResourceClaim {name} cannot be bound: {allocated.failed}"
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
             if allocated and len(allocated.pods) >= MAX_PODS and pod not in allocated.pods:
                 return (
@@ -475,21 +509,40 @@ class ClaimTrial:
         Raises ValueError if a claim is not known, or cannot be read.
         """
         found: list[UnallocatedClaim] = []
+        if missing := self._missing_claim(pod):
+            raise ValueError(missing)
         for entry in pod.claims:
             name = entry.claim or pod.generated_claims.get(entry.name)
             key = f"{pod.namespace}/{name}"
             if name is not None and key in self._objects.claims:
                 made = f"{key} {OF_TEMPLATE}{pod.namespace}/{entry.template}" if entry.template else key
                 found += [evolve(one, name=made) for one in [self._unallocated(key)] if one is not None]
-            elif (template := self._objects.templates.get(f"{pod.namespace}/{entry.template}")) is not None:
-                name = f"{entry.name} {OF_TEMPLATE}{pod.namespace}/{entry.template}"
-                found.append(evolve(template, name=name))
             else:
-                kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
-                places = ", and not ".join(self._sources) or "known"
-                message = f"the pod names the {kind} {pod.namespace}/{wanted}, which is not {places}"
-                raise ValueError(message)
+                template = self._objects.templates[f"{pod.namespace}/{entry.template}"]
+                made = f"{entry.name} {OF_TEMPLATE}{pod.namespace}/{entry.template}"
+                found.append(evolve(template, name=made))
         return found
+
+    def _missing_claim(self, pod: Pod) -> str:
+        """Return which claim or template of a pod is not known. The result is empty if none is missing."""
+        places = ", and not ".join(self._sources) or "known"
+        for entry in pod.claims:
+            name = entry.claim or pod.generated_claims.get(entry.name)
+            is_known = name is not None and f"{pod.namespace}/{name}" in self._objects.claims
+            if not is_known and f"{pod.namespace}/{entry.template}" not in self._objects.templates:
+                kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
+                return f"the pod names the {kind} {pod.namespace}/{wanted}, which is not {places}"
+        return ""
+
+    def lacking_claim(self, pod: Pod) -> str:
+        """Return why a scheduler waits for a claim of a pod that is not there (`foreachPodResourceClaim`).
+
+        The result is empty if all are there, or if not all claims of the cluster were read.
+        """
+        if not self._lists_claims or not (missing := self._missing_claim(pod)):
+            return ""
+        words = 'the scheduler waits for it (resourceclaim.resource.k8s.io "..." not found, or not created yet)'
+        return f"{missing}: {words}"
 
     def why_refused(self, pod: Pod) -> str:
         """Return why an API server refuses a claim of a pod. The result is empty if it takes all, or has taken them.
@@ -509,6 +562,13 @@ class ClaimTrial:
                     f"an API server refuses the claim {name}: it asks for admin access, for which the namespace "
                     f"{pod.namespace} {lacks} the label {label}"
                 )
+        for entry in pod.claims:
+            made = self._objects.templates.get(f"{pod.namespace}/{entry.template}") if entry.template else None
+            of_entry = f"{pod.namespace}/{pod.generated_claims.get(entry.name)}"
+            if made is not None and of_entry not in self._objects.claims:
+                problem = self._objects.admission.why_claim_refused(made, pod.namespace)
+                if problem:
+                    return f"an API server refuses the claim that is made for {entry.name}: {problem}"
         return ""
 
     def claims_named_by(self, pod: Pod) -> list[str]:

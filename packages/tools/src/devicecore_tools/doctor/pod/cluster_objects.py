@@ -29,6 +29,7 @@ from devicecore.domain.allocation import (
 )
 from devicecore.domain.documents import Value
 from devicecore.domain.model import is_extended_resource
+from devicecore_tools.doctor.pod.admission import Admission, Quota, limited_namespaces
 from devicecore_tools.doctor.pod.machines import (
     CRITICAL,
     BoundPod,
@@ -36,7 +37,14 @@ from devicecore_tools.doctor.pod.machines import (
     PriorityClass,
     bound_pod,
 )
-from devicecore_tools.doctor.pod.volumes import StorageClass, Volume, VolumeClaim, Volumes
+from devicecore_tools.doctor.pod.volumes import (
+    StorageClass,
+    StorageRoom,
+    Volume,
+    VolumeClaim,
+    Volumes,
+    volume_limits_of,
+)
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, labels_of
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
@@ -68,6 +76,7 @@ class ClusterObjects:
     priorities: Mapping[str, PriorityClass] = CRITICAL  # by name; that of pods which name none has an empty name
     budgets: Sequence[DisruptionBudget] = ()
     volumes: Volumes = field(factory=Volumes)
+    admission: Admission = field(factory=Admission)
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -129,6 +138,12 @@ class _Objects:
     volume_claims: dict[str, VolumeClaim] = field(factory=dict)
     volumes: dict[str, Volume] = field(factory=dict)
     storage_classes: dict[str, StorageClass] = field(factory=dict)
+    volume_limits: dict[str, dict[str, int]] = field(factory=dict)
+    tracked: dict[str, bool] = field(factory=dict)
+    rooms: dict[str, StorageRoom] = field(factory=dict)
+    runtimes: dict[str, Value] = field(factory=dict)
+    quotas: dict[str, Quota] = field(factory=dict)
+    limits: dict[str, Value] = field(factory=dict)
 
     def add(self, kind: str, name: str, item: Value) -> None:
         """Add an object of a kind. Raises DocumentError if a field has the wrong type."""
@@ -202,6 +217,30 @@ class _Objects:
         found = StorageClass.of(item)
         self.storage_classes.setdefault(found.name, found)
 
+    def add_volume_limits(self, _name: str, item: Value) -> None:
+        """Add a CSINode."""
+        self.volume_limits.setdefault(item["metadata"]["name"].text(""), volume_limits_of(item))
+
+    def add_driver(self, _name: str, item: Value) -> None:
+        """Add a CSIDriver."""
+        self.tracked.setdefault(item["metadata"]["name"].text(""), item["spec"]["storageCapacity"].boolean())
+
+    def add_room(self, name: str, item: Value) -> None:
+        """Add a CSIStorageCapacity."""
+        self.rooms.setdefault(name, StorageRoom.of(item))
+
+    def add_runtime(self, _name: str, item: Value) -> None:
+        """Add a RuntimeClass."""
+        self.runtimes.setdefault(item["metadata"]["name"].text(""), item)
+
+    def add_quota(self, name: str, item: Value) -> None:
+        """Add a ResourceQuota."""
+        self.quotas.setdefault(name, Quota.of(item))
+
+    def add_limits(self, name: str, item: Value) -> None:
+        """Add a LimitRange."""
+        self.limits.setdefault(name, item)
+
     @property
     def served(self) -> dict[str, str]:
         """The DeviceClass of each resource that one serves: of several, the newest."""
@@ -224,6 +263,12 @@ _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
     "PersistentVolumeClaim": _Objects.add_volume_claim,
     "PersistentVolume": _Objects.add_volume,
     "StorageClass": _Objects.add_storage_class,
+    "CSINode": _Objects.add_volume_limits,
+    "CSIDriver": _Objects.add_driver,
+    "CSIStorageCapacity": _Objects.add_room,
+    "RuntimeClass": _Objects.add_runtime,
+    "ResourceQuota": _Objects.add_quota,
+    "LimitRange": _Objects.add_limits,
 }
 
 
@@ -277,7 +322,24 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         found.namespaces or None,
         found.priorities,
         tuple(found.budgets.values()),
-        Volumes(found.volume_claims, found.volumes, found.storage_classes, are_volumes_read),
+        Volumes(
+            found.volume_claims,
+            found.volumes,
+            found.storage_classes,
+            are_volumes_read,
+            found.volume_limits if "CSINode" in lists else None,
+            frozenset(name for name, is_tracked in found.tracked.items() if is_tracked)
+            if "CSIDriver" in lists
+            else None,
+            tuple(found.rooms.values()),
+        ),
+        Admission(
+            found.runtimes,
+            tuple(found.quotas.values()),
+            limited_namespaces(found.limits.values()),
+            frozenset(lists),
+            frozenset(found.priorities),
+        ),
     )
 
 

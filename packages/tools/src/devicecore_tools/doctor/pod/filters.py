@@ -27,11 +27,23 @@ class Filters:
     def __init__(self, asks: PodAsks, objects: ClusterObjects, budget: Budget) -> None:
         self._asks, self._objects = asks, objects
         self._namespace = asks.name.partition("/")[0]
-        volumes = objects.volumes
+        made = {f"{self._namespace}/{name}": claim for name, claim in asks.made.items()}
+        self._volumes = volumes = (
+            evolve(objects.volumes, claims={**made, **objects.volumes.claims}) if made else (objects.volumes)
+        )
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
+        self._users: dict[str, dict[str, str]] = {}  # of each node: its pods by the claims that they use
+        wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
+        for node, pods in (objects.bound or {}).items() if wanted else ():
+            self._users[node] = {key: one.name for one in self._others(pods) for key in used_by([one]) if key in wanted}
         self._neighbors = None
         if objects.bound is not None:
-            bound = {name: self._others(pods) for name, pods in objects.bound.items()}
+            bound = {
+                name: [one for one in self._others(pods) if not one.is_nominated]
+                if any(one.is_nominated for one in pods)
+                else self._others(pods)
+                for name, pods in objects.bound.items()
+            }
             names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
             if self._needs_namespaces:
                 wishes = evolve(wishes, near=(), apart=())  # `unjudged` names them
@@ -51,8 +63,17 @@ class Filters:
             found.append("the pods of the namespaces that its affinity selects: no Namespace was read")
         if asks.volumes and not objects.volumes.are_read:
             names = foreign_text(listed(asks.volumes, 3))
-            get = "kubectl get pvc,pv,storageclasses -A -o json, as one more file for --slices"
-            found.append(f"where the volumes of PersistentVolumeClaim {names} can be used: {get}, or --kubeconfig")
+            found.append(f"where the volumes of PersistentVolumeClaim {names} can be used: {_GET_VOLUMES}")
+        return tuple(found)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What is taken as granted, because the objects that tell were not read."""
+        asks, found = self._asks, []
+        if self._objects.bound is None:
+            found.append("no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)")
+        if asks.volumes and self._volumes.are_read:
+            found += [f"{what}: {_GET_VOLUMES}" for what in self._volumes.unread(self._namespace, asks.volumes)]
         return tuple(found)
 
     @property
@@ -73,8 +94,14 @@ class Filters:
         if self._problem is not None:
             yield self._problem
         bound = (self._objects.bound or {}).get(node.target.name, ())
-        yield from self._asks.obstacles(node)
-        yield from self._beside(node, self._others(bound), served)
+        pods, found = self._others(bound), False
+        for one in (*self._asks.obstacles(node), *self._beside(node, pods, served)):
+            found = True
+            yield one
+        there = [one for one in pods if not one.is_nominated]
+        if not found and len(there) < len(pods):
+            # What helps the pod may be a pod that does not run yet (scheduler: `RunFilterPluginsWithNominatedPods`).
+            yield from self._beside(node, there, served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
         """Return the pods that a scheduler preempts so that a node takes the pod, and how many budgets that breaks.
@@ -85,7 +112,7 @@ class Filters:
         """
         asks = self._asks
         bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
-        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)
+        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # none is nominated
         kept = [one for one in bound if one.priority >= asks.priority]
         is_settled = self._problem is not None or any(asks.obstacles(node))
         if is_settled or not asks.preempts or not lower or any(self._beside(node, kept, served)):
@@ -100,9 +127,13 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return pods without this one, which may run already."""
-        uid = self._asks.uid
-        return [one for one in pods if one.uid != uid] if uid and any(one.uid == uid for one in pods) else pods
+        """Return pods without this one, which may run already, and without those that wait and are less important."""
+        uid, priority = self._asks.uid, self._asks.priority
+
+        def counts(one: BoundPod) -> bool:
+            return not (uid and one.uid == uid) and not (one.is_nominated and one.priority < priority)
+
+        return pods if all(map(counts, pods)) else [*filter(counts, pods)]
 
     def _is_counted(self, one: SpreadConstraint, node: ClusterNode) -> bool:
         """Return whether a node counts for a constraint (scheduler: `matchNodeInclusionPolicies`)."""
@@ -111,14 +142,20 @@ class Filters:
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
         """Yield why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
-        asks, volumes, neighbors = self._asks, self._objects.volumes, self._neighbors
+        asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
         yield from self._shortages(node, pods, served)
         if asks.volumes and volumes.are_read and self._problem is None:
-            bad = volumes.obstacle(self._namespace, asks.volumes, node.target)
-            if bad is not None:
-                yield bad
+            name, wanted = node.target.name, [f"{self._namespace}/{one}" for one in asks.volumes]
+            users = {key: pod for of, used in self._users.items() if of != name for key, pod in used.items()}
+            users |= {key: one.name for one in pods for key in used_by([one])}
+            found = (
+                volumes.restriction(self._namespace, asks.volumes, users),
+                volumes.limit(name, wanted, used_by(pods)),
+                volumes.obstacle(self._namespace, asks.volumes, node.target),
+            )
+            yield from (one for one in found if one is not None)
         if neighbors is not None:
             yield from neighbors.obstacles(node, pods)
 
@@ -135,6 +172,19 @@ class Filters:
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
                 yield _lacks(node, name, size, has, used[name])
+
+
+def used_by(pods: Iterable[BoundPod]) -> Iterator[str]:
+    """Yield the PersistentVolumeClaims that pods use, `namespace/name`."""
+    for one in pods:
+        namespace = one.name.partition("/")[0]
+        yield from (f"{namespace}/{name}" for name in one.volumes)
+
+
+_GET_VOLUMES = (
+    "kubectl get pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities -A -o json, as one more file for "
+    "--slices, or --kubeconfig"
+)
 
 
 def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: int) -> Obstacle:

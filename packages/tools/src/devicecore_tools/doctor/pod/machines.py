@@ -3,7 +3,7 @@
 Law: what a pod requests is what an API server and a scheduler count for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from attrs import field, frozen
 
@@ -25,6 +25,8 @@ class BoundPod:
         is_ending: whether it is being deleted.
         started: when its kubelet took it; empty if that is not known.
         priority_class: its PriorityClass if the pod has no number, as in a manifest; None if it has one.
+        is_nominated: whether the scheduler keeps the node's room for it, which it has not yet.
+        volumes: the names of its PersistentVolumeClaims.
     """
 
     uid: str
@@ -37,6 +39,8 @@ class BoundPod:
     is_ending: bool = False
     started: str = ""
     priority_class: str | None = None
+    is_nominated: bool = False
+    volumes: tuple[str, ...] = ()
 
 
 @frozen
@@ -110,16 +114,20 @@ CRITICAL = {
 
 
 def bound_pod(pod: Value) -> BoundPod | None:
-    """Return what a pod takes from the node that has it. Return None if no node has it, or if it has ended."""
+    """Return what a pod takes from the node that has it, or that it is nominated for.
+
+    Return None if there is no such node, or if the pod has ended.
+    """
     metadata, spec = pod["metadata"], pod["spec"]
-    node = spec["nodeName"].text("")
+    nominated = pod["status"]["nominatedNodeName"].text("")
+    node = spec["nodeName"].text("") or nominated
     if not node or pod["status"]["phase"].text("") in ENDED:
         return None
     given = spec["priority"].data is not None
     return BoundPod(
         metadata["uid"].text(""),
         node,
-        sizes_of(spec),
+        sizes_of_bound(pod),
         spec["priority"].integer(0),
         f"{metadata['namespace'].text('default')}/{metadata['name'].text('')}",
         labels_of(metadata),
@@ -127,22 +135,98 @@ def bound_pod(pod: Value) -> BoundPod | None:
         metadata["deletionTimestamp"].data is not None,
         pod["status"]["startTime"].text(""),
         None if given else spec["priorityClassName"].text(""),
+        not spec["nodeName"].text(""),
+        tuple(volume_names(pod)),
     )
 
 
-def sizes_of(spec: Value) -> dict[str, Quantity]:
+def sizes_of(spec: Value, *, with_own: bool = True) -> dict[str, Quantity]:
     """Return what a pod requests of each resource at its peak (Kubernetes: `PodRequests`).
 
-    Sidecars run beside all later init containers and beside the app containers. What the pod as a whole requests
-    replaces the sum of its containers, and its overhead is added. A limit without a request is a request, as the API
-    server writes it.
+    What the pod as a whole requests replaces the sum of its containers, unless `with_own` is False, and its overhead is
+    added. A limit without a request is a request, as the API server writes it.
     """
+    found = _peak(spec, lambda container: _requests(container["resources"]))
+    if with_own:
+        found |= {name: one.amount() for name, one in _requests(spec["resources"])}
+    return _with_overhead(found, spec)
+
+
+def limits_of(spec: Value) -> dict[str, Quantity]:
+    """Return the limits of a pod at its peak (Kubernetes: `PodLimits`)."""
+    found = _peak(spec, lambda container: container["resources"]["limits"].mapping().items())
+    return found | {name: one.amount() for name, one in spec["resources"]["limits"].mapping().items()}
+
+
+def sizes_of_bound(pod: Value) -> dict[str, Quantity]:
+    """Return what a pod takes from its node: until a resize has been done, the largest of old and new size.
+
+    Of one that its kubelet calls infeasible, the wish does not count (Kubernetes: `PodRequests`, UseStatusResources).
+    """
+    spec, status = pod["spec"], pod["status"]
+    seen: dict[object, Value] = {
+        one["name"].data: one for of in _STATUSES for one in status[of].sequence() if isinstance(one["name"].data, str)
+    }
+
+    def allocated(container: Value) -> Iterable[tuple[str, Value]]:
+        found = seen[name]["allocatedResources"] if (name := container["name"].data) in seen else None
+        return _requests(container["resources"]) if found is None or not found.data else found.mapping().items()
+
+    def actuated(container: Value) -> Iterable[tuple[str, Value]]:
+        found = seen[name]["resources"]["requests"] if (name := container["name"].data) in seen else None
+        return allocated(container) if found is None or not found.data else found.mapping().items()
+
+    if not any(_is_resized(one, seen) for one in _containers(spec)):
+        return sizes_of(spec)
+    pending = (one for one in status["conditions"].sequence() if one["type"].data == "PodResizePending")
+    is_infeasible = any(one["reason"].data == "Infeasible" for one in pending)
+    found = [_peak(spec, allocated), _peak(spec, actuated)]
+    if not is_infeasible:
+        found.append(sizes_of(spec, with_own=False))
+    names = dict.fromkeys(name for of in found for name in of)
+    largest = {name: max((of.get(name, NOTHING) for of in found), key=lambda one: one.nanos) for name in names}
+    return _with_overhead(largest | {name: one.amount() for name, one in _requests(spec["resources"])}, spec)
+
+
+def volume_names(pod: Value) -> Iterator[str]:
+    """Yield the names of the PersistentVolumeClaims of a pod, also of those that are made for it."""
+    name = pod["metadata"]["name"].text("")
+    for one in volumes_with_claims(pod):
+        yield one["persistentVolumeClaim"]["claimName"].text("") or f"{name}-{one['name'].text('')}"
+
+
+def volumes_with_claims(pod: Value) -> Iterator[Value]:
+    """Yield the volumes of a pod that are PersistentVolumeClaims."""
+    for one in pod["spec"]["volumes"].sequence():
+        if one["persistentVolumeClaim"]["claimName"].text("") or one["ephemeral"].data is not None:
+            yield one
+
+
+_STATUSES = ("containerStatuses", "initContainerStatuses")
+
+
+def _is_resized(container: Value, seen: Mapping[object, Value]) -> bool:
+    """Return whether a container has other requests than it asks for."""
+    if (name := container["name"].data) not in seen:
+        return False
+    wanted = container["resources"]["requests"].data or {}
+    has = seen[name]
+    return any(of.data and of.data != wanted for of in (has["allocatedResources"], has["resources"]["requests"]))
+
+
+def _containers(spec: Value) -> Iterator[Value]:
+    yield from spec["initContainers"].sequence()
+    yield from spec["containers"].sequence()
+
+
+def _peak(spec: Value, of: Callable[[Value], Iterable[tuple[str, Value]]]) -> dict[str, Quantity]:
+    """Return what containers take at the peak: sidecars run beside all later init containers and the app containers."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     binary: dict[str, bool] = {}
 
     def together(container: Value) -> dict[str, int]:
-        sizes = {name: one.amount() for name, one in _requests(container["resources"])}
+        sizes = {name: one.amount() for name, one in of(container)}
         binary.update({name: size.binary for name, size in sizes.items()})
         return {name: running.get(name, 0) + sizes.get(name, NOTHING).nanos for name in {**running, **sizes}}
 
@@ -153,16 +237,18 @@ def sizes_of(spec: Value) -> dict[str, Quantity]:
             running = beside
     for container in spec["containers"].sequence():
         running = together(container)
-    found = {name: Quantity(nanos, binary[name]) for name, nanos in _larger(peak, running).items()}
-    found |= {name: one.amount() for name, one in _requests(spec["resources"])}
+    return {name: Quantity(nanos, binary[name]) for name, nanos in _larger(peak, running).items()}
+
+
+def _with_overhead(found: dict[str, Quantity], spec: Value) -> dict[str, Quantity]:
     for name, one in spec["overhead"].mapping().items():
         size = one.amount()
         found[name] = Quantity(found.get(name, NOTHING).nanos + size.nanos, size.binary)
     return found
 
 
-def _requests(resources: Value) -> Iterator[tuple[str, Value]]:
-    yield from {**resources["limits"].mapping(), **resources["requests"].mapping()}.items()
+def _requests(resources: Value) -> Iterable[tuple[str, Value]]:
+    return {**resources["limits"].mapping(), **resources["requests"].mapping()}.items()
 
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,6 @@ never asked for devices, so nothing that is wrong with its devices can stop the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 
 from attrs import evolve, field, frozen
 
@@ -13,12 +12,12 @@ from devicecore.domain.allocation.model import Taint, TargetNode, Toleration
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.documents import Value
-from devicecore.domain.model import Pod, is_extended_resource
+from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import foreign_text, listed
-from devicecore_tools.doctor.look.values import CORDONED
-from devicecore_tools.doctor.pod.machines import Obstacle, PriorityClass, sizes_of
+from devicecore_tools.doctor.look.taints import CORDONED
+from devicecore_tools.doctor.pod.machines import Obstacle, PriorityClass, sizes_of, volume_names
 from devicecore_tools.doctor.pod.pod_terms import NONE, REQUIRED, Wishes
-from devicecore_tools.doctor.pod.volumes import volume_claims_of
+from devicecore_tools.doctor.pod.volumes import VolumeClaim, claims_made_for
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, Sizes, labels_of, tolerations_of
 
 _MAX_NAMES = 3
@@ -44,6 +43,7 @@ class PodAsks:
         own_labels: those of the pod itself.
         wishes: what it wants of the pods beside it.
         volumes: the names of its PersistentVolumeClaims.
+        made: those of them that a controller makes, if they are not there yet.
         unjudged: what else a scheduler looks at, and is not looked at here.
     """
 
@@ -63,6 +63,7 @@ class PodAsks:
     wishes: Wishes = NONE
     volumes: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    made: Mapping[str, VolumeClaim] = field(factory=dict)
 
     @classmethod
     def of(cls, pod: Value, classes: Mapping[str, PriorityClass]) -> "PodAsks":
@@ -88,8 +89,9 @@ class PodAsks:
             *_priority(spec, classes),
             labels_of(metadata),
             Wishes.of(pod),
-            tuple(volume_claims_of(pod)),
+            tuple(volume_names(pod)),
             tuple(_unjudged(pod)),
+            claims_made_for(pod),
         )
 
     def without_plugins(self) -> "PodAsks":
@@ -167,7 +169,8 @@ def _unjudged(pod: Value) -> Iterator[str]:
         yield "the other pods of its group, with which it is scheduled"
     is_stored = pod["metadata"]["uid"].data is not None
     if not is_stored and (name := spec["runtimeClassName"].text("")):  # an API server copies it into the pod
-        yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}"
+        get = "kubectl get runtimeclasses -o json, as one more file for --slices, or --kubeconfig"
+        yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}: {get}"
 
 
 def _is_unscheduled(condition: Value) -> bool:
@@ -186,45 +189,6 @@ def _written(selector: Value) -> str:
         ]
         terms.append(" and ".join(parts))
     return " or ".join(terms)
-
-
-_REFUSES = "an API server refuses the pod"
-
-
-def why_refused(pod: Pod) -> str:
-    """Return why an API server would refuse a pod because of its devices. The result is empty if it takes the pod."""
-    for one in pod.in_start_order:
-        for resource, size in one.requests.items():
-            if is_extended_resource(resource):
-                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
-                return (
-                    f"{_REFUSES}: container {one.name} requests {size} of {resource} and has "
-                    f"{limit}. Write the resource under limits, with the same number"
-                )
-    return _refused_claims(pod)
-
-
-def _refused_claims(pod: Pod) -> str:
-    entries = [claim.name for claim in pod.claims]
-    for claim in pod.claims:
-        if claim.claim is None and claim.template is None:
-            return (
-                f"{_REFUSES}: its claim {claim.name} names neither resourceClaimName nor "
-                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
-                "the field source"
-            )
-        if claim.claim is not None and claim.template is not None:
-            return f"{_REFUSES}: its claim {claim.name} names a claim and a template. Write one of them only"
-        if entries.count(claim.name) > 1:
-            return f"{_REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
-    for container in pod.in_start_order:
-        for used in container.claims:
-            if used.name not in entries:
-                near = get_close_matches(used.name, entries, 1)
-                hint = f"Did you mean {near[0]}?" if near else f"It has {listed(entries, _MAX_NAMES) or 'none'}."
-                wrong = f"container {container.name} uses the claim {foreign_text(used.name, 100)}"
-                return f"{_REFUSES}: {wrong}, which is not in spec.resourceClaims. {hint}"
-    return ""
 
 
 def decides_itself(said: str) -> bool:

@@ -43,8 +43,8 @@ from devicecore_tools.doctor.account.precedence import KubeletNow
 from devicecore_tools.doctor.account.schedulable import why_closed
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS
+from devicecore_tools.doctor.pod.admission import why_refused
 from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
-from devicecore_tools.doctor.pod.scheduling import why_refused
 from devicecore_tools.doctor.pod.state import state_of
 from devicecore_tools.numa import Pinned, PinnedNode
 

@@ -1,7 +1,7 @@
 """Which nodes the PersistentVolumeClaims of a pod keep it from.
 
-Law: the answers are those of the scheduler's filters VolumeBinding and VolumeZone, in their words. The capacity that a
-driver of volumes has left (CSIStorageCapacity) and the number of volumes of a node are not looked at.
+Law: the answers are those of the scheduler's filters VolumeRestrictions, NodeVolumeLimits, VolumeBinding and
+VolumeZone, in their words. Volumes that are not of CSI drivers have no limit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.pod.machines import Obstacle
+from devicecore_tools.doctor.pod.machines import Obstacle, volume_names, volumes_with_claims
 from devicecore_tools.doctor.reading.cluster_nodes import Labels, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
 
@@ -23,6 +23,10 @@ _SIZE = "storage"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 _NO_ZONE = "node(s) had no available volume zone"
+_NO_ROOM = "node(s) did not have enough free storage"
+_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+_TOO_MANY = "node(s) exceed max volume count"
+_ONE_POD = "ReadWriteOncePod"
 
 
 @frozen
@@ -64,7 +68,10 @@ class VolumeClaim:
 
 @frozen
 class Volume:
-    """A PersistentVolume. `claim` is the one that has it, `namespace/name`."""
+    """A PersistentVolume. `claim` is the one that has it, `namespace/name`.
+
+    `handle` is what its CSI driver calls it, with the name of the driver; empty if no such driver serves it.
+    """
 
     name: str
     storage_class: str
@@ -75,6 +82,7 @@ class Volume:
     volume_mode: str
     labels: Labels
     accepts: Callable[[TargetNode], bool] | None = field(eq=False)
+    handle: tuple[str, str] = ("", "")
 
     @classmethod
     def of(cls, item: Value) -> "Volume":
@@ -92,6 +100,7 @@ class Volume:
             spec["volumeMode"].text("Filesystem"),
             labels_of(metadata),
             None if required.data is None else node_selector(required),
+            (spec["csi"]["driver"].text(""), spec["csi"]["volumeHandle"].text("")),
         )
 
     def conflict(self, node: TargetNode) -> str:
@@ -128,6 +137,7 @@ class StorageClass:
     provisions: bool
     topologies: Sequence[Mapping[str, Sequence[str]]]
     is_default: bool
+    provisioner: str = ""
 
     @classmethod
     def of(cls, item: Value) -> "StorageClass":
@@ -146,6 +156,7 @@ class StorageClass:
             item["provisioner"].text("") not in {"", "kubernetes.io/no-provisioner"},
             topologies,
             annotations["storageclass.kubernetes.io/is-default-class"].data == "true",
+            item["provisioner"].text(""),
         )
 
     def allows(self, node: TargetNode) -> bool:
@@ -156,13 +167,97 @@ class StorageClass:
 
 
 @frozen
-class Volumes:
-    """The volumes of a cluster. `are_read` is whether its PersistentVolumeClaims were read."""
+class StorageRoom:
+    """A CSIStorageCapacity: how large a volume of a StorageClass may be on some nodes."""
 
-    claims: Mapping[str, VolumeClaim] = field(factory=dict)  # by `namespace/name`
+    storage_class: str
+    largest: Quantity
+    reaches: Callable[[Labels], bool] = field(eq=False)
+
+    @classmethod
+    def of(cls, item: Value) -> "StorageRoom":
+        """Read an object. Raises DocumentError if a field has the wrong type."""
+        size = item["capacity"] if item["maximumVolumeSize"].data is None else item["maximumVolumeSize"]
+        largest = Quantity(0) if size.data is None else size.amount()
+        return cls(item["storageClassName"].text(""), largest, object_selector(item["nodeTopology"]))
+
+
+def volume_limits_of(item: Value) -> dict[str, int]:
+    """Return how many volumes of each driver a node takes, as its CSINode says."""
+    drivers = item["spec"]["drivers"].sequence()
+    return {
+        one["name"].text(""): one["allocatable"]["count"].integer()
+        for one in drivers
+        if one["allocatable"]["count"].data is not None
+    }
+
+
+@frozen
+class Volumes:
+    """The volumes of a cluster.
+
+    Attributes:
+        claims: by `namespace/name`.
+        are_read: whether its PersistentVolumeClaims were read.
+        limits: how many volumes of each driver each node takes; None if no CSINode was read.
+        tracked: the drivers that say how much room they have; None if no CSIDriver was read.
+        rooms: what they say.
+    """
+
+    claims: Mapping[str, VolumeClaim] = field(factory=dict)
     volumes: Mapping[str, Volume] = field(factory=dict)
     classes: Mapping[str, StorageClass] = field(factory=dict)
     are_read: bool = False
+    limits: Mapping[str, Mapping[str, int]] | None = None
+    tracked: frozenset[str] | None = None
+    rooms: Sequence[StorageRoom] = ()
+
+    def unread(self, namespace: str, names: Iterable[str]) -> Iterator[str]:
+        """Yield what is taken as granted of claims of these names, because objects were not read."""
+        keys = [f"{namespace}/{name}" for name in names]
+        if self.limits is None and any(self._handle(key)[0] for key in keys):
+            yield "no node has as many volumes as it takes, because no CSINode was read"
+        made = (self.claims[key] for key in keys if key in self.claims and not self.claims[key].volume)
+        classes = (self.classes.get(one.storage_class) for one in made)
+        if self.tracked is None and any(of is not None and of.waits and of.provisions for of in classes):
+            yield "drivers have room for new volumes, because no CSIDriver was read"
+
+    def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
+        """Return which claim only one pod may use, and has one. `users` has a pod for each claim that is used."""
+        for name in names:
+            key = f"{namespace}/{name}"
+            if key in users and key in self.claims and _ONE_POD in self.claims[key].modes:
+                shown = foreign_text(users[key])
+                return Obstacle(_IN_USE, f"pod {shown} uses {foreign_text(name)}", f"pod {shown} ends")
+        return None
+
+    def limit(self, node: str, wanted: Iterable[str], used: Iterable[str]) -> Obstacle | None:
+        """Return why a node takes no more volumes. The claims that the pod and the node's pods use are full names.
+
+        A volume counts once, however many pods use it (scheduler: `CSILimits`).
+        """
+        limits = (self.limits or {}).get(node)
+        if not limits:
+            return None
+        has = {self._handle(key) for key in used}
+        new = {self._handle(key) for key in wanted} - has
+        for driver, most in limits.items():
+            more, count = (sum(of[0] == driver for of in handles) for handles in (new, has))
+            if more and more + count > most:
+                because = f"it has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
+                return Obstacle(_TOO_MANY, because, f"pods of {node} with volumes end")
+        return None
+
+    def _handle(self, key: str) -> tuple[str, str]:
+        """Return driver and name of the volume of a claim. Both are empty if no CSI driver serves it."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return "", ""
+        if claim.volume:
+            found = self.volumes.get(claim.volume)
+            return found.handle if found is not None else ("", "")
+        of = self.classes.get(claim.storage_class)
+        return (of.provisioner, key) if of is not None and of.provisions else ("", "")
 
     def problem(self, namespace: str, names: Iterable[str]) -> Obstacle | None:
         """Return why no node takes a pod with claims of these names. Return None if no reason is known."""
@@ -213,7 +308,11 @@ class Volumes:
                 taken.add(volume.name)
                 return ""
         of = self.classes[claim.storage_class]
-        return "" if of.provisions and of.allows(node) else _NO_VOLUME
+        if not (of.provisions and of.allows(node)):
+            return _NO_VOLUME
+        rooms = (one for one in self.rooms if one.storage_class == of.name and one.largest.nanos >= claim.size.nanos)
+        is_tracked = of.provisioner in (self.tracked or ())
+        return "" if not is_tracked or any(one.reaches(node.labels) for one in rooms) else _NO_ROOM
 
     def _free(self, claim: VolumeClaim, key: str, node: TargetNode) -> Iterator[Volume]:
         """Yield the volumes that a claim may get on a node, the smallest first."""
@@ -221,10 +320,12 @@ class Volumes:
         yield from sorted(suiting, key=lambda one: one.size.nanos)
 
 
-def volume_claims_of(pod: Value) -> list[str]:
-    """Return the names of the PersistentVolumeClaims of a pod, also of those that are made for it."""
-    name = pod["metadata"]["name"].text("")
-    volumes = pod["spec"]["volumes"].sequence()
-    named = (one["persistentVolumeClaim"]["claimName"].text("") for one in volumes)
-    made = (f"{name}-{one['name'].text('')}" for one in volumes if one["ephemeral"].data is not None)
-    return [one for one in (*named, *made) if one]
+def claims_made_for(pod: Value) -> dict[str, VolumeClaim]:
+    """Return the PersistentVolumeClaims that controllers make for a pod, by name, as they are before they are bound."""
+    found = {}
+    for one, name in zip(volumes_with_claims(pod), volume_names(pod), strict=True):
+        template = one["ephemeral"]["volumeClaimTemplate"]
+        if template.data is not None:
+            body = {"metadata": {"name": name}, "spec": template["spec"].data}
+            found[name] = VolumeClaim.of(Value(body, template, "spec"))
+    return found

@@ -39,6 +39,12 @@ _RESOURCES = {
     "PersistentVolumeClaim": [ApiResource("", "v1", "persistentvolumeclaims")],
     "PersistentVolume": [ApiResource("", "v1", "persistentvolumes")],
     "StorageClass": [ApiResource("storage.k8s.io", "v1", "storageclasses")],
+    "CSINode": [ApiResource("storage.k8s.io", "v1", "csinodes")],
+    "CSIDriver": [ApiResource("storage.k8s.io", "v1", "csidrivers")],
+    "CSIStorageCapacity": [ApiResource("storage.k8s.io", "v1", "csistoragecapacities")],
+    "RuntimeClass": [ApiResource("node.k8s.io", "v1", "runtimeclasses")],
+    "ResourceQuota": [ApiResource("", "v1", "resourcequotas")],
+    "LimitRange": [ApiResource("", "v1", "limitranges")],
     "Namespace": [ApiResource("", "v1", "namespaces")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
@@ -50,8 +56,14 @@ OF_CLAIMS = (
 )
 """The kinds that decide on which node a pod runs, and which devices it gets."""
 
-OF_VOLUMES = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+OF_VOLUMES = (
+    *("PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
+    *("CSINode", "CSIDriver", "CSIStorageCapacity"),
+)
 """The kinds that decide besides where a pod with volumes runs."""
+
+OF_ADMISSION = ("RuntimeClass", "ResourceQuota", "LimitRange")
+"""The kinds that decide besides whether a new pod is taken, and what an API server adds to it."""
 
 _NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodSandBox")
 """The events that are read if none is for one pod: no status of a pod says what they say."""

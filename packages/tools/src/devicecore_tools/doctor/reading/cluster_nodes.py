@@ -11,7 +11,7 @@ from devicecore.domain.allocation.model import Taint, TargetNode, Toleration
 from devicecore.domain.allocation.reading import taint_of, toleration_of
 from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
-from devicecore_tools.doctor.look.values import CORDONED, CRITICAL
+from devicecore_tools.doctor.look.taints import CORDONED, CRITICAL
 
 Sizes = Mapping[str, Quantity]
 """Amounts by resource."""

@@ -1,0 +1,376 @@
+"""What an API server refuses of a pod that is created, and what it adds to one.
+
+Law: only what is not stored yet is refused for what the cluster has: a stored pod has been taken.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from attrs import field, frozen
+
+from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.allocation.model import MAX_RESULTS
+from devicecore.domain.documents import Value
+from devicecore.domain.model import Pod, is_extended_resource
+from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import foreign_text, listed
+from devicecore_tools.doctor.pod.machines import NOTHING, limits_of, sizes_of
+from devicecore_tools.doctor.pod.pod_terms import REQUIRED
+from devicecore_tools.doctor.reading.cluster_nodes import Sizes
+
+REFUSES = "an API server refuses the pod"
+
+_HUGE = "hugepages-"
+_COMPUTE = ("cpu", "memory")
+_OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
+"""The resources of which a limit may be larger than the request, and which need no whole numbers."""
+
+_VALUES: Mapping[str, Callable[[int], bool]] = {
+    "In": lambda count: count > 0,
+    "NotIn": lambda count: count > 0,
+    "Exists": lambda count: count == 0,
+    "DoesNotExist": lambda count: count == 0,
+    "Gt": lambda count: count == 1,
+    "Lt": lambda count: count == 1,
+}
+"""Of each operator of a node's affinity how many values it may have."""
+
+
+@frozen
+class Quota:
+    """A ResourceQuota: what its namespace may have of each resource, and has."""
+
+    namespace: str
+    name: str
+    hard: Sizes
+    used: Sizes
+    scopes: Sequence[tuple[str, str, frozenset[str]]] = ()
+
+    @classmethod
+    def of(cls, item: Value) -> "Quota":
+        """Read an object. Raises DocumentError if a field has the wrong type."""
+        metadata, spec, status = item["metadata"], item["spec"], item["status"]
+        hard = spec["hard"] if status["hard"].data is None else status["hard"]
+        scopes = [(one.text(""), "Exists", frozenset[str]()) for one in spec["scopes"].sequence()]
+        scopes += [
+            (
+                one["scopeName"].text(""),
+                one["operator"].text(""),
+                frozenset(value.text("") for value in one["values"].sequence()),
+            )
+            for one in spec["scopeSelector"]["matchExpressions"].sequence()
+        ]
+        limits, used = ({name: one.amount() for name, one in of.mapping().items()} for of in (hard, status["used"]))
+        return cls(metadata["namespace"].text("default"), metadata["name"].text(""), limits, used, tuple(scopes))
+
+    def counts(self, spec: Value) -> bool:
+        """Return whether a pod counts (Kubernetes: `podMatchesScopeFunc`)."""
+        named = spec["priorityClassName"].text("")
+        is_best_effort = not any(name in _COMPUTE for name in (*sizes_of(spec), *limits_of(spec)))
+        for scope, operator, values in self.scopes:
+            found = {
+                "Terminating": spec["activeDeadlineSeconds"].data is not None,
+                "NotTerminating": spec["activeDeadlineSeconds"].data is None,
+                "BestEffort": is_best_effort,
+                "NotBestEffort": not is_best_effort,
+                "PriorityClass": {
+                    "Exists": bool(named),
+                    "DoesNotExist": not named,
+                    "In": named in values,
+                    "NotIn": named not in values,
+                }.get(operator, False),
+            }
+            if not found.get(scope, False):
+                return False
+        return True
+
+    def exceeded(self, asked: Sizes) -> str:
+        """Return what of it is exceeded by one object more, in an API server's words. The result is empty if nothing.
+
+        A resource of which the object asks for nothing is not looked at, even if too much of it is used.
+        """
+        over = [
+            name
+            for name, size in asked.items()
+            if size.nanos and name in self.hard and size.nanos + self._used(name).nanos > self.hard[name].nanos
+        ]
+        parts = (
+            ",".join(f"{foreign_text(name)}={of(name)}" for name in sorted(over))
+            for of in (asked.__getitem__, self._used, self.hard.__getitem__)
+        )
+        words = zip(("requested", "used", "limited"), parts, strict=True)
+        return f"exceeded quota: {self.name}, {', '.join(f'{word}: {part}' for word, part in words)}" if over else ""
+
+    def _used(self, name: str) -> Quantity:
+        return self.used.get(name, NOTHING)
+
+
+@frozen
+class Admission:
+    """What decides in a cluster whether a new pod is taken.
+
+    Attributes:
+        runtimes: the RuntimeClasses by name.
+        quotas: of all namespaces.
+        limited: the namespaces with a LimitRange.
+        kinds: the kinds of which a list was read, which may be empty.
+        priorities: the names of the PriorityClasses.
+    """
+
+    runtimes: Mapping[str, Value] = field(factory=dict)
+    quotas: Sequence[Quota] = ()
+    limited: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    priorities: frozenset[str] = frozenset()
+
+    def admitted(self, pod: Value) -> Value:
+        """Return a new pod with what its RuntimeClass adds, if that is known (admission plugin RuntimeClass)."""
+        spec = pod["spec"]
+        found = self.runtimes.get(spec["runtimeClassName"].text(""))
+        if found is None or _is_stored(pod):
+            return pod
+        scheduling = found["scheduling"]
+        more = {
+            "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
+            "tolerations": [one.data for of in (spec, scheduling) for one in of["tolerations"].sequence()],
+            "overhead": _joined(found["overhead"]["podFixed"]),
+            "runtimeClassName": None,  # all of it is known
+        }
+        return Value({**_joined(pod), "spec": {**_joined(spec), **more}}, pod.place, pod.step)
+
+    def why_refused(self, pod: Value) -> str:
+        """Return why a new pod is refused for what the cluster has. The result is empty if it is not, or is stored."""
+        if _is_stored(pod):
+            return ""
+        spec, namespace = pod["spec"], pod["metadata"]["namespace"].text("default")
+        named, runtime = spec["priorityClassName"].text(""), spec["runtimeClassName"].text("")
+        if named and "PriorityClass" in self.kinds and named not in self.priorities:
+            return f"{REFUSES}: no PriorityClass with name {foreign_text(named, 100)} was found"
+        if runtime and "RuntimeClass" in self.kinds and runtime not in self.runtimes:
+            return f'{REFUSES}: pod rejected: RuntimeClass "{foreign_text(runtime, 100)}" not found'
+        for one in self.quotas:
+            if one.namespace == namespace and one.counts(spec):
+                lacking = () if namespace in self.limited else _unwritten(spec, one)
+                problem = one.exceeded(_usage(spec)) or "".join(f"must specify {what}" for what in lacking)
+                if problem and lacking and problem.startswith("must"):
+                    problem = f"failed quota: {one.name}: {problem}"
+                if problem:
+                    return f"{REFUSES}: {problem}"
+        return ""
+
+    def why_claim_refused(self, claim: UnallocatedClaim, namespace: str) -> str:
+        """Return why a claim that is made for a pod is refused. The result is empty if it is not."""
+        asked: dict[str, Quantity] = {"count/resourceclaims.resource.k8s.io": Quantity(10**9)}
+        for ways in claim.requests:
+            most: dict[str, int] = {}
+            for one in ways:
+                count = MAX_RESULTS if one.mode == "All" else one.count
+                most[one.device_class] = max(most.get(one.device_class, 0), count)
+            for name, count in most.items():
+                key = f"{name}.deviceclass.resource.k8s.io/devices"
+                asked[key] = Quantity(asked.get(key, NOTHING).nanos + count * 10**9)
+        problems = (one.exceeded(asked) for one in self.quotas if one.namespace == namespace)
+        return next(filter(None, problems), "")
+
+    def unjudged(self, pod: Value) -> Iterator[str]:
+        """Yield what an API server adds to a new pod, and what is not known here."""
+        namespace = pod["metadata"]["namespace"].text("default")
+        if not _is_stored(pod) and namespace in self.limited:
+            yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
+
+
+def _is_stored(pod: Value) -> bool:
+    return pod["metadata"]["uid"].data is not None
+
+
+def _joined(*sections: Value) -> dict[str, object]:
+    return {key: one.data for section in sections for key, one in section.mapping().items()}
+
+
+def _usage(spec: Value) -> Sizes:
+    """Return what a pod takes of a quota (Kubernetes: `PodUsageFunc`)."""
+    one = Quantity(10**9)
+    found = {"pods": one, "count/pods": one}
+    for name, size in sizes_of(spec).items():
+        found[f"requests.{name}"] = size
+        if name in _OVERCOMMITTED or name.startswith(_HUGE):
+            found[name] = size
+    return found | {f"limits.{name}": size for name, size in limits_of(spec).items() if name in _OVERCOMMITTED}
+
+
+def _unwritten(spec: Value, quota: Quota) -> list[str]:
+    """Return what a container has to write because the quota names it (`enforcePodContainerConstraints`)."""
+    if spec["resources"].data:
+        return []
+    found = []
+    for name in sorted(quota.hard):
+        section, _, resource = name.rpartition(".")
+        if resource in _COMPUTE and section in {"", "requests", "limits"}:
+            lacking = [
+                one["name"].text("")
+                for one in _containers(spec)
+                if all(one["resources"][of][resource].data is None for of in _written_in(section))
+            ]
+            found += [f"{name} for: {listed(lacking, 3)}"] if lacking else []
+    return found[:1]
+
+
+def _written_in(section: str) -> tuple[str, ...]:
+    return ("limits",) if section == "limits" else ("requests", "limits")  # a limit alone is a request, too
+
+
+def _containers(spec: Value) -> Iterator[Value]:
+    yield from spec["initContainers"].sequence()
+    yield from spec["containers"].sequence()
+
+
+def why_invalid(pod: Value) -> str:
+    """Return why no API server takes the pod, whatever its cluster has. The result is empty if one may.
+
+    Raises DocumentError if a field has the wrong type.
+    """
+    problem = next(_problems(pod["spec"]), "")
+    return f"{REFUSES}: {problem}" if problem else ""
+
+
+def _problems(spec: Value) -> Iterator[str]:
+    for one in _containers(spec):
+        yield from (
+            f"container {foreign_text(one['name'].text(''), 100)} {problem}" for problem in _of_sizes(one["resources"])
+        )
+    if spec["resources"].data:
+        yield from (f"the pod {problem}" for problem in _of_pod_sizes(spec))
+    yield from _of_ports(spec)
+    yield from _of_spread(spec["topologySpreadConstraints"])
+    yield from _of_affinity(spec["affinity"]["nodeAffinity"][REQUIRED])
+    if spec["nodeName"].text("") and spec["schedulingGates"].sequence():
+        yield "it names a node and has scheduling gates. Remove one of them"
+
+
+def _of_sizes(resources: Value) -> Iterator[str]:
+    """Yield what is wrong with the sizes of a container (Kubernetes: `validateResourceRequirements`)."""
+    limits, requests = (
+        {name: one.amount() for name, one in resources[which].mapping().items()} for which in ("limits", "requests")
+    )
+    for word, sizes in (("limit", limits), ("request", requests)):
+        for name, size in sizes.items():
+            shown = f"has a {word} of {size} of {foreign_text(name, 100)}"
+            if size.nanos < 0:
+                yield f"{shown}: expected 0 or more"
+            elif (is_extended_resource(name) or name.startswith(_HUGE)) and not size.is_whole:
+                yield f"{shown}: expected a whole number"
+    for name, size in requests.items():
+        limit = limits.get(name)
+        if limit is not None and size.nanos > limit.nanos and name in _OVERCOMMITTED:
+            yield f"requests {size} of {name}, and its limit is {limit}. Write a request that is not larger"
+        elif name.startswith(_HUGE) and (limit is None or size.nanos != limit.nanos):
+            yield f"requests {size} of {name}: expected the same number under limits"
+    names = {*limits, *requests}
+    if any(one.startswith(_HUGE) for one in names) and not names & {*_COMPUTE}:
+        yield "has huge pages and neither CPU nor memory. Write a request or a limit of one of these"
+
+
+def _of_pod_sizes(spec: Value) -> Iterator[str]:
+    """Yield what is wrong with the sizes of the pod as a whole (Kubernetes: `validatePodResources`)."""
+    own = spec["resources"]
+    of_containers = sizes_of(spec, with_own=False)
+    for which in ("limits", "requests"):
+        for name, one in own[which].mapping().items():
+            if name not in _COMPUTE and not name.startswith(_HUGE):
+                yield (
+                    f"has {foreign_text(name, 100)} in spec.resources.{which}: expected cpu, memory or huge pages. "
+                    "Write it in a container"
+                )
+            size = one.amount()
+            if which == "requests" and name in of_containers and of_containers[name].nanos > size.nanos:
+                yield f"requests {size} of {name} in spec.resources, and its containers {of_containers[name]}"
+            for container in spec["containers"].sequence() if which == "limits" else ():
+                limit = container["resources"]["limits"][name]
+                if limit.data is not None and limit.amount().nanos > size.nanos:
+                    called = foreign_text(container["name"].text(""), 100)
+                    yield f"has a limit of {size} of {name}, and its container {called} one of {limit.amount()}"
+    yield from _of_sizes(own)
+
+
+def _of_ports(spec: Value) -> Iterator[str]:
+    """Yield which host ports two containers have, or are another port than that of the container."""
+    seen = set()
+    is_on_host = spec["hostNetwork"].boolean()
+    for container in _containers(spec):
+        for one in container["ports"].sequence():
+            port = one["hostPort"].integer(0)
+            key = one["protocol"].text("TCP"), one["hostIP"].text(""), port
+            if port and key in seen:
+                yield f"host port {port} is there twice"
+            if port and is_on_host and one["containerPort"].integer(0) != port:
+                yield f"hostPort {port} is not its containerPort, although it is on the network of the host"
+            seen.add(key)
+
+
+def _of_spread(constraints: Value) -> Iterator[str]:
+    for one in constraints.sequence():
+        skew, action = one["maxSkew"].integer(0), one["whenUnsatisfiable"].text("")
+        if skew < 1:
+            yield f"maxSkew of a topology spread constraint is {skew}: expected 1 or more"
+        if not one["topologyKey"].text(""):
+            yield "a topology spread constraint has no topologyKey"
+        if action not in {"DoNotSchedule", "ScheduleAnyway"}:
+            yield f"expected DoNotSchedule or ScheduleAnyway as whenUnsatisfiable, got {foreign_text(action, 100)}"
+        if one["minDomains"].data is not None and (action != "DoNotSchedule" or one["minDomains"].integer(0) < 1):
+            yield "minDomains of a topology spread constraint: expected 1 or more, and whenUnsatisfiable: DoNotSchedule"
+
+
+def _of_affinity(required: Value) -> Iterator[str]:
+    """Yield what is wrong with a required node affinity (Kubernetes: `ValidateNodeSelectorRequirement`)."""
+    if required.data is not None and not required["nodeSelectorTerms"].sequence():
+        yield "its required node affinity has no nodeSelectorTerms"
+    for term in required["nodeSelectorTerms"].sequence():
+        for one in term["matchExpressions"].sequence():
+            operator, count = one["operator"].text(""), len(one["values"].sequence())
+            key = foreign_text(one["key"].text(""), 100)
+            if operator not in _VALUES:
+                known = ", ".join(_VALUES)
+                yield f"expected one of {known} as the operator of {key}, got {foreign_text(operator, 100)}"
+            elif not _VALUES[operator](count):
+                yield f"operator {operator} of {key} in its affinity cannot have {count} values"
+
+
+def limited_namespaces(items: Iterable[Value]) -> frozenset[str]:
+    """Return the namespaces of LimitRanges."""
+    return frozenset(one["metadata"]["namespace"].text("default") for one in items)
+
+
+def why_refused(pod: Pod) -> str:
+    """Return why an API server would refuse a pod because of its devices. The result is empty if it takes the pod."""
+    for one in pod.in_start_order:
+        for resource, size in one.requests.items():
+            if is_extended_resource(resource):
+                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
+                return (
+                    f"{REFUSES}: container {one.name} requests {size} of {resource} and has "
+                    f"{limit}. Write the resource under limits, with the same number"
+                )
+    return _refused_claims(pod)
+
+
+def _refused_claims(pod: Pod) -> str:
+    entries = [claim.name for claim in pod.claims]
+    for claim in pod.claims:
+        if claim.claim is None and claim.template is None:
+            return (
+                f"{REFUSES}: its claim {claim.name} names neither resourceClaimName nor "
+                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
+                "the field source"
+            )
+        if claim.claim is not None and claim.template is not None:
+            return f"{REFUSES}: its claim {claim.name} names a claim and a template. Write one of them only"
+        if entries.count(claim.name) > 1:
+            return f"{REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
+    for container in pod.in_start_order:
+        for used in container.claims:
+            if used.name not in entries:
+                near = get_close_matches(used.name, entries, 1)
+                hint = f"Did you mean {near[0]}?" if near else f"It has {listed(entries, 3) or 'none'}."
+                wrong = f"container {container.name} uses the claim {foreign_text(used.name, 100)}"
+                return f"{REFUSES}: {wrong}, which is not in spec.resourceClaims. {hint}"
+    return ""

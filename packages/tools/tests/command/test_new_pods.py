@@ -1,0 +1,296 @@
+"""What an API server refuses of a new pod and adds to it, and what keeps a stored pod waiting: `why` says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+from tests.command.test_waiting_pods import a_node, a_pod, a_port, spread
+
+Capsys = pytest.CaptureFixture[str]
+Json = Any
+CARD = "acme.io/card"
+
+
+def new(pod: Json) -> Json:
+    """A pod that no API server has taken yet."""
+    return {**pod, "metadata": {name: of for name, of in pod["metadata"].items() if name != "uid"}}
+
+
+def asked(where: Path, capsys: Capsys, pod: Json, *objects: Json) -> tuple[int, str]:
+    """Ask `why` about a pod in a cluster, and return its exit status and what it printed."""
+    (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
+    (where / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod}), encoding="utf-8")
+    status = main(
+        ["why", str(where / "pod.json"), *(f"--{one}={where / 'objects.json'}" for one in ("slices", "claims"))]
+    )
+    return status, capsys.readouterr().out
+
+
+def sized(limits: Json = None, requests: Json = None, **spec: Json) -> Json:
+    """A new pod with a container of a size."""
+    pod = new(a_pod(**spec))
+    pod["spec"]["containers"][0]["resources"] = {"limits": limits or {}, "requests": requests or {}}
+    return pod
+
+
+IN = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "z", "operator": "In"}]}]}
+AFFINITY = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": IN}}}
+INVALID = {
+    "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
+    "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, and its limit is 1"),
+    "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages and neither CPU nor memory"),
+    "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
+    "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
+    "a device of the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
+    "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "and its containers 2"),
+    "a container above the pod": (
+        sized({"cpu": "2"}, resources={"limits": {"cpu": "1"}}),
+        "container app one of 2",
+    ),
+    "a port twice": (sized(ports=[*a_port(80), *a_port(80)]), "host port 80 is there twice"),
+    "another port": (sized(hostNetwork=True, ports=[{"containerPort": 1, "hostPort": 2}]), "is not its containerPort"),
+    "no skew": (sized(**spread(maxSkew=0)), "maxSkew of a topology spread constraint is 0"),
+    "no values": (sized(**AFFINITY), "operator In of z in its affinity cannot have 0 values"),
+    "a node and a gate": (sized(schedulingGates=[{"name": "a.b/c"}], nodeName="n1"), "a node and has scheduling gates"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_what_no_api_server_takes_is_refused(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    pod, says = INVALID[name]
+    (tmp_path / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod}), encoding="utf-8")
+    (tmp_path / "node.json").write_text(json.dumps({"name": "n1", "devices": []}), encoding="utf-8")
+    assert main(["fits", str(tmp_path / "pod.json"), "--node", str(tmp_path / "node.json")]) == 1
+    assert says in capsys.readouterr().out
+    if not pod["spec"].get("nodeName"):
+        status, said = asked(tmp_path, capsys, pod, a_node("n1", **{CARD: "4"}))
+        assert (status, "refused by the API server" in said, says in said) == (1, True, True)
+
+
+def a_quota(hard: Json, used: Json, **spec: Json) -> Json:
+    """A ResourceQuota of the namespace of the pods."""
+    status = {"hard": hard, "used": used}
+    return {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "ml"}, "spec": spec, "status": status}
+
+
+ONE = {f"requests.{CARD}": "1"}
+KATA = {"kind": "RuntimeClass", "metadata": {"name": "kata"}}
+PRIORITY = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}
+ADMITTED = {
+    "a quota that is used up": (
+        sized({CARD: "1"}),
+        a_quota(ONE, ONE),
+        1,
+        "exceeded quota: q, requested: requests.",
+    ),
+    "a quota that is left": (sized({CARD: "1"}), a_quota(ONE, {}), 0, "fits"),
+    "a quota of a stored pod": (a_pod(limits={CARD: "1"}), a_quota(ONE, ONE), 0, "fits"),
+    "a quota of others": (
+        sized(),
+        a_quota({"pods": "0"}, {}, scopeSelector={"matchExpressions": [{"scopeName": "NotBestEffort"}]}),
+        0,
+        "fits",
+    ),
+    "a quota that wants limits": (sized(), a_quota({"limits.cpu": "4"}, {}), 1, "must specify limits.cpu for: app"),
+    "no such class": (sized(priorityClassName="gone"), PRIORITY, 1, "no PriorityClass with name gone was found"),
+    "no such runtime": (sized(runtimeClassName="gone"), KATA, 1, 'RuntimeClass "gone" not found'),
+    "an overhead": (
+        sized({"cpu": "7"}, runtimeClassName="kata"),
+        {**KATA, "overhead": {"podFixed": {"cpu": "2"}}},
+        1,
+        "Insufficient cpu: the pod requests 9",
+    ),
+    "a selector of a runtime": (
+        sized(runtimeClassName="kata"),
+        {**KATA, "scheduling": {"nodeSelector": {"kata": "yes"}}},
+        1,
+        "the pod selects kata=yes",
+    ),
+    "a limit range": (sized(), {"kind": "LimitRange", "metadata": {"namespace": "ml"}}, 3, "that a LimitRange of"),
+}
+
+
+@pytest.mark.parametrize("name", ADMITTED)
+def test_a_new_pod_is_admitted_as_by_an_api_server(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    pod, other, status, says = ADMITTED[name]
+    found, said = asked(tmp_path, capsys, pod, a_node("n1", **{CARD: "4"}), other)
+    assert (found, says in said) == (status, True), said
+
+
+def on(node: str, name: str, size: str = "6", **status: Json) -> Json:
+    """A pod of a node that requests CPUs."""
+    return {**a_pod(name, {"cpu": size}, nodeName=node), "status": status}
+
+
+def resized(size: str, to: str, **status: Json) -> Json:
+    """A pod of n1 whose size is being changed."""
+    seen = {"name": "app", "allocatedResources": {"cpu": size}, "resources": {"requests": {"cpu": size}}}
+    pod = on("n1", "b", containerStatuses=[seen], **status)
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": to}}
+    return pod
+
+
+def nominated(priority: int) -> Json:
+    """A pod for which the scheduler keeps the room of n1."""
+    pod = {**a_pod("first", {"cpu": "6"}, priority=priority), "status": {"nominatedNodeName": "n1"}}
+    pod["status"]["phase"] = "Pending"
+    return pod
+
+
+INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+ENDING = on("n1", "b")
+ENDING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+OTHERS = {
+    "one that becomes smaller": (resized("6", "1"), 1),
+    "one that cannot become larger": (resized("1", "99", conditions=INFEASIBLE), 0),
+    "one that becomes larger": (resized("1", "6"), 1),
+    "one that is ending": (ENDING, 1),
+    "one that has ended": (on("n1", "b", phase="Succeeded"), 0),
+    "one that is nominated": (nominated(5), 1),
+    "a less important one that is nominated": (nominated(-5), 0),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_pods_take_what_a_scheduler_counts(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    other, status = OTHERS[name]
+    assert asked(tmp_path, capsys, a_pod(limits={"cpu": "4"}), a_node("n1"), other)[0] == status
+
+
+CONDITIONS = {"bindingConditions": ["f.io/attached"], "bindingFailureConditions": ["f.io/failed"]}
+CLASS = {"kind": "DeviceClass", "metadata": {"name": "fabric"}, "spec": {}}
+
+
+def fabric(*true: str) -> tuple[Json, Json, Json, Json]:
+    """A node with a device of a fabric that a claim of the pod has, with the conditions that are true."""
+    key = {"driver": "f.io", "pool": "n1", "device": "d0"}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "fabric"}}]}}
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    allocation = {
+        "allocationTimestamp": "2026-01-01T00:00:00Z",
+        "devices": {"results": [{"request": "r", **key, **CONDITIONS}]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+    stated = [{"type": f"f.io/{one}", "status": "True", "reason": "NoPath"} for one in true]
+    status = {"allocation": allocation, "devices": [{**key, "conditions": stated}]}
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml"}, "spec": spec, "status": status}
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    slice_spec = {"driver": "f.io", "pool": pool, "nodeName": "n1", "devices": [{"name": "d0", **CONDITIONS}]}
+    slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": slice_spec}
+    return a_node("n1"), CLASS, slice_, claim
+
+
+def with_claim(name: str) -> Json:
+    """A stored pod that uses a claim."""
+    pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": name}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "c"}]}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("true", "status", "says"),
+    [
+        ((), 3, "since    2026-01-01T00:00:00Z"),
+        (("attached",), 0, "each claim is allocated already"),
+        (("failed",), 3, "they cannot be bound: f.io/failed of f.io/n1/d0 is True (NoPath)"),
+    ],
+)
+def test_an_allocated_claim_waits_for_its_conditions(
+    true: tuple[str, ...], status: int, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    found, said = asked(tmp_path, capsys, with_claim("c"), *fabric(*true))
+    assert (found, says in said) == (status, True), said
+
+
+def test_a_claim_that_is_not_there_is_waited_for(tmp_path: Path, capsys: Capsys) -> None:
+    found, said = asked(tmp_path, capsys, with_claim("gone"), *fabric())
+    assert (found, "the pod names the ResourceClaim ml/gone" in said) == (1, True)
+
+
+def a_workload(kind: str, **spec: Json) -> Json:
+    """A DaemonSet or a StatefulSet."""
+    template = {"metadata": {}, "spec": a_pod(limits={CARD: "1"})["spec"]}
+    metadata = {"name": "w", "namespace": "ml"}
+    return {"kind": kind, "apiVersion": "apps/v1", "metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def test_a_pod_of_a_daemon_set_runs_on_a_cordoned_node(tmp_path: Path, capsys: Capsys) -> None:
+    node = {**a_node("n1", **{CARD: "1"}), "spec": {"unschedulable": True}}
+    assert asked(tmp_path, capsys, a_workload("DaemonSet"), node)[0] == 0
+
+
+@pytest.mark.parametrize(("waits", "status"), [("WaitForFirstConsumer", 0), ("Immediate", 1)])
+def test_a_stateful_set_makes_the_volumes_of_its_pods(waits: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
+    made = {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "d.io", "volumeBindingMode": waits}
+    other = {"kind": "PersistentVolumeClaim", "metadata": {"name": "other", "namespace": "ml"}, "spec": {}}
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}
+    pod = a_workload("StatefulSet", volumeClaimTemplates=[claim])
+    found, said = asked(tmp_path, capsys, pod, a_node("n1", **{CARD: "1"}), made, other)
+    assert (found, "data-w-0" in said) == (status, bool(status))
+
+
+def a_disk(name: str, mode: str = "ReadWriteOnce") -> tuple[Json, Json]:
+    """A volume of a CSI driver, and its claim."""
+    spec = {"accessModes": [mode]}
+    volume = {**spec, "csi": {"driver": "d.io", "volumeHandle": name}, "claimRef": {"namespace": "ml", "name": name}}
+    return (
+        {"kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": volume},
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "ml"},
+            "spec": {**spec, "volumeName": f"pv-{name}"},
+            "status": {"phase": "Bound"},
+        },
+    )
+
+
+def using(name: str, pod: str = "ask", **spec: Json) -> Json:
+    """A pod with a volume."""
+    return a_pod(pod, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}], **spec)
+
+
+def takes(count: int) -> Json:
+    """How many volumes n1 takes."""
+    driver = {"name": "d.io", "nodeID": "n1", "allocatable": {"count": count}}
+    return {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [driver]}}
+
+
+ONE_POD = "ReadWriteOncePod"
+WITH_VOLUMES = {
+    "another pod has it": ((*a_disk("v", ONE_POD), using("v", "b", nodeName="n1")), 1, "ReadWriteOncePod access mode"),
+    "nobody has it": ((*a_disk("v", ONE_POD), takes(1)), 0, "fits"),
+    "too many": ((*a_disk("v"), *a_disk("w"), takes(1), using("w", "b", nodeName="n1")), 1, "exceed max volume count"),
+    "it is there": ((*a_disk("v"), takes(1), using("v", "b", nodeName="n1")), 0, "fits"),
+    "nobody knows": (a_disk("v"), 0, "assumed  no node has as many volumes as it takes"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_VOLUMES)
+def test_volumes_are_limited_as_by_a_scheduler(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    objects, status, says = WITH_VOLUMES[name]
+    found, said = asked(tmp_path, capsys, using("v"), a_node("n1"), *objects)
+    assert (found, says in said) == (status, True), said
+
+
+@pytest.mark.parametrize(("room", "status"), [("5Gi", 1), ("10Gi", 0)])
+def test_a_driver_that_says_how_much_room_it_has_is_believed(
+    room: str, status: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "v", "namespace": "ml"},
+        "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "10Gi"}}},
+    }
+    made = {
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "provisioner": "d.io",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    driver = {"kind": "CSIDriver", "metadata": {"name": "d.io"}, "spec": {"storageCapacity": True}}
+    rest = {"storageClassName": "fast", "capacity": room, "nodeTopology": {"matchLabels": {"zone": "a"}}}
+    rooms = {"kind": "CSIStorageCapacity", "metadata": {"name": "r"}, **rest}
+    found, said = asked(tmp_path, capsys, using("v"), a_node("n1", {"zone": "a"}), claim, made, driver, rooms)
+    assert (found, "did not have enough free storage" in said) == (status, bool(status))
