@@ -236,3 +236,18 @@ def test_namespaces_that_a_pod_selects_have_to_be_read(tmp_path: Path, capsys: C
     assert "no Namespace was read" in capsys.readouterr().out
     namespace = {"kind": "Namespace", "metadata": {"name": "ml", "labels": {"team": "a"}}}
     assert asked(tmp_path, pod, a_node("n1"), on("n1"), namespace) == 0
+
+
+def test_a_sentence_about_what_pods_use_may_be_outdated_if_pods_were_read(tmp_path: Path, capsys: Capsys) -> None:
+    said = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    pod = {**a_pod(limits={"cpu": "4"}), "status": {"conditions": [condition]}}
+    assert asked(tmp_path, pod, a_node("n1")) == 0
+    assert f"it said last: {said}" in capsys.readouterr().out
+    assert main(["why", str(tmp_path / "pod.json"), "--slices", str(tmp_path / "objects.json")]) == 1
+    assert "the scheduler says: 0/1 nodes are available: 1 Insufficient cpu" in capsys.readouterr().out
+
+
+def test_a_pod_that_another_wants_to_be_apart_from_is_named(tmp_path: Path, capsys: Capsys) -> None:
+    assert asked(tmp_path, a_pod(**beside("podAntiAffinity")), a_node("n1"), on("n1")) == 1
+    assert "pod ml/db, which it wants to be apart from, runs at" in capsys.readouterr().out

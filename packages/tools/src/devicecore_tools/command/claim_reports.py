@@ -105,7 +105,9 @@ class ClaimReport:
             return self.lacking
         if self.asks.gates:
             return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
-        is_known = not self.asks.said or decides_itself(self.asks.said)
+        objects = self.trial.objects
+        knows = {"knows_pods": objects.bound is not None, "knows_volumes": objects.volumes.are_read}
+        is_known = not self.asks.said or decides_itself(self.asks.said, **knows)
         return None if is_known else f"the scheduler says: {foreign_text(self.asks.said, _MAX_SAID)}"
 
     @property
@@ -283,6 +285,7 @@ class ClaimReport:
                     "because",
                     f"{holders} holds claim {one.name} to {only}: the pod can run only there until that ends",
                 )
+                yield "do", f"end {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
     def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
         """Rows for the conditions of devices for which a scheduler waits, and for how long."""
@@ -316,20 +319,26 @@ class ClaimReport:
                 text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
                 yield "caution", text
             return
+        helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
+        # What helps on one node does not end the error of another.
+        for name, text in self._refusal_pairs(best, all_devices=all_devices):
+            yield (helps if name == "gets them if" else name), text
+
+    def _refusal_pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
+        """Rows for a node that does not take the pod."""
         if best.obstacles:
             if not best.has_devices:
                 yield "reason", str(best.answer)
                 yield from (("because", f"also: {more}") for more in best.obstacles[1:])
                 yield "needs", best.cure
-            return
-        # What this node lacks is beside the point if another one has the devices.
-        if not self.claims or any(one.has_devices for one in self.answers):
+        elif not self.claims or any(one.has_devices for one in self.answers):
+            # What this node lacks is beside the point if another one has the devices.
             yield "reason", str(best.answer)
-            return
-        helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
-        for name, text in problem_pairs(self.trial, self.claims, best, all_devices=all_devices):
-            # What helps on one node does not end the error of another.
-            yield (helps if name == "gets them if" else name), text
+        else:
+            is_held = any(True for _ in self._holder_pairs())
+            rows = problem_pairs(self.trial, self.claims, best, all_devices=all_devices)
+            # A driver that this node lacks may be on another one, to which a claim that is held does not let the pod.
+            yield from ((name, text) for name, text in rows if not (is_held and name == "do"))
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:

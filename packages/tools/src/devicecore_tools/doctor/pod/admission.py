@@ -155,7 +155,8 @@ class Admission:
                 if problem and lacking and problem.startswith("must"):
                     problem = f"failed quota: {one.name}: {problem}"
                 if problem:
-                    return f"{REFUSES}: {problem}"
+                    # An administrator raises it; a user ends what uses it up.
+                    return f"{REFUSES}: {problem}. See: kubectl describe quota {one.name} --namespace {namespace}"
         return ""
 
     def why_claim_refused(self, claim: UnallocatedClaim, namespace: str) -> str:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
+from devicecore.domain.text import listed
 from devicecore_tools.doctor.pod.pod_terms import NONE, Wishes
 from devicecore_tools.doctor.reading.cluster_nodes import ENDED, Labels, Sizes, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
@@ -200,6 +201,20 @@ def volumes_with_claims(pod: Value) -> Iterator[Value]:
     for one in pod["spec"]["volumes"].sequence():
         if one["persistentVolumeClaim"]["claimName"].text("") or one["ephemeral"].data is not None:
             yield one
+
+
+def written_selector(selector: Value) -> str:
+    """Return a node selector as people read it: alternatives with `or`, requirements with `and`."""
+    terms = []
+    for term in selector["nodeSelectorTerms"].sequence():
+        parts = [
+            f"{one['key'].text('')} {one['operator'].text('')} "
+            f"{listed([value.text('') for value in one['values'].sequence()], 3)}".rstrip()
+            for name in ("matchExpressions", "matchFields")
+            for one in term[name].sequence()
+        ]
+        terms.append(" and ".join(parts))
+    return " or ".join(terms)
 
 
 _STATUSES = ("containerStatuses", "initContainerStatuses")

@@ -6,6 +6,7 @@ and words.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.pod.machines import BoundPod, Obstacle
@@ -44,7 +45,7 @@ class Neighbors:
         ask: Callable[[], None],
     ) -> None:
         self._namespace, self._labels, self._wishes = name.partition("/")[0], labels, wishes
-        self._bound, self._namespaces = bound, namespaces
+        self._nodes, self._bound, self._namespaces = nodes, bound, namespaces
         self._is_counted, self._ask = is_counted, ask
         self._all: Counter[_Key] = Counter()
         for machine in nodes.values():
@@ -64,7 +65,7 @@ class Neighbors:
         if pods is not now:
             change.update(self._counts(node, pods))
             change.subtract(Counter(self._counts(node, now)))
-        yield from (one for one in (self._uneven(node, change), self._apart(node, change)) if one is not None)
+        yield from (one for one in (self._uneven(node, change), self._apart(node, pods, change)) if one is not None)
 
     def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
         """Return which host port of the pod one of these pods has. Return None if none has one."""
@@ -97,7 +98,7 @@ class Neighbors:
                 return Obstacle(says, numbers, f"whenUnsatisfiable of {key} is ScheduleAnyway, or maxSkew is larger")
         return None
 
-    def _apart(self, node: ClusterNode, change: Mapping[_Key, int]) -> Obstacle | None:
+    def _apart(self, node: ClusterNode, pods: Sequence[BoundPod], change: Mapping[_Key, int]) -> Obstacle | None:
         labels = node.target.labels
 
         def count(kind: str, of: int | str, value: str) -> int:
@@ -115,14 +116,39 @@ class Neighbors:
             value = labels.get(one.topology_key)
             if value is not None and count(_APART, number, value):
                 place = foreign_text(f"{one.topology_key}={value}")
-                because = f"a pod that it wants to be apart from runs at {place}"
-                return Obstacle("node(s) didn't match pod anti-affinity rules", because, "that pod ends")
+                which = self._first_at(one.topology_key, value, pods, node, partial(self._is_meant, one))
+                because = f"{which}, which it wants to be apart from, runs at {place}"
+                return Obstacle("node(s) didn't match pod anti-affinity rules", because, f"{which} ends")
         for key, value in labels.items():
             if count(_EXISTING, key, value):
-                because = f"a pod at {foreign_text(f'{key}={value}')} wants to be apart from pods like this"
+                which = self._first_at(key, value, pods, node, partial(self._wants_apart, key))
+                because = f"{which} at {foreign_text(f'{key}={value}')} wants to be apart from pods like this"
                 says = "node(s) didn't satisfy existing pods anti-affinity rules"
-                return Obstacle(says, because, "that pod ends")
+                return Obstacle(says, because, f"{which} ends")
         return None
+
+    def _is_meant(self, term: PodTerm, pod: BoundPod) -> bool:
+        namespace = pod.name.partition("/")[0]
+        return term.matches(namespace, pod.labels, self._namespaces.get(namespace, {}))
+
+    def _wants_apart(self, key: str, pod: BoundPod) -> bool:
+        of_own = self._namespaces.get(self._namespace, {})
+        return any(
+            one.topology_key == key and one.matches(self._namespace, self._labels, of_own) for one in pod.wishes.apart
+        )
+
+    def _first_at(
+        self, key: str, value: str, pods: Sequence[BoundPod], node: ClusterNode, is_it: Callable[[BoundPod], bool]
+    ) -> str:
+        """Return the name of the first pod of a place that is meant: one of this node, or else of another."""
+        others = (
+            one
+            for name, machine in self._nodes.items()
+            if name != node.target.name and machine.target.labels.get(key) == value
+            for one in self._bound.get(name, ())
+        )
+        found = next((one.name for one in (*pods, *others) if is_it(one)), "")
+        return f"pod {foreign_text(found)}" if found else "a pod"
 
     def _is_first(self, change: Mapping[_Key, int]) -> bool:
         """Return whether the pod may be the first of its kind: it wants pods like itself, and there are none."""

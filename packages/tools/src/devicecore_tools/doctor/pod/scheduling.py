@@ -15,7 +15,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.doctor.look.taints import CORDONED
-from devicecore_tools.doctor.pod.machines import Obstacle, PriorityClass, sizes_of, volume_names
+from devicecore_tools.doctor.pod.machines import Obstacle, PriorityClass, sizes_of, volume_names, written_selector
 from devicecore_tools.doctor.pod.pod_terms import NONE, REQUIRED, Wishes
 from devicecore_tools.doctor.pod.volumes import VolumeClaim, claims_made_for
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, Sizes, labels_of, tolerations_of
@@ -81,7 +81,7 @@ class PodAsks:
             spec["nodeName"].text(""),
             {name: one.text() for name, one in spec["nodeSelector"].mapping().items()},
             None if required.data is None else node_selector(required),
-            _written(required),
+            written_selector(required),
             tolerations_of(pod),
             sizes_of(spec),
             tuple(one["name"].text("") for one in spec["schedulingGates"].sequence()),
@@ -177,28 +177,15 @@ def _is_unscheduled(condition: Value) -> bool:
     return condition["type"].data == "PodScheduled" and condition["status"].data == "False"
 
 
-def _written(selector: Value) -> str:
-    """Return a node selector as people read it: alternatives with `or`, requirements with `and`."""
-    terms = []
-    for term in selector["nodeSelectorTerms"].sequence():
-        parts = [
-            f"{one['key'].text('')} {one['operator'].text('')} "
-            f"{listed([value.text('') for value in one['values'].sequence()], _MAX_NAMES)}".rstrip()
-            for name in ("matchExpressions", "matchFields")
-            for one in term[name].sequence()
-        ]
-        terms.append(" and ".join(parts))
-    return " or ".join(terms)
-
-
-def decides_itself(said: str) -> bool:
+def decides_itself(said: str, *, knows_pods: bool, knows_volumes: bool) -> bool:
     """Return whether each reason in the scheduler's sentence is one that is judged here, so that it may be outdated.
 
-    Of any other reason, such as a volume or a port, only the scheduler knows.
+    Of any other reason, such as a port if no pods were read, only the scheduler knows.
     """
+    judged = _JUDGED + (_BY_PODS if knows_pods else ()) + (_BY_VOLUMES if knows_volumes else ())
     reasons = said.partition(" nodes are available: ")[2].partition(". preemption:")[0].rstrip(".")
     parts = [one.strip().lstrip("0123456789 ") for one in reasons.split(", ")]
-    return bool(reasons) and all(one.startswith(_JUDGED) for one in parts)
+    return bool(reasons) and all(one.startswith(judged) for one in parts)
 
 
 _JUDGED = (
@@ -209,3 +196,23 @@ _JUDGED = (
     "node(s) had untolerated taint",
     "node(s) were unschedulable",
 )
+
+_BY_PODS = (
+    "Insufficient ",
+    "Too many pods",
+    "node(s) didn't have free ports",
+    "node(s) didn't match pod topology spread constraints",
+    "node(s) didn't match pod affinity rules",
+    "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+)
+"""The reasons that the pods of nodes decide."""
+
+_BY_VOLUMES = (
+    "persistentvolumeclaim ",
+    "pod has unbound immediate PersistentVolumeClaims",
+    "node(s) didn't find available persistent volumes",
+    "node(s) didn't match PersistentVolume's node affinity",
+    "node(s) had no available volume zone",
+)
+"""The reasons that PersistentVolumeClaims and their volumes decide."""

@@ -13,7 +13,7 @@ from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.documents import Value
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
-from devicecore_tools.doctor.pod.machines import Obstacle, volume_names, volumes_with_claims
+from devicecore_tools.doctor.pod.machines import Obstacle, volume_names, volumes_with_claims, written_selector
 from devicecore_tools.doctor.reading.cluster_nodes import Labels, labels_of
 from devicecore_tools.doctor.reading.label_selectors import object_selector
 
@@ -83,6 +83,7 @@ class Volume:
     labels: Labels
     accepts: Callable[[TargetNode], bool] | None = field(eq=False)
     handle: tuple[str, str] = ("", "")
+    affinity: str = ""
 
     @classmethod
     def of(cls, item: Value) -> "Volume":
@@ -101,6 +102,7 @@ class Volume:
             labels_of(metadata),
             None if required.data is None else node_selector(required),
             (spec["csi"]["driver"].text(""), spec["csi"]["volumeHandle"].text("")),
+            written_selector(required),
         )
 
     def conflict(self, node: TargetNode) -> str:
@@ -295,9 +297,11 @@ class Volumes:
                 says = self._unbound_conflict(key, node, taken)
             if says:
                 labels = ", ".join(f"{label}={node.labels[label]}" for label in _ZONE_LABELS if label in node.labels)
+                volume = self.volumes.get(claim.volume)
                 has = f"volume {foreign_text(claim.volume)}" if claim.volume else f"of {claim.storage_class}"
-                where = f", node {node.name} has {foreign_text(labels)}" if labels else ""
-                because = f"PersistentVolumeClaim {foreign_text(name)} has {has}{where}"
+                only = f", which wants nodes with {foreign_text(volume.affinity)}" if volume and volume.affinity else ""
+                where = f", and node {node.name} has {foreign_text(labels)}" if labels else ""
+                because = f"PersistentVolumeClaim {foreign_text(name)} has {has}{only}{where}"
                 return Obstacle(says, because, f"the volume of {foreign_text(name)} can be used on {node.name}")
         return None
 
