@@ -1,5 +1,6 @@
 """Replays recorded histories of a kubelet's device manager through a `DeviceManager` with in-memory adapters."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,11 +8,14 @@ from devicecore import (
     Admitted,
     Container,
     ContainerAllocateResponse,
+    ContainerKey,
     Device,
     DeviceId,
     DeviceManager,
     DevicePlugin,
+    DeviceSpec,
     Health,
+    Mount,
     NumaNode,
     PluginOptions,
     Pod,
@@ -22,6 +26,7 @@ from devicecore import (
 )
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.checkpoint import decode
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.ports.policy import AllocationPolicy
 
 Json = Any  # recorded data, whose shape the replay itself checks
@@ -30,26 +35,41 @@ Json = Any  # recorded data, whose shape the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
 
-    `prefers` is `largest` for the largest ones, and `largest and more` if it also names what nobody asked for. It is
-    `short` for half of what is asked for, `nothing`, `foreign` for as many devices as are missing, which it may not be
-    free to choose, and `none` if the plugin offers no preference.
+    Its manner is that of the step with which it connects. `prefers` is `largest` for the largest ones, and `largest and
+    more` if it also names what nobody asked for. It is `short` for half of what is asked for, `nothing`, `foreign` for
+    as many devices as are missing, which it may not be free to choose, and `none` if the plugin offers no preference.
+    `fails` are the methods that fail, `answer` what it answers to Allocate, and `prestart` that it requires
+    PreStartContainer. `calls` gets all calls.
     """
 
-    def __init__(self, resource: str, devices: Sequence[Device], prefers: str = "") -> None:
+    def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
         self.resource = resource_name(resource)
-        self.prefers = prefers
-        self.options = PluginOptions(get_preferred_allocation_available=prefers != "none")
+        self.prefers = manner.get("prefers", "")
+        self.options = PluginOptions(manner.get("prestart", False), self.prefers != "none")
         self.listed = tuple(devices)
+        self._fails = manner.get("fails", ())
+        self._answer = _response(manner.get("answer") or {"envs": {}})
+        self._calls = calls
+
+    def _called(self, method: str, *told: Json) -> None:
+        self._calls.append([method, self.resource, *told])
+        if method in self._fails:
+            raise RuntimeError("no luck")
 
     def devices(self) -> Sequence[Device]:
         return self.listed
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        return ContainerAllocateResponse(envs={"DEVICES": ",".join(devices)})
+        self._called("Allocate", sorted(devices))
+        return self._answer
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        self._called("PreStartContainer", sorted(devices))
 
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
+        self._called("GetPreferredAllocation", sorted(available), sorted(must_include), size)
         in_order = sorted(available, reverse=self.prefers.startswith("largest"))
         others = [device for device in in_order if device not in must_include]
         chosen = (*must_include, *others)[:size]
@@ -63,8 +83,18 @@ class RecordedPlugin(DevicePlugin):
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 
+def _response(told: Json) -> ContainerAllocateResponse:
+    return ContainerAllocateResponse(
+        told.get("envs", {}),
+        tuple(Mount(inside, host, mode == "ro") for inside, host, mode in told.get("mounts", ())),
+        tuple(DeviceSpec(*one) for one in told.get("devices", ())),
+        told.get("annotations", {}),
+        tuple(told.get("cdi", ())),
+    )
+
+
 class Replay:
-    """One history, step by step. `play` answers in the words of the recording."""
+    """One history, step by step. `play` answers in the words of the recording, and `calls` are those of the plugins."""
 
     def __init__(self, topology: Topology, policy: AllocationPolicy | None = None) -> None:
         self.now = 0.0
@@ -73,6 +103,7 @@ class Replay:
         self.pods = MemoryPods()
         self.topology = topology
         self.connections: dict[str, MemoryConnection] = {}
+        self.calls: list[Json] = []
         self._start()
 
     def _start(self) -> None:
@@ -89,14 +120,16 @@ class Replay:
         self.manager.start()
 
     def play(self, step: Json) -> Json:
+        self.calls.clear()
         answer: Json = getattr(self, step["op"])(step)
         return answer
 
     def connect(self, step: Json) -> Json:
-        plugin = RecordedPlugin(
-            step["resource"], [device(listed) for listed in step["devices"]], step.get("prefers", "")
-        )
+        plugin = RecordedPlugin(step["resource"], [device(listed) for listed in step["devices"]], step, self.calls)
+        before = self.connections.get(step["resource"])
         self.connections[step["resource"]] = self.transport.connect(plugin)
+        if before:  # the older instance ends when the newer one has registered
+            before.disconnect()
         return {"ok": True}
 
     def list_and_watch(self, step: Json) -> Json:
@@ -119,8 +152,30 @@ class Replay:
         if "checkpoint" in step:
             self.store.blob = step["checkpoint"].encode()
         self.connections.clear()
+        self.pods.ready = not step.get("waits")
+        self.pods.running = {ContainerKey(PodUid(uid), name) for uid, name in step.get("running", ())}
         self._start()
         return {"checkpoint": self.checkpoint()}
+
+    def ready(self, _: Json) -> Json:
+        self.pods.ready = True
+        self.manager.update_allocated_devices()
+        return {}
+
+    def start(self, step: Json) -> Json:
+        try:
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+                found = self.manager.start_container(pod(step["pod"]), step["container"])
+        except DeviceCoreError as error:
+            return {"ok": False, "error": str(error)}
+        options = found and {
+            "envs": dict(found.envs),
+            "annotations": dict(found.annotations),
+            "mounts": [[one.container_path, one.host_path, one.read_only] for one in found.mounts],
+            "devices": [[one.container_path, one.host_path, one.permissions] for one in found.devices],
+            "cdi": list(found.cdi_devices),
+        }
+        return {"ok": True, "options": options, "checkpoint": self.checkpoint()}
 
     def allocate(self, step: Json) -> Json:
         affinity = step.get("affinity")
@@ -168,7 +223,8 @@ class Replay:
 
     def _remove(self, uid: PodUid) -> None:
         self.pods.active.discard(uid)
-        self.manager.evict([uid])
+        if self.pods.ready:  # until then, nobody knows that it is gone
+            self.manager.evict([uid])
 
     def sanitize(self, step: Json) -> Json:
         return {"allocatable": self.manager.sanitize_allocatable(PodUid(step["pod_uid"]), step["allocatable"])}

@@ -148,7 +148,7 @@ func (benchPlugin) Allocate(context.Context, *pluginapi.AllocateRequest, ...grpc
 }
 
 func (n *benchNode) connect(ctx context.Context, count int) error {
-	if err := n.manager.PluginConnected(ctx, benchResource, benchPlugin{plugin{benchResource, n.directory + "/1.sock", "none"}}); err != nil {
+	if err := n.manager.PluginConnected(ctx, benchResource, benchPlugin{plugin{resource: benchResource, socket: n.directory + "/1.sock", manner: manner{Prefers: "none"}}}); err != nil {
 		return err
 	}
 	n.manager.PluginListAndWatchReceiver(n.logger, benchResource, benchDevices(count))

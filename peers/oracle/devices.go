@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -28,14 +29,43 @@ import (
 // A plugin prefers the smallest ids, or the largest, those that must be in it first; or it offers no preference ("none"),
 // names half of what it is asked for ("short"), nothing ("nothing"), or devices that it may not choose ("foreign"). It is
 // called without a socket.
-type plugin struct{ resource, socket, prefers string }
+type plugin struct {
+	resource, socket string
+	manner
+	calls *[]any
+}
+
+// A manner is how a plugin answers, as the step says with which it connects.
+type manner struct {
+	Prefers  string
+	PreStart bool     // it requires PreStartContainer
+	Fails    []string // the methods that fail
+	Answer   struct { // to Allocate
+		Envs, Annotations map[string]string
+		Mounts, Devices   [][]string // the path in the container, that of the host, and "ro" or the permissions
+		CDI               []string
+	}
+}
+
+// called keeps a call, and fails if the plugin is to.
+func (p plugin) called(method string, told ...any) error {
+	if p.calls != nil {
+		*p.calls = append(*p.calls, append([]any{method, p.resource}, told...))
+	}
+	if slices.Contains(p.Fails, method) {
+		return errors.New("no luck")
+	}
+	return nil
+}
+
+func sorted(ids []string) []string { return append([]string{}, slices.Sorted(slices.Values(ids))...) }
 
 func (p plugin) API() pluginapi.DevicePluginClient { return p }
 func (p plugin) Resource() string                  { return p.resource }
 func (p plugin) SocketPath() string                { return p.socket }
 
 func (p plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty, ...grpc.CallOption) (*pluginapi.DevicePluginOptions, error) {
-	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: p.prefers != "none"}, nil
+	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: p.Prefers != "none", PreStartRequired: p.PreStart}, nil
 }
 
 func (plugin) ListAndWatch(context.Context, *pluginapi.Empty, ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
@@ -45,9 +75,12 @@ func (plugin) ListAndWatch(context.Context, *pluginapi.Empty, ...grpc.CallOption
 func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.PreferredAllocationRequest, _ ...grpc.CallOption) (*pluginapi.PreferredAllocationResponse, error) {
 	answer := &pluginapi.PreferredAllocationResponse{}
 	for _, request := range in.ContainerRequests {
+		if err := p.called("GetPreferredAllocation", sorted(request.AvailableDeviceIDs), sorted(request.MustIncludeDeviceIDs), request.AllocationSize); err != nil {
+			return nil, err
+		}
 		ids := slices.Sorted(slices.Values(request.MustIncludeDeviceIDs))
 		others := slices.Sorted(slices.Values(request.AvailableDeviceIDs))
-		if strings.HasPrefix(p.prefers, "largest") {
+		if strings.HasPrefix(p.Prefers, "largest") {
 			slices.Reverse(others)
 		}
 		for _, id := range others {
@@ -56,7 +89,7 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 			}
 		}
 		ids = ids[:min(len(ids), int(request.AllocationSize))]
-		switch p.prefers {
+		switch p.Prefers {
 		case "short":
 			ids = ids[:len(ids)/2]
 		case "nothing":
@@ -68,7 +101,7 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 				ids[place] = fmt.Sprintf("%s-%02d", name, 9-place)
 			}
 		}
-		if p.prefers == "largest and more" { // what is not asked for, and everything twice
+		if p.Prefers == "largest and more" { // what is not asked for, and everything twice
 			ids = append(append([]string{"other"}, ids...), ids...)
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -76,16 +109,29 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 	return answer, nil
 }
 
-func (plugin) Allocate(_ context.Context, in *pluginapi.AllocateRequest, _ ...grpc.CallOption) (*pluginapi.AllocateResponse, error) {
+func (p plugin) Allocate(_ context.Context, in *pluginapi.AllocateRequest, _ ...grpc.CallOption) (*pluginapi.AllocateResponse, error) {
 	answer := &pluginapi.AllocateResponse{}
-	for range in.ContainerRequests {
-		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerAllocateResponse{})
+	for _, request := range in.ContainerRequests {
+		if err := p.called("Allocate", sorted(request.DevicesIds)); err != nil {
+			return nil, err
+		}
+		one := &pluginapi.ContainerAllocateResponse{Envs: p.Answer.Envs, Annotations: p.Answer.Annotations}
+		for _, mount := range p.Answer.Mounts {
+			one.Mounts = append(one.Mounts, &pluginapi.Mount{ContainerPath: mount[0], HostPath: mount[1], ReadOnly: mount[2] == "ro"})
+		}
+		for _, device := range p.Answer.Devices {
+			one.Devices = append(one.Devices, &pluginapi.DeviceSpec{ContainerPath: device[0], HostPath: device[1], Permissions: device[2]})
+		}
+		for _, name := range p.Answer.CDI {
+			one.CdiDevices = append(one.CdiDevices, &pluginapi.CDIDevice{Name: name})
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses, one)
 	}
 	return answer, nil
 }
 
-func (plugin) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest, ...grpc.CallOption) (*pluginapi.PreStartContainerResponse, error) {
-	return &pluginapi.PreStartContainerResponse{}, nil
+func (p plugin) PreStartContainer(_ context.Context, in *pluginapi.PreStartContainerRequest, _ ...grpc.CallOption) (*pluginapi.PreStartContainerResponse, error) {
+	return &pluginapi.PreStartContainerResponse{}, p.called("PreStartContainer", sorted(in.DevicesIds))
 }
 
 type jsonDevice struct {
@@ -127,9 +173,9 @@ func (p jsonPod) pod() *v1.Pod {
 }
 
 type step struct {
-	Op          string
-	Resource    string
-	Prefers     string
+	Op       string
+	Resource string
+	manner
 	Devices     []jsonDevice
 	Seconds     float64
 	Pod         jsonPod
@@ -138,7 +184,9 @@ type step struct {
 	UID         string
 	PodUID      string `json:"pod_uid"`
 	Allocatable map[string]int64
-	Checkpoint  *string // that a restarted kubelet finds
+	Checkpoint  *string    // that a restarted kubelet finds
+	Waits       bool       // a restarted kubelet does not know all pods yet
+	Running     [][]string // the containers that run then: pod, container
 }
 
 type deviceHistory struct {
@@ -160,11 +208,16 @@ type deviceNode struct {
 	active    map[string]*v1.Pod
 	plugins   map[string]plugin
 	sockets   int
+	isReady   bool // all pods are known
+	calls     []any
 }
+
+func (*deviceNode) AddSource(string) {}
+func (n *deviceNode) AllReady() bool { return n.isReady }
 
 // playDevices plays a history of a device manager, and answers each step.
 func playDevices(ctx context.Context, question []byte) (any, error) {
-	node := deviceNode{logger: klog.FromContext(ctx), active: map[string]*v1.Pod{}}
+	node := deviceNode{logger: klog.FromContext(ctx), active: map[string]*v1.Pod{}, isReady: true}
 	if err := json.Unmarshal(question, &node.deviceHistory); err != nil {
 		return nil, err
 	}
@@ -179,9 +232,13 @@ func playDevices(ctx context.Context, question []byte) (any, error) {
 	}
 	answers := []any{}
 	for number, one := range node.Steps {
+		node.calls = []any{}
 		answer, err := node.play(ctx, one)
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", number, err)
+		}
+		if told, ok := answer.(map[string]any); ok && len(node.calls) > 0 {
+			told["calls"] = node.calls
 		}
 		answers = append(answers, answer)
 	}
@@ -217,12 +274,16 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 	switch one.Op {
 	case "connect":
 		n.sockets++
-		connected := plugin{one.Resource, fmt.Sprintf("%s/%d.sock", n.directory, n.sockets), one.Prefers}
+		connected := plugin{one.Resource, fmt.Sprintf("%s/%d.sock", n.directory, n.sockets), one.manner, &n.calls}
 		if err := n.manager.PluginConnected(ctx, one.Resource, connected); err != nil {
 			return map[string]any{"ok": false, "error": err.Error()}, nil
 		}
+		before, isThere := n.plugins[one.Resource]
 		n.plugins[one.Resource] = connected
 		n.report(one)
+		if isThere { // the older instance ends when the newer one has registered
+			disconnectPlugin(n.logger, n.manager, one.Resource, before.socket)
+		}
 		return map[string]any{"ok": true}, nil
 	case "list_and_watch":
 		n.report(one)
@@ -243,7 +304,14 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 		if err := n.start(); err != nil {
 			return nil, err
 		}
+		n.isReady = !one.Waits
+		n.manager.Found(n, one.Running)
 		return n.withCheckpoint(map[string]any{})
+	case "ready":
+		n.isReady = true
+		return map[string]any{}, n.manager.SweepAndSave(n.logger, func() { sweep(n.logger, n.manager) })
+	case "start":
+		return n.startContainer(ctx, one)
 	case "allocate", "allocate_again":
 		return n.allocate(ctx, one)
 	case "hints":
@@ -322,6 +390,46 @@ func (n *deviceNode) allocate(ctx context.Context, one step) (any, error) {
 	return n.withCheckpoint(map[string]any{"ok": true, "containers": containers})
 }
 
+// startContainer answers what a container gets at its start.
+func (n *deviceNode) startContainer(ctx context.Context, one step) (any, error) {
+	pod := one.Pod.pod()
+	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		if container.Name != one.Container {
+			continue
+		}
+		if n.Policy == "" {
+			n.manager.AffinityFrom(fixedAffinity(n.logger, &topologymanager.TopologyHint{}))
+		}
+		found, err := n.manager.GetDeviceRunContainerOptions(ctx, pod, &container)
+		if err != nil {
+			return map[string]any{"ok": false, "error": err.Error()}, nil
+		}
+		answer := map[string]any{"ok": true, "options": nil}
+		if found != nil {
+			envs, annotations := map[string]string{}, map[string]string{}
+			mounts, devices, cdi := [][]any{}, [][]string{}, []string{}
+			for _, env := range found.Envs {
+				envs[env.Name] = env.Value
+			}
+			for _, annotation := range found.Annotations {
+				annotations[annotation.Name] = annotation.Value
+			}
+			for _, mount := range found.Mounts {
+				mounts = append(mounts, []any{mount.ContainerPath, mount.HostPath, mount.ReadOnly})
+			}
+			for _, device := range found.Devices {
+				devices = append(devices, []string{device.PathInContainer, device.PathOnHost, device.Permissions})
+			}
+			for _, device := range found.CDIDevices {
+				cdi = append(cdi, device.Name)
+			}
+			answer["options"] = map[string]any{"envs": envs, "annotations": annotations, "mounts": mounts, "devices": devices, "cdi": cdi}
+		}
+		return n.withCheckpoint(answer)
+	}
+	return nil, fmt.Errorf("no container %q", one.Container)
+}
+
 // devices are those of a container: resource -> id -> NUMA nodes or null.
 func (n *deviceNode) devices(podUID, container string) map[string]map[string]any {
 	held := map[string]map[string]any{}
@@ -366,6 +474,9 @@ func (n *deviceNode) hints(one step) any {
 
 func (n *deviceNode) remove(uid string) error {
 	delete(n.active, uid)
+	if !n.isReady { // nobody knows that it is gone
+		return nil
+	}
 	sweep(n.logger, n.manager)
 	return n.manager.Save(n.logger)
 }
@@ -424,7 +535,6 @@ func (n *deviceNode) withCheckpoint(answer map[string]any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	sorted := func(ids []string) []string { return append([]string{}, slices.Sorted(slices.Values(ids))...) }
 	for _, entry := range file.Data.PodDeviceEntries {
 		devices := map[string][]string{}
 		for node, ids := range entry.DeviceIDs {

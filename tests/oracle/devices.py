@@ -1,7 +1,7 @@
 """Histories of a device manager, with random plugins and pods."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -27,7 +27,8 @@ OPS = (
     *("capacity",) * 2,
     *("remove_pod",) * 3,
     *("connect",) * 2,
-    *("disconnect", "restart", "sanitize", "allocate_again", "advance_clock"),
+    *("start",) * 2,
+    *("disconnect", "replace", "restart", "ready", "sanitize", "allocate_again", "advance_clock"),
 )
 
 
@@ -56,15 +57,49 @@ class _Author:
 
     def connect(self) -> Json:
         free = [name for name in RESOURCES if name not in self.connected]
-        if not free:
-            return None
-        resource = self.random.choice(free)
+        return self._connected(free) if free else None
+
+    def replace(self) -> Json:
+        """A newer instance of a plugin registers, maybe with other options, and the older one ends."""
+        return self._connected(sorted(self.connected)) if self.connected else None
+
+    def _connected(self, resources: Sequence[str]) -> Json:
+        resource = self.random.choice(resources)
         devices = self._devices(resource, self.random.randint(0, 8))
         self.connected[resource] = devices
-        step = {"op": "connect", "resource": resource, "devices": devices}
+        return {"op": "connect", "resource": resource, "devices": devices, **self._manner()}
+
+    def _manner(self) -> Json:
+        """How a plugin answers."""
         others = ("largest", "largest and more", "short", "nothing", "foreign", "none")
-        prefers = self.random.choice(("",) * 5 + others)
-        return {**step, "prefers": prefers} if prefers else step
+        manner: Json = {}
+        if prefers := self.random.choice(("",) * 5 + others):
+            manner["prefers"] = prefers
+        if self.random.random() < 0.3:
+            manner["prestart"] = True
+        if self.random.random() < 0.1:
+            manner["fails"] = [self.random.choice(("Allocate", "PreStartContainer", "GetPreferredAllocation"))]
+        if self.random.random() < 0.5:
+            manner["answer"] = self._answer()
+        return manner
+
+    def _answer(self) -> Json:
+        """What containers get: of few names and paths, so that the plugins of a container disagree."""
+        names, paths = ("A", "B", "C"), ("/a", "/b", "/c")
+
+        def some(listed: Sequence[str]) -> list[str]:
+            return self.random.sample(listed, self.random.choice((0, 0, 1, 2))) * self.random.choice((1, 1, 2))
+
+        def by_path(modes: Sequence[str]) -> Json:
+            return [[path, self.random.choice(paths), self.random.choice(modes)] for path in some(paths)]
+
+        return {
+            "envs": {name: self.random.choice(("", "1", "2")) for name in some(names)},
+            "annotations": {name: self.random.choice(("", "1", "2")) for name in some(names)},
+            "mounts": by_path(("ro", "rw")),
+            "devices": by_path(("r", "rw", "mrw")),
+            "cdi": [f"example.com/class={name}" for name in some(names)],
+        }
 
     def list_and_watch(self) -> Json:
         if not self.connected:
@@ -107,9 +142,30 @@ class _Author:
 
     def restart(self) -> Json:
         self.connected.clear()
-        if self.random.random() < 0.7:
-            return {"op": "restart"}
-        return {"op": "restart", "checkpoint": encode(self._checkpoint()).decode()}
+        step: Json = {"op": "restart"}
+        if self.random.random() < 0.3:
+            step["checkpoint"] = encode(self._checkpoint()).decode()
+        if self.random.random() < 0.4:
+            step |= {"waits": True, "running": self._running()}
+        return step
+
+    def _running(self) -> Json:
+        """Some containers. An init container that has ended is left out with those after it: see D12."""
+        found = []
+        for pod in [RUNNING, *self.pods.values()]:
+            sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]
+            if self.random.random() < 0.6 and len(sidecars) == len(pod["initContainers"]):
+                names = [one["name"] for one in (*sidecars, *pod["containers"])]
+                found += [[pod["uid"], name] for name in names if self.random.random() < 0.8]
+        return found
+
+    def ready(self) -> Json:
+        return {"op": "ready"}
+
+    def start(self) -> Json:
+        pod = self.random.choice([RUNNING, *self.pods.values()])
+        container = self.random.choice([*pod["initContainers"], *pod["containers"]])
+        return {"op": "start", "pod": pod, "container": container["name"]}
 
     def _checkpoint(self) -> CheckpointData:
         """Return what a restarted kubelet may find: not what it has left, but other devices of a pod that runs."""
@@ -214,17 +270,52 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     answers = oracle.ask("devices", history)
     if "panic" in answers:
         return _judge_without_panic(history, answers, oracle)
-    ours, theirs = _ours(history), _theirs(history, answers)
+    ours, theirs = answers_of_ours(history), _theirs(history, answers)
     lines = list(differences(ours, theirs))
     if not lines or ours == _without_zeros(history, theirs):
         return Verdict("D20" if lines else "", lines)
+    place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+    for number, row in _left_out(history, theirs[: place + 1]):
+        if number < place or row == "D32":
+            return _judge_without(history, number, row, lines, oracle)
     repaired = _forgetting(history, answers)
     if repaired != history:
         rest = judge(repaired, oracle)
         return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
-    place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
     is_gone = wants_what_is_gone(ours[place], theirs[place])
     return _judge_without(history, place, "D20", lines, oracle) if is_gone else Verdict(None, lines)
+
+
+def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str]]:
+    """Yield the steps after which a kubelet goes on otherwise, from the last one, with the row.
+
+    D2: the kubelet keeps what it chose for a pod that it refuses, because GetPreferredAllocation failed or because not
+    all pods are known. D32: the last of these steps starts a container that has lost devices, under a policy.
+    """
+    waits, found = False, list[tuple[int, str]]()
+    for number, answer in enumerate(answers):
+        step = history["steps"][number]
+        if step["op"] in ("restart", "ready"):
+            waits = step.get("waits", False)
+        told = str(answer.get("message") or answer.get("error"))
+        is_new = step["op"] == "allocate" and waits
+        if not answer.get("ok", True) and (is_new or "GetPreferredAllocation rpc failed" in told):
+            found.append((number, "D2"))
+    last = len(answers) - 1
+    if history["steps"][last]["op"] == "start" and "policy" in history and _has_lost_devices(history, last):
+        found.append((last, "D32"))
+    yield from reversed(found)
+
+
+def _has_lost_devices(history: Json, place: int) -> bool:
+    """Whether the container that a step starts has none of the devices of a resource that it asks for."""
+    replay, step = Replay(topology_of(history)), history["steps"][place]
+    for one in history["steps"][:place]:
+        replay.play(one)
+    containers = [*step["pod"]["initContainers"], *step["pod"]["containers"]]
+    limits = next(one["limits"] for one in containers if one["name"] == step["container"])
+    held = {entry["resource"] for entry in _held_by(replay, step) if entry["container"] == step["container"]}
+    return any(count and name not in held for name, count in limits.items())
 
 
 def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], oracle: Oracle) -> Verdict:
@@ -303,7 +394,7 @@ def wants_what_is_gone(ours: Json, theirs: Json) -> bool:
 
 def agree(history: Json, answers: Json) -> bool:
     """Whether these answers of a kubelet are ours, too."""
-    return bool(_ours(history) == _theirs(history, answers))
+    return bool(answers_of_ours(history) == _theirs(history, answers))
 
 
 def _forgetting(history: Json, answers: Json) -> Json:
@@ -334,14 +425,16 @@ def _without_zeros(history: Json, answers: Json) -> Json:
     ]
 
 
-def _ours(history: Json) -> Json:
+def answers_of_ours(history: Json) -> Json:
     """What our manager answers to each step."""
     replay = Replay(topology_of(history))
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
     for step in history["steps"]:
         answer = replay.play(step)
-        answers.append(answer if answer.get("ok", True) else {name: answer.get(name) for name in told})
+        if not answer.get("ok", True) and step["op"] != "start":
+            answer = {name: answer.get(name) for name in told}
+        answers.append({**answer, "calls": list(replay.calls)} if replay.calls else answer)
     return answers
 
 
@@ -351,9 +444,10 @@ def _theirs(history: Json, answers: Json) -> Json:
         return answers
     named = []
     for answer in answers:
-        if answer.get("ok", True):
+        if answer.get("ok", True) or "containers" not in answer:
             named.append(answer)
         else:
             failed = answer["containers"][-1]
-            named.append({"ok": False, "container": failed["name"], "error": failed["error"]})
+            calls = {"calls": answer["calls"]} if "calls" in answer else {}
+            named.append({"ok": False, "container": failed["name"], "error": failed["error"], **calls})
     return named

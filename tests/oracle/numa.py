@@ -359,7 +359,7 @@ class NumaReplay:
 
     def connect(self, step: Json) -> Json:
         devices = [Device(DeviceId(one["id"]), one["health"], one["numa"]) for one in step["devices"]]
-        self.connections.append(self.transport.connect(RecordedPlugin(step["resource"], devices)))
+        self.connections.append(self.transport.connect(RecordedPlugin(step["resource"], devices, {}, [])))
         return {"ok": True}
 
     def admit(self, step: Json) -> Json:

@@ -146,6 +146,72 @@ FAULTS = (
         "if device in self.candidates)",
     ),
     Fault(
+        "the plugin is not told what it must include",
+        "devices",
+        "domain/selection.py",
+        "return AskPlugin(aligned | taken, taken,",
+        "return AskPlugin(aligned | taken, _NONE,",
+    ),
+    Fault(
+        "PreStartContainer is never called",
+        "devices",
+        "manager/plugins.py",
+        "if not plugin.options.pre_start_required:",
+        "if plugin.options:",
+    ),
+    Fault(
+        "a container starts although PreStartContainer fails",
+        "devices",
+        "manager/plugins.py",
+        "            self._transport.pre_start_container(plugin.id, tuple(allocation.devices))",
+        """            try:
+                self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
+            except Exception:
+                pass""",
+    ),
+    Fault(
+        "the last of two answers wins",
+        "devices",
+        "domain/container_options.py",
+        "kept, _ = first.setdefault(name, (text, value))",
+        "first[name] = text, value; kept = text",
+    ),
+    Fault(
+        "a CDI name is there twice",
+        "devices",
+        "domain/container_options.py",
+        "cdi_devices = dict.fromkeys(",
+        "cdi_devices = list(",
+    ),
+    Fault(
+        "a container that has run since before a restart gets devices",
+        "devices",
+        "domain/selection.py",
+        "if request.already_running:",
+        "if request.already_running is None:",
+    ),
+    Fault(
+        "pods are forgotten before all are known",
+        "devices",
+        "manager/active_pods.py",
+        "self._pods is None or not self._pods.sources_ready():",
+        "self._pods is None:",
+    ),
+    Fault(
+        "devices of a pod whose plugin fails stay taken",
+        "devices",
+        "manager/turns.py",
+        "ledger = ledger.release(reservation.key, reservation.resource)",
+        "ledger = ledger",
+    ),
+    Fault(
+        "a newer instance has the options of the older one",
+        "devices",
+        "domain/inventory.py",
+        "plugins = (*resource.plugins, Plugin(id_, options))",
+        "plugins = (*resource.plugins, Plugin(id_, (resource.plugins or (Plugin(id_, options),))[-1].options))",
+    ),
+    Fault(
         "nine NUMA nodes are allowed",
         "topology-options",
         "domain/topology.py",

@@ -30,7 +30,8 @@ def histories(oracle: Oracle) -> Iterator[Json]:
 
 
 def _without_half(answer: Json) -> Json:
-    """Return an answer, of a refused pod without the devices that it got before, because these are any (D18)."""
+    """Return an answer without calls, and of a refused pod without the devices that it got before."""
+    answer = {name: value for name, value in answer.items() if name != "calls"}
     if "containers" not in answer or answer["ok"]:
         return answer
     failed = {name: value for name, value in answer["containers"][-1].items() if name != "devices"}

@@ -145,6 +145,52 @@ def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pyte
     assert devices.lost_by_a_refusal(history)
 
 
+GPU = "a.example.com/gpu"
+POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
+ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
+TWO = {
+    "op": "connect",
+    "resource": GPU,
+    "devices": [{"id": f"gpu-{n}", "health": "Healthy", "numa": [n]} for n in (0, 1)],
+}
+
+
+def ours(history: Json, *changes: tuple[int, Json]) -> Json:
+    """Our answers to a history as a kubelet's, with changes of some steps."""
+    answers = devices.answers_of_ours(history)
+    for place, change in changes:
+        answers[place] = {**answers[place], **change}
+    return answers
+
+
+def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
+    """D32: what such a start does to devices is not compared; any other start is."""
+    start = {"op": "start", "pod": ONE, "container": "main"}
+    steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": "restart", "checkpoint": ""}, TWO, start, {"op": "capacity"}]
+    history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
+    other = {"calls": [["Allocate", GPU, ["gpu-1"]]]}
+    without = {**history, "steps": [*steps[:4], steps[5]]}
+    lost = oracle(ours(history, (4, other)), ours(without))
+    assert devices.judge(history, lost).cause == "D32"
+    later = oracle(ours(history, (4, other)), ours(without, (4, {"capacity": {}})))
+    assert devices.judge(history, later).cause is None
+    kept = {**history, "steps": [*steps[:2], start]}
+    assert devices.judge(kept, oracle(ours(kept, (2, {"options": {}})))).cause is None
+
+
+def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_it() -> None:
+    """D2: GetPreferredAllocation failed, or not all pods were known. Another refusal excuses nothing that follows."""
+    more = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {GPU: 9}}]}
+    for waits in (True, False):
+        steps = [{"op": "restart", "waits": waits}, TWO, {"op": "allocate", "pod": more}, {"op": "capacity"}]
+        history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
+        without = {**history, "steps": [*steps[:2], steps[3]]}
+        left = oracle(ours(history, (3, {"allocatable": {}})), ours(without))
+        assert devices.judge(history, left).cause == ("D2" if waits else None)
+        answer = oracle(ours(history, (2, {"message": "other"})), ours(without))
+        assert devices.judge(history, answer).cause is None
+
+
 class Kubelet:
     """An oracle that answers as our managers of CPUs and memory do, apart from what `change` makes of the answers."""
 

@@ -1,10 +1,14 @@
 package devicemanager
 
 import (
+	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/config"
 )
 
 // NewInDirectory returns a manager whose checkpoint is in a directory, restored from it. It listens on no socket.
@@ -29,6 +33,26 @@ func (m *ManagerImpl) Age(passed time.Duration) {
 
 // Save writes the checkpoint.
 func (m *ManagerImpl) Save(logger klog.Logger) error { return m.writeCheckpoint(logger) }
+
+// SweepAndSave writes the checkpoint if a sweep has removed a pod from it.
+func (m *ManagerImpl) SweepAndSave(logger klog.Logger, sweep func()) error {
+	before := m.podDevices.pods().Len()
+	sweep()
+	if m.podDevices.pods().Len() == before {
+		return nil
+	}
+	return m.writeCheckpoint(logger)
+}
+
+// Found tells the manager whether all pods are known, and which containers ran when it started: pod and name of each.
+func (m *ManagerImpl) Found(ready config.SourcesReady, running [][]string) {
+	m.sourcesReady, m.containerMap, m.containerRunningSet = ready, containermap.NewContainerMap(), sets.New[string]()
+	for number, one := range running {
+		id := strconv.Itoa(number)
+		m.containerMap.Add(one[0], one[1], id)
+		m.containerRunningSet.Insert(id)
+	}
+}
 
 // AffinityFrom makes the manager ask this store for the affinity of each container.
 func (m *ManagerImpl) AffinityFrom(store topologymanager.Store) { m.topologyAffinityStore = store }
