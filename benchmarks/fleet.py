@@ -2,7 +2,8 @@
 
 The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests.
 With it, any API server can be used, and its metrics say which requests it got. Pods have a scheduler's name that no
-scheduler has, and are bound by this program; those of --deployments are bound by the scheduler of the cluster.
+scheduler has, and are bound by this program; those of --deployments are bound by the scheduler of the cluster. With
+--kwok, kwok runs in place of a fleet, for Nodes that are made here and say that they have the devices of its plugin.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods, Kub
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, ApiServer, RequestError
-from devicecore.adapters.kube_api.requests import CLAIMS, PODS, SENTENCES, SLICES, selectors
+from devicecore.adapters.kube_api.requests import CLAIMS, NODES, PODS, SENTENCES, SLICES, selectors
 
 HERE = Path(__file__).parent
 NAMESPACE = ApiResource("", "v1", "namespaces")
@@ -274,6 +275,27 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
             one.terminate()
 
 
+@contextmanager
+def kwok_of(program: Path, nodes: int, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
+    """Run kwok in a process of its own with as many Nodes, and return its number."""
+    empty = directory / "kwok.yaml"  # so that it has its own rules, and none of this user
+    empty.write_text("", encoding="utf-8")
+    command = [str(program), f"--kubeconfig={kubeconfig}", f"--config={empty}", "--manage-all-nodes"]
+    with subprocess.Popen(command, stderr=(directory / "log").open("w")) as one:
+        try:
+            all_at_once(lambda number: make_node(requests, f"bench-{number}"), range(nodes))
+            yield one.pid
+        finally:
+            one.terminate()
+
+
+def make_node(requests: KubeApiRequests, name: str) -> None:
+    """Make a Node of which no kubelet knows."""
+    size = {"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": str(GPUS)}
+    body = {"metadata": {"name": name}, "status": {"capacity": size, "allocatable": size}}
+    requests.create(NODES, _typed("Node", "v1", body))
+
+
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
     """Do something for each number in a few threads."""
     threads = ThreadPoolExecutor(4)
@@ -293,13 +315,13 @@ def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
             threads.submit(work, number)
 
 
-def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None]) -> None:
-    """Take all measurements."""
-    began = time.monotonic()
+def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None], began: float) -> None:
+    """Take all measurements of what `began` at a time."""
     bench.ready.wait(options.nodes)
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
-    bench.offering.wait(options.nodes)
-    show("seconds until all slices are there, too", round(time.monotonic() - began, 1))
+    if options.kwok is None:
+        bench.offering.wait(options.nodes)
+        show("seconds until all slices are there, too", round(time.monotonic() - began, 1))
     show("processor time until then, s", {"fleet": Sample.of(bench.fleet).cpu, "server": bench.counts()[1]})
     time.sleep(options.settle)
     rest(bench, options.idle, show)
@@ -429,6 +451,8 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
     )
+    show(f"{what}: processor time for a pod, ms", round(1e3 * (end.cpu - start.cpu) / size, 2))
+    show(f"{what}: load of the machine", round(os.getloadavg()[0], 1))
     show(f"{what}: memory, MB", round(end.memory))
     show(f"{what}: requests", counts)
 
@@ -446,6 +470,7 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
     parser.add_argument("--fleet-kubeconfig", type=Path, help="of the fleet, if it is to go another way to the server")
     parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
+    parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this program in place of a fleet")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
     parser.add_argument("--json", type=Path, help="write the results there")
     options = parser.parse_args()
@@ -477,10 +502,14 @@ def main() -> None:
         offering = Shown(lambda _: True, lambda one: str(one["spec"].get("nodeName") or ""))
         stack.enter_context(KubeApiWatch(SLICES, offering, access, selectors("spec.driver=nic.example.com", "")))
         counts()
-        fleet = stack.enter_context(
-            fleet_of(options.nodes, options.fleet_kubeconfig or kubeconfig, directory, options.root)
+        began, of_fleet = time.monotonic(), options.fleet_kubeconfig or kubeconfig
+        measured = stack.enter_context(
+            kwok_of(options.kwok, options.nodes, of_fleet, directory, requests)
+            if options.kwok
+            else fleet_of(options.nodes, of_fleet, directory, options.root)
         )
-        measure(Bench(requests, running, ready, offering, options.nodes, fleet, counts), options, show)
+        bench = Bench(requests, running, ready, offering, options.nodes, measured, counts)
+        measure(bench, options, show, began)
         lines = (directory / "log").read_text(encoding="utf-8").splitlines()
         show(
             "log of the fleet",

@@ -228,6 +228,7 @@ def find(name: str) -> str:
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
     command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]
+    command.append("--override-ini=faulthandler_timeout=900")  # as `make cluster`
     command += ["-k", one.check] if one.check else []
     ended = subprocess.run(
         command,
