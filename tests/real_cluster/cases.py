@@ -116,6 +116,10 @@ def _probe(*fields: str, command: str = "true", tries: int = 3) -> Json:
     return {"containers": [_container("main", **dict.fromkeys(fields, probe))]}
 
 
+def _own(**fields: Json) -> Json:
+    return {"restartPolicy": "Always", "containers": [_container("main", **fields)]}
+
+
 def _always(**spec: Json) -> Json:
     return {"restartPolicy": "Always", **spec}
 
@@ -123,6 +127,11 @@ def _always(**spec: Json) -> Json:
 _BACK_OFF, _NO_IMAGE = "CrashLoopBackOff", "ImagePullBackOff"
 _LIVE, _STARTED = _probe("livenessProbe", command="live", tries=1), _probe("startupProbe", command="started", tries=2)
 _LIVE_OF_TWO = {"containers": [*_LIVE["containers"], _container("second")]}
+_RULES = {
+    "restartPolicy": "Never",
+    "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+}
+_OWN_OF_TWO = {"containers": [_container("main", restartPolicy="Never"), _container("second")]}
 _CLAIM = {"name": "device", "resourceClaimName": "claim"}
 _TEMPLATE = {"name": "device", "resourceClaimTemplateName": "template"}
 _PORT = {"containers": [_container("main", ports=[{"containerPort": 80, "hostPort": 8080}])]}
@@ -232,6 +241,10 @@ CASES: tuple[Case, ...] = (
     Case("crash-with-devices", size={GPU: "1"}, spec=_always(), annotations={DO: "oom after 1s"}, waits=_BACK_OFF),
     Case("crash-with-a-claim", spec={**_claiming(_TEMPLATE), **_always()}, annotations={DO: "exit 1"}, waits=_BACK_OFF),
     Case("ends-well-again", spec=_always(), annotations={DO: "exit 0 after 1s"}, waits=_BACK_OFF),
+    Case("own-policy", spec=_own(restartPolicy="Never"), annotations={DO: "exit 3 after 1s"}, until="Failed"),
+    Case("own-policy-of-one", spec=_OWN_OF_TWO, annotations={DO: "main: exit 3 after 1s"}),
+    Case("own-rules", spec=_own(**_RULES), annotations={DO: "exit 42 after 1s"}, waits=_BACK_OFF),
+    Case("own-rules-that-do-not-match", spec=_own(**_RULES), annotations={DO: "exit 3 after 1s"}, until="Failed"),
     Case("not-live", spec=_always(**_LIVE), annotations={DO: "not-live after 1s"}, waits=_BACK_OFF),
     Case("not-live-and-not-restarted", "Failed", spec=_LIVE, annotations={DO: "not-live after 1s"}),
     Case("not-live-of-one", spec=_LIVE_OF_TWO, annotations={DO: "main: not-live after 1s"}),

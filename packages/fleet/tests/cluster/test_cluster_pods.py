@@ -297,6 +297,34 @@ def test_containers_do_what_an_annotation_says(node: ClusterNode) -> None:
     assert "expected a time such as `after 5s`" in message or "expected `exit CODE" in message
 
 
+RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "container", "code", "restarts"),
+    [
+        ("Never", {}, 1, False),
+        ("OnFailure", {}, 0, False),
+        ("OnFailure", {}, 1, True),
+        ("Always", {"restartPolicy": "Never"}, 1, False),
+        ("Never", {"restartPolicy": "OnFailure"}, 1, True),
+        ("Always", {"restartPolicy": "Never", "restartPolicyRules": [RULE]}, 42, True),
+        ("Always", {"restartPolicy": "Never", "restartPolicyRules": [RULE]}, 41, False),
+        ("Never", {"restartPolicy": "Always", "restartPolicyRules": [RULE]}, 41, True),
+    ],
+)
+def test_a_container_is_started_again_as_its_own_rules_and_policies_say(
+    node: ClusterNode, policy: str, container: Json, code: int, *, restarts: bool
+) -> None:
+    pod = a_pod("crashing", 0, containers=f"exit {code}")
+    pod["spec"]["restartPolicy"] = policy
+    pod["spec"]["containers"][0].update(container)
+    node.bind(pod)
+    ended = "Succeeded" if code == 0 else "Failed"
+    node.run_until(lambda: node.phases() == {"crashing": "Running" if restarts else ended})
+    node.run_until(lambda: "running" not in _main(node, "crashing")["state"])
+
+
 def test_a_container_whose_probe_fails_is_stopped_and_perhaps_started_again(node: ClusterNode) -> None:
     restarted = a_pod("restarted", 1, containers="not-live after 100ms")
     restarted["spec"]["restartPolicy"] = "Always"

@@ -100,12 +100,10 @@ def test_a_container_that_ends_for_a_year_costs_no_more_than_one_of_an_hour(
     assert [one.restarts for one in day] == sorted(one.restarts for one in day)
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "ends"), [("Never", 1, True), ("OnFailure", 0, True), ("OnFailure", 1, False)]
-)
-def test_the_restart_policy_decides_whether_an_end_is_the_last(policy: str, code: int, *, ends: bool) -> None:
-    found = at(Behavior(code, 1.0), 30, Place("p", "main", policy=policy))
-    assert (found.ended is not None and found.waiting is None) is ends
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_container_that_is_not_started_again_has_one_end(*, restarts: bool) -> None:
+    found = at(Behavior(1, 1.0), 30, Place("p", "main", restarts=restarts))
+    assert (found.ended is not None and found.waiting is None) is not restarts
 
 
 def test_images_probes_and_slow_starts() -> None:

@@ -64,10 +64,10 @@ class Behavior:
         """Why it ends, as a runtime says it."""
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
-    def final_end(self, policy: str) -> float | None:
+    def final_end(self, *, restarts: bool) -> float | None:
         """Return the seconds from the start of the pod to the last end of the container; None if it never ends."""
-        is_last = policy == "Never" or (policy == "OnFailure" and self.code == 0)
-        return self.starts_after + self.lasts if self.code is not None and is_last and not self.has_no_image else None
+        ends = self.code is not None and not restarts and not self.has_no_image
+        return self.starts_after + self.lasts if ends else None
 
 
 @frozen
@@ -178,13 +178,13 @@ class Place:
         pod: the pod, as a kubelet names it: `NAME_NAMESPACE(UID)`.
         container: the name of the container.
         image: its image.
-        policy: the restart policy of the pod.
+        restarts: whether it is started again when it has ended.
     """
 
     pod: str
     container: str
     image: str = field(default="")
-    policy: str = "Always"
+    restarts: bool = True
 
 
 def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
@@ -205,7 +205,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
     lasts = timedelta(seconds=behavior.lasts)
     while behavior.code is not None and start + lasts <= now:
         end = Ended(behavior.code, behavior.reason, start, start + lasts)
-        if behavior.final_end(at.policy) is not None:
+        if behavior.final_end(restarts=at.restarts) is not None:
             return Life(ended=end, last=last, restarts=restarts)
         seen, waits = end.ended + timedelta(seconds=_RELIST), backoff
         if behavior.probe:

@@ -50,7 +50,7 @@ MIRROR = "kubernetes.io/config.mirror"
 _COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "ports")
+_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")
 _UNUSED = (
     *("affinity", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "nodeName"),
     *("preemptionPolicy", "priority", "schedulerName", "securityContext", "serviceAccount", "serviceAccountName"),
@@ -228,11 +228,25 @@ class PodRecord:
         self._behaviors = found or self._behaviors
         return []
 
+    def _restarts(self, name: str, code: int, probe: str = "") -> bool:
+        """Whether a kubelet starts a container again that has ended with a code, or that a probe has stopped."""
+        container: Json = next((one for one in self.object["spec"]["containers"] if one.get("name") == name), {})
+        own = container.get("restartPolicy")
+        if own and not probe:  # Go: `ContainerShouldRestart`; `computePodActions` asks no rule if a probe has failed
+            for rule in container.get("restartPolicyRules") or ():
+                on = rule.get("exitCodes") or {}
+                if on.get("operator") in ("In", "NotIn") and (code in (on.get("values") or ())) is (
+                    on["operator"] == "In"
+                ):
+                    return True  # to restart is all that a rule can say
+        policy = own or self._policy
+        return policy == "Always" or (policy == "OnFailure" and code != 0)
+
     def _behavior(self, name: str) -> Behavior:
         if (found := self._behaviors.get(name) or self._behaviors.get("")) is not None:
             return found
         # A kubelet starts the containers of a pod again whose policy is Always, so such a pod never ends by itself.
-        lasts = None if self._policy == "Always" else seconds_of(self._annotations.get(RUN_FOR))
+        lasts = None if self._restarts(name, _COMPLETED) else seconds_of(self._annotations.get(RUN_FOR))
         return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
 
     def lives(self, wall: datetime) -> Mapping[str, Life]:
@@ -242,8 +256,10 @@ class PodRecord:
         metadata = self.object["metadata"]
         pod, found = f"{self.name}_{self.namespace}({metadata.get('uid')})", {}
         for one in self.object["spec"].get("containers") or []:
-            place = Place(pod, str(one["name"]), str(one.get("image") or ""), self._policy)
-            shown = life(self._behavior(place.container), place, self.started, self.ended or wall)
+            name = str(one["name"])
+            would = self._behavior(name)
+            place = Place(pod, name, str(one.get("image") or ""), self._restarts(name, would.code or 0, would.probe))
+            shown = life(would, place, self.started, self.ended or wall)
             found[place.container] = shown if self.ended is None else shown.stopped(self.ended, self.exit_code)
         return found
 
@@ -265,7 +281,7 @@ class PodRecord:
         """Return what a kubelet says of a container that was as `before` when it was looked at last, if it was."""
         said, would = list[Said](), self._behavior(name)
         if would.probe and before is not None and now.ends > before.ends:
-            said += failed_probe(would.probe, name, restarts=self._policy != "Never")
+            said += failed_probe(would.probe, name, restarts=self._restarts(name, would.code or 0, would.probe))
         before = before or Life()
         if now.waiting is not None and now.waiting != before.waiting:
             said += waits(*now.waiting, name, image)
@@ -332,7 +348,11 @@ class PodRecord:
         self.read_behaviors()
         end, code = math.inf, _COMPLETED
         would = [self._behavior(name) for name in self.containers]
-        lasts = [seconds for one in would if (seconds := one.final_end(self._policy)) is not None]
+        goes_on = (
+            self._restarts(name, one.code or 0, one.probe) for name, one in zip(self.containers, would, strict=True)
+        )
+        ends = [one.final_end(restarts=again) for one, again in zip(would, goes_on, strict=True)]
+        lasts = [seconds for seconds in ends if seconds is not None]
         if self.started is not None and lasts and len(lasts) == len(would):
             end = now + max(lasts) - (wall - self.started).total_seconds()
             code = next((one.code for one in would if one.code), _COMPLETED)
@@ -440,6 +460,10 @@ def check_types(pod: Json) -> None:
             if not isinstance(one.get("name"), str) or not isinstance(one.get("resources") or {}, dict):
                 message = f"spec.{part} has an item with another name or other resources than are possible"
                 raise TypeError(message)
+            for rule in one.get("restartPolicyRules") or ():
+                if not isinstance((rule.get("exitCodes") or {}).get("values") or [], list):
+                    message = f"spec.{part} has an item with other rules than are possible"
+                    raise TypeError(message)
 
 
 def uid_of(pod: Json) -> PodUid:
