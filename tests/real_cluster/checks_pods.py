@@ -65,10 +65,10 @@ def paused() -> Iterator[ControlPlane]:
 def made(client: Client, body: Json) -> None:
     """Create an object with its status and without the taint that admission gives to a new Node."""
     kind, name = body["kind"], body["metadata"]["name"]
-    spec = dict(body["spec"])
+    spec = dict(body.get("spec", {}))
     if priority := spec.pop("priority", None):
         spec["priorityClassName"] = f"p{priority}"
-    client.create({**body, "spec": spec})
+    client.create({**body, "spec": spec} if spec else body)
     if kind == "Node":
         client.patch(kind, name, {"spec": {"taints": body["spec"]["taints"]}})
     elif kind == "PersistentVolume":
@@ -167,8 +167,12 @@ def asked(*words: str) -> tuple[int, str]:
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
     """They have its verdict, node and devices, and `why` has its words, from the server and from files."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
-    for body in situation.objects:
-        made(client, body)
+    try:
+        for body in situation.objects:
+            made(client, body)
+    except RefusedError:
+        cleared(client)
+        raise
     time.sleep(_SEEN)
     scheduler.pause()
     refused = ""

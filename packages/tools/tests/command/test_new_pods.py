@@ -37,7 +37,13 @@ def sized(limits: Json = None, requests: Json = None, **spec: Json) -> Json:
 
 IN = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "z", "operator": "In"}]}]}
 AFFINITY = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": IN}}}
+SAME = new(a_pod())
+SAME["spec"] = {"containers": SAME["spec"]["containers"] * 2}
 INVALID = {
+    "a name with capitals": (new(a_pod("Ask")), "its name is Ask"),
+    "two containers of one name": (SAME, "it has two containers app"),
+    "no such policy": (sized(restartPolicy="Sometimes"), "expected Always, OnFailure or Never"),
+    "a value that exists": (sized(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "and a value"),
     "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
     "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, and its limit is 1"),
     "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages and neither CPU nor memory"),
@@ -294,3 +300,13 @@ def test_a_driver_that_says_how_much_room_it_has_is_believed(
     rooms = {"kind": "CSIStorageCapacity", "metadata": {"name": "r"}, **rest}
     found, said = asked(tmp_path, capsys, using("v"), a_node("n1", {"zone": "a"}), claim, made, driver, rooms)
     assert (found, "did not have enough free storage" in said) == (status, bool(status))
+
+
+def test_a_claim_that_was_made_for_another_pod_is_not_used(tmp_path: Path, capsys: Capsys) -> None:
+    pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}])
+    pod["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "c"}]}
+    node, cls, slice_, claim = fabric()
+    owners = [{"kind": "Pod", "name": "other", "uid": "u-other", "controller": True}]
+    claim = {**claim, "metadata": {**claim["metadata"], "ownerReferences": owners}}
+    found, said = asked(tmp_path, capsys, pod, node, cls, slice_, claim)
+    assert (found, "ResourceClaim ml/c was not created for pod ml/ask (pod is not owner)" in said) == (1, True)

@@ -379,7 +379,7 @@ def _report_of_pod(
     idle = [] if refused else trial.idle_claims(pod)
     filters = trial.filters(asks)
     unjudged = (*admission.unjudged(manifest), *filters.unjudged)
-    if not refused and (lacking := trial.lacking_claim(pod)):
+    if not refused and (lacking := trial.lacking_claim(pod, asks.uid)):
         return ClaimReport(title, trial, (), asks=asks, unjudged=unjudged, lacking=lacking)
     report = None
     for taken_away in ((), *((name,) for name in idle), *([tuple(idle)] if len(idle) > 1 else [])):

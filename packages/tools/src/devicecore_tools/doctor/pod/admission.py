@@ -3,6 +3,7 @@
 Law: only what is not stored yet is refused for what the cluster has: a stored pod has been taken.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
@@ -10,6 +11,7 @@ from attrs import field, frozen
 
 from devicecore.domain.allocation import UnallocatedClaim
 from devicecore.domain.allocation.model import MAX_RESULTS
+from devicecore.domain.allocation.reading import toleration_of
 from devicecore.domain.documents import Value
 from devicecore.domain.model import Pod, is_extended_resource
 from devicecore.domain.quantity import Quantity
@@ -230,11 +232,24 @@ def why_invalid(pod: Value) -> str:
 
     Raises DocumentError if a field has the wrong type.
     """
+    name = pod["metadata"]["name"].text("")
+    if name and not _NAME.fullmatch(name):
+        return f"{REFUSES}: its name is {foreign_text(name, 300)}: expected small letters, digits, - and ."
     problem = next(_problems(pod["spec"]), "")
     return f"{REFUSES}: {problem}" if problem else ""
 
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_POLICIES = ("", "Always", "OnFailure", "Never")
+_EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
 def _problems(spec: Value) -> Iterator[str]:
+    names = [one["name"].text("") for one in _containers(spec)]
+    yield from (f"it has two containers {foreign_text(one, 100)}" for one in names if names.count(one) > 1)
+    if (policy := spec["restartPolicy"].text("")) not in _POLICIES:
+        yield f"its restartPolicy is {foreign_text(policy, 100)}: expected Always, OnFailure or Never"
+    yield from _of_tolerations(spec["tolerations"])
     for one in _containers(spec):
         yield from (
             f"container {foreign_text(one['name'].text(''), 100)} {problem}" for problem in _of_sizes(one["resources"])
@@ -306,6 +321,18 @@ def _of_ports(spec: Value) -> Iterator[str]:
             if port and is_on_host and one["containerPort"].integer(0) != port:
                 yield f"hostPort {port} is not its containerPort, although it is on the network of the host"
             seen.add(key)
+
+
+def _of_tolerations(tolerations: Value) -> Iterator[str]:
+    """Yield what is wrong with the tolerations of a pod (Kubernetes: `ValidateTolerations`)."""
+    for one in map(toleration_of, tolerations.sequence()):
+        shown = foreign_text(one.key, 100) or "all keys"
+        if one.operator == "Exists" and one.value:
+            yield f"its toleration of {shown} has operator Exists and a value. Remove the value, or write Equal"
+        if not one.key and one.operator != "Exists":
+            yield "a toleration has no key: expected operator Exists then"
+        if one.effect not in _EFFECTS:
+            yield f"the effect of its toleration of {shown} is {foreign_text(one.effect, 100)}"
 
 
 def _of_spread(constraints: Value) -> Iterator[str]:

@@ -534,11 +534,24 @@ class ClaimTrial:
                 return f"the pod names the {kind} {pod.namespace}/{wanted}, which is not {places}"
         return ""
 
-    def lacking_claim(self, pod: Pod) -> str:
+    def _foreign_claim(self, pod: Pod, uid: str) -> str:
+        """Return which claim was made for another pod than this stored one (Kubernetes: `IsForPod`)."""
+        for name in pod.generated_claims.values():
+            claim = self._objects.claims.get(f"{pod.namespace}/{name}")
+            owners = claim["metadata"]["ownerReferences"].sequence() if claim is not None else []
+            controllers = [one["uid"].text("") for one in owners if one["controller"].boolean()]
+            if uid and controllers and uid not in controllers:
+                identity = f"{pod.namespace}/{pod.name}"
+                return f"ResourceClaim {pod.namespace}/{name} was not created for pod {identity} (pod is not owner)"
+        return ""
+
+    def lacking_claim(self, pod: Pod, uid: str) -> str:
         """Return why a scheduler waits for a claim of a pod that is not there (`foreachPodResourceClaim`).
 
         The result is empty if all are there, or if not all claims of the cluster were read.
         """
+        if foreign := self._foreign_claim(pod, uid):
+            return foreign
         if not self._lists_claims or not (missing := self._missing_claim(pod)):
             return ""
         words = 'the scheduler waits for it (resourceclaim.resource.k8s.io "..." not found, or not created yet)'
@@ -566,6 +579,11 @@ class ClaimTrial:
             made = self._objects.templates.get(f"{pod.namespace}/{entry.template}") if entry.template else None
             of_entry = f"{pod.namespace}/{pod.generated_claims.get(entry.name)}"
             if made is not None and of_entry not in self._objects.claims:
+                labels = (self._objects.namespaces or {}).get(pod.namespace)
+                wants_admin = any(one.admin_access for one in made.alternatives)
+                if wants_admin and labels is not None and labels.get(_ADMIN_LABEL) != "true":
+                    lacks = f'does not have the label {_ADMIN_LABEL}: "true"'
+                    return f"an API server refuses the claim that is made for {entry.name}: namespace {lacks}"
                 problem = self._objects.admission.why_claim_refused(made, pod.namespace)
                 if problem:
                     return f"an API server refuses the claim that is made for {entry.name}: {problem}"
