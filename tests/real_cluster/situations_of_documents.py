@@ -206,7 +206,7 @@ def a_plugin_lists_a_device_twice(node: RealKubelet) -> None:
     node.wait_for_resource(CHIP, 3)
 
 
-@situation(a_pod("probe", 1, CHIP), finds={"list-too-long"})
+@situation(a_pod("probe", 1, CHIP), finds={"list-near-limit"})
 def a_plugin_lists_more_than_a_message_holds(node: RealKubelet) -> None:
     node.faulty_plugin("huge")
     settle(8.0)

@@ -5,6 +5,7 @@ Laws: each device that a source names has a row. A finding is reported only if e
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
 from attrs import evolve, field, frozen
 
@@ -225,15 +226,19 @@ def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[Nod
     node = facts.look.node.value
     name = node.name if node else ""
     unsteady = (f"{one.brief}: it was found, and what shows it changed from look to look" for one in changing)
-    account, holes = _account(facts, numbered)
-    not_ruled_out = tuple(dict.fromkeys((*unsteady, *_not_ruled_out(facts), *holes)))
+    account, seen, unread = _account(facts, numbered)
+    not_ruled_out = tuple(dict.fromkeys((*unsteady, *seen, *_not_ruled_out(facts), *unread)))
     rows = tuple(_rows(facts))
     is_enough = facts.look.is_enough or (facts.look.is_of_server and node is not None)
     return NodeReport(name, sources, rows, numbered, is_enough, not_ruled_out, account)
 
 
-def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str]]:
-    """Return how the things to be judged came out, by kind, and what is not ruled out of those that were not judged."""
+def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str], list[str]]:
+    """Return how the things to be judged came out, by kind, and what is not ruled out.
+
+    That a thing was seen which cannot be judged is more certain than what a source may have that was not read, so these
+    are apart.
+    """
     named = {one.resource for one in findings if one.resource}
     devices = {(one.resource, device) for one in findings for device in one.devices}
     pods = {pod for one in findings for pod in one.pods}
@@ -261,15 +266,16 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
             holes.setdefault(entry.kind.value, []).append(entry.hole)
         else:
             counts[entry.kind.value] = evolve(before, sound=before.sound + 1)
-    shown = [
-        hole
-        for kind, of_kind in holes.items()
-        for hole in (
-            *dict.fromkeys(of_kind[:_MAX_HOLES]),
-            *([f"the same of {len(of_kind) - _MAX_HOLES:,} more {kind}"] if len(of_kind) > _MAX_HOLES else []),
-        )
-    ]
-    return counts, shown
+    unread = holes.pop(Kind.SOURCE.value, [])
+    seen = [hole for kind, of_kind in holes.items() for hole in _first(kind, of_kind)]
+    return counts, seen, [*_first(Kind.SOURCE.value, unread)]
+
+
+def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
+    """Yield the first things of a kind that could not be judged, and how many more there are."""
+    yield from dict.fromkeys(islice(holes, _MAX_HOLES))
+    if len(holes) > _MAX_HOLES:
+        yield f"the same of {len(holes) - _MAX_HOLES:,} more {kind}"
 
 
 _MAX_HOLES = 5  # things of a kind that are named one by one
