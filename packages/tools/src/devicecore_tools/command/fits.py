@@ -354,12 +354,22 @@ def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
         yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
 
 
+def pinned_pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
+    """Yield each container that gets exclusive CPUs or memory of NUMA nodes, and which."""
+    for one in answer.pinned:
+        yield one.container, f"{one.resource}: {one.what}"
+
+
+def pinned_document(answer: "Fit") -> list[dict[str, str]]:
+    """Return the same as JSON."""
+    return [{"container": one.container, "resource": one.resource, "what": one.what} for one in answer.pinned]
+
+
 def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if isinstance(answer.verdict, Admitted):
         for held in answer.verdict.allocations if not (answer.warnings or answer.uncertain) else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
-        for one in answer.pinned:
-            yield one.container, f"{one.resource}: {one.what}"
+        yield from pinned_pairs(answer)
         yield from unhandled_of(answer)
     else:
         yield "reason", str(answer.verdict)
@@ -387,7 +397,7 @@ def _document(answer: "Fit") -> dict[str, object]:
             for held in (admitted.allocations if admitted and not (answer.warnings or answer.uncertain) else ())
         ],
         "devices_not_certain": answer.uncertain,
-        "pinned": [{"container": one.container, "resource": one.resource, "what": one.what} for one in answer.pinned],
+        "pinned": pinned_document(answer),
         "unhandled": [
             {"container": container, "resource": resource}
             for container, resource in (admitted.unhandled if admitted else ())

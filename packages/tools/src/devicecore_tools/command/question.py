@@ -46,11 +46,13 @@ class Said:
         texts: the messages.
         seen: the pod that they are about; None if that is not known.
         what: which objects a document has, in words; empty if the messages were given as a text.
+        manifest: the pod as an object of the API; None if `seen` is.
     """
 
     texts: tuple[str, ...]
     seen: "PodSeen | None" = None
     what: str = ""
+    manifest: Value | None = None
 
 
 @frozen
@@ -243,7 +245,8 @@ def said_in(data: bytes, place: str) -> Said:
             hint = template_hint(str(kind.data))
             kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}{hint}")
         (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
-    return Said(tuple(dict.fromkeys(_messages(document))), seen, _contents(document))
+    manifest = None if seen is None else refused[0]
+    return Said(tuple(dict.fromkeys(_messages(document))), seen, _contents(document), manifest)
 
 
 def _contents(document: Value) -> str:

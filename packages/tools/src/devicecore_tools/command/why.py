@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.look.topology_settings import TopologySettings
     from devicecore_tools.doctor.pod.explanation import Explanation, ResourceNow
     from devicecore_tools.doctor.pod.trial import Fit
+    from devicecore_tools.doctor.reading.managers import ManagersSeen
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_ROWS = 40
@@ -124,17 +125,18 @@ def why(
         if isinstance(question, Named) and sources["node_name"] and isinstance(kubeconfig, str):
             check_places(sources)
             question = look_up_at_server(question.name, kubeconfig, kind) or question
-        pod, tolerations = given_pod(pod_file)[:2] if pod_file else _pod_of(question)
+        given = given_pod(pod_file) if pod_file else None
+        about = given or _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)
-        read = None if isinstance(question, Wanted) else _Sources.read(sources, pod, topology)
+        read = None if isinstance(question, Wanted) else _Sources.read(sources, about and about[0], topology)
         if isinstance(question, Named):
             assert read is not None  # noqa: S101 - for mypy: only claims need no sources
             found = look_up(question, read.facts, read.documents, sources["root"])
             if found is None and kind:
                 raise ValueError(f"no source has a {kind} {message}: add --kubeconfig FILE, or name a file")  # noqa: TRY301 - one way out
             question = found or Said((message,))
-            pod, tolerations = (pod, tolerations) if pod_file else _pod_of(question)
+            about = given or _pod_of(question)
         if isinstance(question, Wanted):
             options = {**sources, "scheduler": scheduler}
             return explain_claims(question, options, as_json=as_json, all_devices=all_devices)
@@ -147,28 +149,32 @@ def why(
         complain("devicecore why", str(error))
         return _UNUSABLE
     assert read is not None  # noqa: S101 - for mypy: as above
-    return _explain_messages(question, message, read, pod, tolerations, as_json=as_json)
+    return _explain_messages(question, message, read, about, as_json=as_json)
 
 
-def _pod_of(question: Question) -> "tuple[Pod | None, Sequence[Toleration]]":
-    """Return the pod that messages are about, and what it tolerates."""
-    seen = question.seen if isinstance(question, Said) else None
-    return (None, ()) if seen is None else (seen.pod, seen.tolerations)
+_About = tuple[Pod, "Sequence[Toleration]", Value]
+"""A pod, what it tolerates, and the object of the API."""
+
+
+def _pod_of(question: Question) -> _About | None:
+    """Return the pod that messages are about, or None if that is not known."""
+    if not isinstance(question, Said) or question.seen is None or question.manifest is None:
+        return None
+    return question.seen.pod, question.seen.tolerations, question.manifest
 
 
 def _explain_messages(
     said: Said,
     message: str,
     read: "_Sources",
-    pod: Pod | None,
-    tolerations: "Sequence[Toleration]",
+    about: _About | None,
     *,
     as_json: bool,
 ) -> int:
     """Print what messages mean, and what is wrong on the node that concerns them. Return the exit status."""
     from devicecore_tools.doctor.pod.explanation import concerning, explain  # which claims do not need
 
-    facts = read.facts
+    facts, pod = read.facts, about and about[0]
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
     nodes = _nodes(read.options) if any(_SCHEDULER in text for text in found) else None
     explained = list({one.text: one for text in found for one in explain(text, pod, facts, nodes)}.values())
@@ -178,10 +184,11 @@ def _explain_messages(
     if not explained and not wrong:
         complain("devicecore why", stands or _not_understood(message, found, said.what, _about_events(pod, facts)))
         return _NEGATIVE
-    asks = wrong or any(one.concerns_devices for one in explained)
+    is_pinned = read.managers is not None and read.managers.has_policy
+    asks = wrong or any(one.concerns_devices or (is_pinned and one.concerns_pinning) for one in explained)
     trial = None
-    if pod is not None and facts is not None and asks and _shows_free_devices(facts, pod):
-        trial = _tried_now(pod, tolerations, read)
+    if about is not None and facts is not None and asks and _shows_what_is_free(facts, about[0], read.managers):
+        trial = _tried_now(about, read)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
         trial = None  # the pod waits for a driver, and nobody can try what that will answer
     if as_json:
@@ -214,21 +221,24 @@ def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
     return _NO_SUCH_EVENT if events.value is not None else ""  # `_facts` has said why they were not read
 
 
-def _shows_free_devices(facts: "Facts", pod: Pod) -> bool:
-    """Return whether the sources tell which devices are free. Of a plugin's, only the node's own files do."""
-    return facts.look.is_enough or (facts.look.node.value is not None and not wants_devices(pod))
+def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None") -> bool:
+    """Return whether the sources tell what is free. Of a plugin's devices, only the node's own files do."""
+    is_known = facts.look.node.value is not None or bool(managers and managers.files)
+    return facts.look.is_enough or (is_known and not wants_devices(pod))
 
 
-def _tried_now(pod: Pod, tolerations: "Sequence[Toleration]", read: "_Sources") -> "Fit | None":
+def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if it runs there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
+    from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import fit, trial_node
 
-    facts = read.facts
+    facts, (pod, tolerations, manifest) = read.facts, about
     if facts is None or any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
         return None
     claims = ClaimTrial.of_record(read.documents)
-    return fit(trial_node("this node", facts, read.topology, claims, tolerations), pod)
+    node = trial_node("this node", facts, read.topology, claims, tolerations)
+    return fit(with_managers(node, read.managers, facts, manifest), pod)
 
 
 def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", trial: "Fit | None") -> None:
@@ -266,12 +276,14 @@ class _Sources:
         facts: what they say; None if the options name no source.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
+        managers: its CPU manager and memory manager; None if its directory was not read.
     """
 
     options: Mapping[str, object]
     facts: "Facts | None"
     documents: Mapping[str, Any]
     topology: "TopologySettings"
+    managers: "ManagersSeen | None" = None
 
     @classmethod
     def read(cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings") -> "_Sources":
@@ -295,7 +307,8 @@ class _Sources:
                 complain("devicecore why", f"{source.value} at {reading.place} was not read: {problem}")
         if facts.look.damage:
             complain("devicecore why", f"{facts.look.checkpoint.place}: {facts.look.damage}")
-        return cls(options, facts, sources.documents, sources.topology(topology))
+        managers = None if is_of_pod else sources.managers()
+        return cls(options, facts, sources.documents, sources.topology(topology), managers)
 
 
 def _nodes(options: Mapping[str, object]) -> dict[str, dict[str, tuple[int, int]]] | None:
@@ -374,7 +387,10 @@ def _verdict(trial: "Fit") -> str:
 
 
 def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
+    from devicecore_tools.command.fits import pinned_pairs
+
     yield "verdict", _verdict(trial)
+    yield from pinned_pairs(trial)
     for warning in trial.warnings:
         yield "warning", warning
     for change in trial.changes:
@@ -388,11 +404,14 @@ def _document(one: object) -> object:
 
 
 def _trial_document(trial: "Fit") -> dict[str, object]:
+    from devicecore_tools.command.fits import pinned_document
+
     verdict = None if trial.fits else _verdict(trial)
     changes = [{"change": change.sentence, "size": change.size} for change in trial.changes]
     return {
         "fits": None if trial.is_unknown else trial.fits,
         "refusal": verdict,
+        "pinned": pinned_document(trial),
         "claims_not_looked_at": list(trial.claims),
         "warnings": list(trial.warnings),
         "changes": changes,

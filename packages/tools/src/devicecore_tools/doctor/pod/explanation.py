@@ -24,6 +24,7 @@ from devicecore_tools.doctor.pod.scheduler import NodesSeen, Unscheduled, find_u
 
 _SCHEDULER = "scheduler"
 _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
+_PINS = ("CPU manager", "memory manager")
 _UNSERVED = "could not find the requested resource"
 _ASK_VERSIONS = (
     "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
@@ -69,6 +70,11 @@ class Explanation:
     def concerns_devices(self) -> bool:
         """Whether a trial on the node's devices can say more."""
         return self.manager in _DECIDES_ON_DEVICES
+
+    @property
+    def concerns_pinning(self) -> bool:
+        """Whether a trial with the node's CPU manager and memory manager can say more."""
+        return self.manager in _PINS
 
 
 def explain(

@@ -23,7 +23,7 @@ def with_managers(node: TrialNode, seen: ManagersSeen | None, facts: Facts, mani
         return node
     pod = manifest.data if isinstance(manifest.data, dict) else {}
     is_pinned = may_be_pinned(pod, cpus=seen.cpus_are_pinned, memory=seen.memory_is_pinned)
-    if not (seen.cpus_are_pinned or seen.memory_is_pinned):
+    if not seen.has_policy:
         return node
     problem, managers = seen.problem, None
     try:

@@ -39,6 +39,11 @@ class ManagersSeen:
     problem: str = ""
 
     @property
+    def has_policy(self) -> bool:
+        """Whether one of the managers gives containers anything of their own."""
+        return self.cpus_are_pinned or self.memory_is_pinned
+
+    @property
     def cpus_are_pinned(self) -> bool:
         """Whether containers get exclusive CPUs."""
         return str(self.configuration.get(_FIELDS[CPU_NAME], "")).lower() not in _NONE

@@ -278,7 +278,7 @@ class NodeSources:
         record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
         if self.root is not None and (configuration := configuration_of(self.root)):
             record.write_json(Path(directory) / CONFIGURATION, configuration)
-        if (managers := self.managers()) is not None and (managers.cpus_are_pinned or managers.memory_is_pinned):
+        if (managers := self.managers()) is not None and managers.has_policy:
             with suppress(NumaError):  # then the record cannot be tried with CPUs and memory, and says so
                 record.write_json(Path(directory) / MACHINE_FILE, described_machine(managers.machine))
 
