@@ -5,13 +5,14 @@ ask get a `NumaError` with the command that installs it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import evolve, field, frozen
 
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.documents import Value
-from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, SetUpError, StoreError
+from devicecore.domain.errors import DeviceCoreError, DocumentError, InvalidQuantityError, SetUpError, StoreError
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import Policy, Scope, Topology
@@ -183,6 +184,71 @@ class Pinned:
     container: str
     resource: str
     what: str
+
+
+@frozen
+class Holding:
+    """What a container has of its own, by a state file: `resource`, and which of it in a few words."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    what: str
+
+
+def held_in_state_file(
+    name: str, blob: bytes, configuration: Mapping[str, object], machine: object, *, knows_machine: bool
+) -> tuple[Holding, ...]:
+    """Return what containers have by a state file of the CPU manager or the memory manager.
+
+    Args:
+        name: which of the two files it is.
+        blob: its content.
+        configuration: the fields of the kubelet's configuration; empty if it is not known.
+        machine: as cAdvisor describes it, or None for this machine.
+        knows_machine: whether that is the kubelet's machine.
+
+    Raises NumaError: the distribution is missing, or a kubelet does not start with the file.
+    """
+    if not is_installed():
+        raise NumaError(INSTALL)
+    from devicecore_numa.domain import start_checks
+    from devicecore_numa.domain.cpu_policy import CpuState
+    from devicecore_numa.domain.memory_policy import MemoryState
+
+    known = start_checks.Known(str(configuration.get(_POLICIES[name], "")))
+    if name == MEMORY_FILE:
+        known = evolve(known, reserved=_reserved_memory(configuration.get("reservedMemory")))
+    if knows_machine:
+        with suppress(NumaError):  # then the file alone is judged
+            known = evolve(known, machine=_machine(machine))
+            known = evolve(known, policies=read_policies(configuration, machine) if known.policy else None)
+    cpus, memory = CpuState(), MemoryState()
+    try:
+        if name == CPU_FILE:
+            cpus = start_checks.started_cpus(blob, known)
+        else:
+            memory = start_checks.started_memory(blob, known)
+    except DeviceCoreError as error:
+        raise NumaError(str(error)) from None
+    return tuple(
+        Holding(uid, one.container, one.resource, one.what)
+        for uid in sorted({*cpus.assignments, *memory.assignments})
+        for one in pinned(uid, cpus, memory)
+    )
+
+
+_POLICIES = {CPU_FILE: "cpuManagerPolicy", MEMORY_FILE: "memoryManagerPolicy"}
+
+
+def _reserved_memory(listed: object) -> dict[int, dict[str, int]]:
+    """Return the memory that is reserved on each NUMA node, by resource. Nothing is said of what cannot be read."""
+    found: dict[int, dict[str, int]] = {}
+    with suppress(DocumentError):
+        for one in Value(listed, "reservedMemory").sequence():
+            limits = one["limits"].mapping().items()
+            found[one["numaNode"].integer(0)] = {name: amount.amount().whole for name, amount in limits}
+    return found
 
 
 @frozen

@@ -132,7 +132,7 @@ def test_a_state_file_of_another_policy_than_the_configured_one_is_named(process
     (tmp_path / "root" / "cpu_manager_state").write_text(json.dumps(file))
     for words, problem in (
         ((), ""),
-        (("--cpu-manager-policy=static",), "configured policy 'static' differs from state checkpoint policy 'none'"),
+        (("--cpu-manager-policy=static",), 'configured policy "static" differs from state checkpoint policy "none"'),
     ):
         started_with(process, *words)
         (seen,) = (

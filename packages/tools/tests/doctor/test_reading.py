@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from devicecore_tools.doctor.look.values import (
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
+    StateFileSeen,
 )
 from devicecore_tools.doctor.reading import cdi, kubelet_directory, plugin_sockets
 from devicecore_tools.doctor.reading import node as node_reading
@@ -35,16 +37,18 @@ from devicecore_tools.doctor.reading.cdi import read_cdi
 from devicecore_tools.doctor.reading.claims import published_by, read_claims, slices_in
 from devicecore_tools.doctor.reading.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.reading.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
-from devicecore_tools.doctor.reading.kubelet_settings import configuration_of, manager_settings
+from devicecore_tools.doctor.reading.kubelet_settings import configuration_of
 from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.reading.managers import read_managers
 from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_pods
 from devicecore_tools.doctor.reading.objects import reading as reading_of
 from devicecore_tools.doctor.reading.plugin_sockets import Listener, Listeners, lists_of, read_plugins, who_listens
 from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
 from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
-from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, _hashed, read_state_files
+from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.node.assembly import PODS_NAME
+from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, Holding
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters import manifests
@@ -140,37 +144,62 @@ def test_an_answer_means_the_same_however_json_writes_it(tmp_path: Path, element
     assert "devices[0].device_ids[0]" in read_saved_pod_resources(tmp_path).problem
 
 
-SYSTEM_FILES = {
-    "cpu/online": "0-3\n",
-    "node/node0/meminfo": "Node 0 MemTotal:       1024 kB\nNode 0 MemFree: 1 kB\n",
-}
+def state_files(root: Path) -> tuple[StateFileSeen, ...]:
+    """The state files below a directory."""
+    return read_state_files(str(root), read_managers(str(root))).value or ()
+
+
+FOUR_CPUS = {"sockets": 1, "coresPerNumaNode": 4, "threadsPerCore": 1, "memoryPerNumaNode": "1Mi"}
 MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory": {"total": %d}}}}, "entries": {}}'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1,8", "entries": {"u": {"c": "9"}}}, "not have: 8, 9"),
-        (CPU_NAME, {"policyName": "static", "defaultCpuSet": "0-1", "entries": {"u": {"c": "2-3"}}}, ""),
-        (CPU_NAME, {"policyName": "none", "defaultCpuSet": "0-9"}, ""),
-        (MEMORY_NAME, json.loads(MEMORY % (0, 1024 * 1024)), ""),
-        (MEMORY_NAME, json.loads(MEMORY % (0, 2048 * 1024)), "the machine has 1,048,576"),
-        (MEMORY_NAME, json.loads(MEMORY % (7, 1024 * 1024)), "it names NUMA node 7, which this machine does not have"),
+        (CPU_FILE, {"policyName": "static", "defaultCpuSet": "0-1,8", "entries": {"u": {"c": "9"}}}, "not have: 8-9"),
+        (CPU_FILE, {"policyName": "static", "defaultCpuSet": "0-1", "entries": {"u": {"c": "2-3"}}}, ""),
+        (CPU_FILE, {"policyName": "none", "defaultCpuSet": "0-9"}, ""),
+        (MEMORY_FILE, json.loads(MEMORY % (0, 1024 * 1024)), ""),
+        (MEMORY_FILE, json.loads(MEMORY % (0, 2048 * 1024)), "the machine has 1,048,576"),
+        (MEMORY_FILE, json.loads(MEMORY % (7, 1024 * 1024)), "it names NUMA node 7, which this machine does not have"),
     ],
 )
 def test_a_state_file_that_does_not_fit_the_machine_is_named(
     tmp_path: Path, name: str, content: dict[str, object], problem: str
 ) -> None:
     """A kubelet with a static policy ends at its start (kubernetes#131253); other policies compare nothing."""
-    for file, text in SYSTEM_FILES.items():
-        (tmp_path / "system" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "system" / file).write_text(text)
-    hashed = _hashed(name, content)
-    (tmp_path / name).write_text(json.dumps({**content, **({"checksum": fnv1a_32(hashed.encode())} if hashed else {})}))
-    (seen,) = read_state_files(str(tmp_path), tmp_path / "system").value or ()
+    (tmp_path / name).write_text(json.dumps(content))
+    assert [one.problem for one in state_files(tmp_path)] == [""]
+    (tmp_path / MACHINE_FILE).write_text(json.dumps(FOUR_CPUS))
+    (seen,) = state_files(tmp_path)
     assert (seen.name, bool(seen.problem)) == (name, bool(problem))
     assert problem in seen.problem
-    assert [one.problem for one in read_state_files(str(tmp_path)).value or ()] == [""]
+
+
+def test_with_the_configuration_a_state_file_is_judged_as_by_a_kubelet(tmp_path: Path) -> None:
+    configuration = {"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    file = {"policyName": "static", "defaultCpuSet": "0-1", "entries": {"u": {"c": "2-3"}}}
+    (tmp_path / MACHINE_FILE).write_text(json.dumps({**FOUR_CPUS, "memoryPerNumaNode": "1Gi"}))
+    (tmp_path / "config.yaml").write_text(json.dumps(configuration))
+    (tmp_path / CPU_FILE).write_text(json.dumps(file))
+    assert state_files(tmp_path) == (StateFileSeen(CPU_FILE, held=(Holding("u", "c", "cpu", "2-3"),)),)
+    (tmp_path / "config.yaml").write_text(json.dumps({**configuration, "reservedSystemCPUs": "3"}))
+    (seen,) = state_files(tmp_path)
+    assert seen.problem == 'not all reserved cpus: "3" are present in defaultCpuSet: "0-1"'
+    (tmp_path / "config.yaml").write_text(json.dumps(configuration))
+    (tmp_path / CPU_FILE).write_text(json.dumps({**file, "entries": {"u": {"c": "2"}}}))
+    (seen,) = state_files(tmp_path)
+    assert seen.problem == 'current set of available CPUs "0-3" doesn\'t match with CPUs in state "0-2"'
+
+
+def test_without_devicecore_numa_a_state_file_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.partition(".")[0] == "devicecore_numa"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "devicecore_numa", None)
+    (tmp_path / CPU_FILE).write_text("no JSON")
+    read = read_state_files(str(tmp_path), read_managers(str(tmp_path)))
+    assert read.value is None
+    assert "the distribution devicecore-numa is not installed" in read.problem
 
 
 OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"}}}'
@@ -180,12 +209,12 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
     ("data", "checksum", "problem"),
     [
         (OF_1_37 % "2-3", None, ""),
-        (OF_1_37 % "2-3", 7, "checkpoint is corrupted: checksum is"),
-        (OF_1_37 % "1-2", None, "pod: u, container: c cpuset: '1-2' overlaps with default cpuset"),
+        (OF_1_37 % "2-3", 7, "could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit"),
+        (OF_1_37 % "1-2", None, 'pod: u, container: c cpuset: "1-2" overlaps with default cpuset'),
         ('{"policyName":"static","entries":{"u":{"c":"1"}}}', None, "default cpuset cannot be empty"),
-        ('{"policyName":"static","entries":7}', None, "entries has a value of the wrong kind"),
-        ("{", None, "it is not JSON"),
-        (7, 7, "data or dataChecksum has a value of the wrong kind"),
+        ('{"policyName":"static","entries":7}', None, "expected an object in entries, got 7"),
+        ("{", None, "expected JSON in data, got {"),
+        (7, 7, "expected a text in data"),
     ],
 )
 def test_of_a_state_file_of_1_37_the_text_in_it_counts(
@@ -194,8 +223,8 @@ def test_of_a_state_file_of_1_37_the_text_in_it_counts(
     """A real kubelet 1.37.2 has written such files; the rest of the file is for older ones."""
     computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
-    (tmp_path / CPU_NAME).write_text(json.dumps(file))
-    (seen,) = read_state_files(str(tmp_path)).value or ()
+    (tmp_path / CPU_FILE).write_text(json.dumps(file))
+    (seen,) = state_files(tmp_path)
     assert seen.problem.startswith(problem)
     assert bool(seen.problem) is bool(problem)
 
@@ -215,20 +244,20 @@ def test_a_memory_manager_refuses_another_reservation(tmp_path: Path, reserved: 
     numa_node = {"memoryMap": {"memory": {"total": 2**30, "systemReserved": 100 * 2**20}}}
     data = json.dumps({"policyName": "Static", "machineState": {"0": numa_node}})
     file = {"policyName": "Static", "data": data, "dataChecksum": fnv1a_32(f"(string){data}".encode())}
-    (tmp_path / MEMORY_NAME).write_text(json.dumps(file))
+    (tmp_path / MEMORY_FILE).write_text(json.dumps(file))
     configuration = {"kind": "KubeletConfiguration", "memoryManagerPolicy": "Static", "reservedMemory": reserved}
     for written in (configuration, configuration_of):
         content = written if isinstance(written, dict) else written(str(tmp_path))
         (tmp_path / "config.yaml").write_text(json.dumps(content))
-        (seen,) = read_state_files(str(tmp_path), None, manager_settings(str(tmp_path))).value or ()
+        (seen,) = state_files(tmp_path)
         assert problem in seen.problem
         assert bool(seen.problem) is bool(problem)
 
 
 def test_a_state_file_without_a_policy_stops_a_kubelet(tmp_path: Path) -> None:
-    (tmp_path / CPU_NAME).write_text("{}")
-    (seen,) = read_state_files(str(tmp_path)).value or ()
-    assert seen.problem == "configured policy differs from state checkpoint policy ''"
+    (tmp_path / CPU_FILE).write_text("{}")
+    (seen,) = state_files(tmp_path)
+    assert seen.problem == 'configured policy differs from state checkpoint policy ""'
 
 
 def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ returns another state, or raises and has changed nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 
 from attrs import evolve, field, fields_dict, frozen
@@ -171,8 +173,7 @@ class StaticCpuPolicy:
         strict = self.options.strict_cpu_reservation
         everything = self.allocatable if strict else self.layout.all
         if not state.shared:
-            if state.assignments:
-                raise InvalidStateError("default cpuset cannot be empty")
+            check_disjoint(state)
             return evolve(state, shared=everything)
         shared = cpu_list(state.shared)
         if strict and (present := self.reserved & state.shared):
@@ -183,15 +184,9 @@ class StaticCpuPolicy:
             raise InvalidStateError(
                 f'not all reserved cpus: "{cpu_list(self.reserved)}" are present in defaultCpuSet: "{shared}"'
             )
-        known = state.shared
-        for uid, containers in sorted(state.assignments.items()):
-            for name, cpus in sorted(containers.items()):
-                if cpus & state.shared:
-                    raise InvalidStateError(
-                        f'pod: {uid}, container: {name} cpuset: "{cpu_list(cpus)}" '
-                        f'overlaps with default cpuset "{shared}"'
-                    )
-                known |= cpus
+        check_disjoint(state)
+        assigned = [cpus for held in state.assignments.values() for cpus in held.values()]
+        known = reduce(or_, assigned, state.shared)
         if known != everything:
             raise InvalidStateError(
                 f'current set of available CPUs "{cpu_list(everything)}" '
@@ -278,6 +273,19 @@ class StaticCpuPolicy:
                 if not reusable & ~one.cpus and reused + (available & one.cpus).bit_count() >= requested
             ]
         )
+
+
+def check_disjoint(state: CpuState) -> None:
+    """Raise InvalidStateError if an exclusive CPU is in the shared pool, too, or if that is empty."""
+    if not state.shared and state.assignments:
+        raise InvalidStateError("default cpuset cannot be empty")
+    for uid, containers in sorted(state.assignments.items()):
+        for name, cpus in sorted(containers.items()):
+            if cpus & state.shared:
+                raise InvalidStateError(
+                    f'pod: {uid}, container: {name} cpuset: "{cpu_list(cpus)}" '
+                    f'overlaps with default cpuset "{cpu_list(state.shared)}"'
+                )
 
 
 def _take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -> Cpus:

@@ -48,7 +48,11 @@ def lines_of(report: NodeReport, width: int) -> Iterator[str]:
     for one in report.not_ruled_out:
         yield ""
         yield from folded("not ruled out: ", one, 15, width)
-    yield from ("", "Devices", *_devices(report.devices, width), "", "Sources", *_sources(report, width))
+    yield from ("", "Devices", *_devices(report.devices, width))
+    if report.pinned:
+        rows = [(one.resource, one.what, f"{one.owner} {one.container}", one.state.value) for one in report.pinned]
+        yield from ("", "CPUs and memory", *_table(("RESOURCE", "WHAT", "OWNER", "STATE"), rows, width))
+    yield from ("", "Sources", *_sources(report, width))
 
 
 def verdict(report: NodeReport) -> str:
@@ -158,7 +162,7 @@ def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
                 shown += of_kind
             else:
                 others.append(_together(resource, of_kind))
-    yield from _table(shown, width) if shown else ()
+    yield from _table(_HEADINGS, map(_cells, shown), width, _SPARE) if shown else ()
     yield from (line for other in others for line in folded("  ", other, 4, width))
 
 
@@ -176,11 +180,14 @@ def _together(resource: str, rows: Sequence[DeviceRow]) -> str:
     return f"{foreign_text(resource, 100)}: {what}"
 
 
-def _table(rows: Iterable[DeviceRow], width: int) -> list[str]:
-    cells = [_HEADINGS, *map(_cells, rows)]
-    kept = list(range(len(_HEADINGS)))
+def _table(
+    headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], width: int, spare: Iterable[int] = ()
+) -> list[str]:
+    """Return the lines of a table. A narrow terminal does without the columns `spare`."""
+    cells = [headings, *rows]
+    kept = list(range(len(headings)))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for column in _SPARE:
+    for column in spare:
         if sum(widths[one] + 2 for one in kept) > width:
             kept.remove(column)
     while (over := sum(widths[one] + 2 for one in kept) - width) > 0:

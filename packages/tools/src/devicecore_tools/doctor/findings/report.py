@@ -92,6 +92,25 @@ class DeviceRow:
 
 
 @frozen
+class PinnedRow:
+    """Exclusive CPUs, or memory of NUMA nodes, that a container has.
+
+    Attributes:
+        resource: `cpu`, `memory` or huge pages.
+        what: the numbers of the CPUs, or how much memory on which NUMA nodes.
+        owner: what is known of the pod: namespace and name, else its UID.
+        state: whether the pod still exists.
+    """
+
+    resource: str
+    what: str
+    owner: str
+    pod_uid: str
+    container: str
+    state: OwnerState
+
+
+@frozen
 class NodeReport:
     """What is known of a node's devices, and what is wrong.
 
@@ -103,6 +122,7 @@ class NodeReport:
         is_enough: whether anything is known of devices.
         not_ruled_out: what may be wrong besides, because a source is missing; the most certain first.
         account: how many things there were to be judged, by kind, and how they came out.
+        pinned: the exclusive CPUs and the memory of NUMA nodes that containers have.
     """
 
     name: str
@@ -112,6 +132,7 @@ class NodeReport:
     is_enough: bool
     not_ruled_out: tuple[str, ...] = ()
     account: Mapping[str, Counted] = field(factory=dict)
+    pinned: tuple[PinnedRow, ...] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -230,7 +251,21 @@ def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[Nod
     not_ruled_out = tuple(dict.fromkeys((*unsteady, *seen, *_not_ruled_out(facts), *unread)))
     rows = tuple(_rows(facts))
     is_enough = facts.look.is_enough or (facts.look.is_of_server and node is not None)
-    return NodeReport(name, sources, rows, numbered, is_enough, not_ruled_out, account)
+    return NodeReport(name, sources, rows, numbered, is_enough, not_ruled_out, account, tuple(_pinned(facts)))
+
+
+def _pinned(facts: Facts) -> Iterator[PinnedRow]:
+    """Yield what containers have by the state files of the CPU manager and the memory manager."""
+    pods = facts.pods
+    here = {uid for one in (*pods.here, *pods.perhaps_here) for uid in (str(one.pod.uid), *one.other_uids)}
+    for one in (held for file in facts.look.state_files.value or () for held in file.held):
+        pod = pods.by_uid.get(one.pod_uid)
+        if one.pod_uid in here:
+            state = OwnerState.LIVE
+        else:
+            state = OwnerState.STALE if pods.is_complete or pod is not None else OwnerState.UNKNOWN
+        owner = one.pod_uid if pod is None else pod.identity
+        yield PinnedRow(one.resource, one.what, owner, one.pod_uid, one.container, state)
 
 
 def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str], list[str]]:

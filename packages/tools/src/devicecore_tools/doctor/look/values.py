@@ -16,6 +16,7 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName, is_extended_resource
 from devicecore.domain.text import foreign_text
+from devicecore_tools.numa import Holding
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -293,10 +294,14 @@ class MachineSeen:
 
 @frozen
 class StateFileSeen:
-    """A state file with which a kubelet starts, and why it cannot; `problem` is empty if it can."""
+    """A state file with which a kubelet starts, and why it cannot; `problem` is empty if it can.
+
+    `held` is what containers have of their own by the file of the CPU manager or the memory manager.
+    """
 
     name: str
     problem: str = ""
+    held: tuple[Holding, ...] = ()
 
 
 @frozen

@@ -20,8 +20,7 @@ from devicecore.domain.topology import Policy, PolicyOptions, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import CONFIGURATION
 from devicecore_tools.doctor.reading.large_documents import read_document_file
-from devicecore_tools.doctor.reading.machine import numa_distances
-from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME, SYSTEM, ManagerSettings, cpus_in
+from devicecore_tools.doctor.reading.machine import SYSTEM, cpus_in, numa_distances
 from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
 
 _SOCKETS = ("pod-resources/kubelet.sock", "device-plugins/kubelet.sock")
@@ -31,7 +30,6 @@ _DEFAULTS = {
     "cpuManagerPolicy": "none",
     "memoryManagerPolicy": "None",
 }
-_OF_MANAGERS = {"cpuManagerPolicy": CPU_NAME, "memoryManagerPolicy": MEMORY_NAME}
 _PROCESSES = Path("/proc")
 _SECONDS = 1.0  # to connect to a socket
 _CREDENTIALS = "3i"  # process, user and group
@@ -85,13 +83,6 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
     return default
 
 
-def manager_settings(root: str) -> ManagerSettings:
-    """Return the settings of the CPU and the memory manager, as far as they are known."""
-    fields = known_fields(root, _process_of(root))
-    policies = {file: str(fields[name]) for name, file in _OF_MANAGERS.items() if name in fields}
-    return ManagerSettings(policies, _reserved_in(fields.get("reservedMemory")))
-
-
 def configuration_of(root: str) -> dict[str, object]:
     """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
     fields = known_fields(root, _process_of(root))
@@ -125,16 +116,6 @@ _KNOWN = {
     "memoryManagerPolicy": ["None", "Static"],
 }
 """What a kubelet knows, and refuses to start without (kubelet: `ValidateKubeletConfiguration`, `NewManager`)."""
-
-
-def _reserved_in(listed: object) -> dict[int, dict[str, int]]:
-    """Return the memory that is reserved on each NUMA node, by its name. Nothing is said of what cannot be read."""
-    found: dict[int, dict[str, int]] = {}
-    with suppress(DocumentError):
-        for one in Value(listed, "reservedMemory").sequence():
-            limits = one["limits"].mapping().items()
-            found[one["numaNode"].integer(0)] = {name: amount.amount().nanos // 10**9 for name, amount in limits}
-    return found
 
 
 def serves(root: str) -> bool:

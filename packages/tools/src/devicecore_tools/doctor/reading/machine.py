@@ -3,13 +3,19 @@
 Law: two machines are never taken for one because a user named the wrong Node.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.look.values import MachineSeen, NodeSeen, PodResourcesSeen, PodSeen
-from devicecore_tools.doctor.reading.state_files import SYSTEM, cpus_in
+
+SYSTEM = Path("/sys/devices/system")
+"""Where the machine says which CPUs and how much memory it has."""
+
+_CPU_SET = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
+_MAX_CPU = 65_536
 
 _MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _BOOT_FILE = "/proc/sys/kernel/random/boot_id"
@@ -19,6 +25,18 @@ _MAX_ID = 200
 def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
     """Return machineID and bootID of this machine, as a kubelet reads them. What cannot be read is empty."""
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
+
+
+def cpus_in(text: str) -> set[int]:
+    """Return the numbers of a set of CPUs or NUMA nodes such as `0-3,8`. A text that is no set has none."""
+    text = text.strip()
+    if not text or not _CPU_SET.fullmatch(text):
+        return set()
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), min(int(last or first), _MAX_CPU) + 1))
+    return found
 
 
 def numa_distances(numa_nodes: Sequence[int], system: Path = SYSTEM) -> tuple[tuple[int, ...], ...]:

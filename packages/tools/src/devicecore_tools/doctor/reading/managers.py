@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
@@ -15,10 +15,9 @@ from devicecore.system.files import read_file
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.reading.kubelet_settings import configuration_of, serves
 from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
-from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
-from devicecore_tools.numa import MACHINE_FILE
+from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE
 
-_FIELDS = {CPU_NAME: "cpuManagerPolicy", MEMORY_NAME: "memoryManagerPolicy"}
+_FIELDS = {CPU_FILE: "cpuManagerPolicy", MEMORY_FILE: "memoryManagerPolicy"}
 _NONE = {"", "none"}
 
 
@@ -27,16 +26,28 @@ class ManagersSeen:
     """What was read.
 
     Attributes:
-        configuration: the fields of the kubelet's configuration that are known; the policies, as its files say.
+        configured: the fields of the kubelet's configuration that are known.
+        configuration: the same, with the policies that the state files name.
         files: the state files, as they are.
         machine: the machine as cAdvisor describes one; None for this machine.
+        knows_machine: whether that is the kubelet's machine.
         problem: why nobody can say what the managers decide; empty if it may be possible.
+        errors: why a state file cannot be read, by name.
     """
 
+    configured: Mapping[str, object]
     configuration: Mapping[str, object]
     files: Mapping[str, bytes]
     machine: object = None
+    knows_machine: bool = False
     problem: str = ""
+    errors: Mapping[str, OSError] = field(factory=dict)
+
+    def file(self, name: str) -> bytes:
+        """Return a state file. Raises OSError if it cannot be read."""
+        if name not in self.files:
+            raise self.errors[name]
+        return self.files[name]
 
     @property
     def has_policy(self) -> bool:
@@ -46,37 +57,43 @@ class ManagersSeen:
     @property
     def cpus_are_pinned(self) -> bool:
         """Whether containers get exclusive CPUs."""
-        return str(self.configuration.get(_FIELDS[CPU_NAME], "")).lower() not in _NONE
+        return str(self.configuration.get(_FIELDS[CPU_FILE], "")).lower() not in _NONE
 
     @property
     def memory_is_pinned(self) -> bool:
         """Whether containers get memory of certain NUMA nodes."""
-        return str(self.configuration.get(_FIELDS[MEMORY_NAME], "")).lower() not in _NONE
+        return str(self.configuration.get(_FIELDS[MEMORY_FILE], "")).lower() not in _NONE
 
 
 def read_managers(root: str) -> ManagersSeen:
     """Return what a kubelet's root directory, or a record, has of the two managers."""
-    configuration, files, problem = dict[str, object](configuration_of(root)), dict[str, bytes](), ""
-    is_certain = bool(configuration)
+    configured, files, errors, problem = configuration_of(root), dict[str, bytes](), dict[str, OSError](), ""
+    configuration = dict(configured)
     for name, of_policy in _FIELDS.items():
         path = Path(root) / name
         try:
             files[name] = read_file(path, MAX_BYTES, follow_links=True)
             said = parse_document(files[name], str(path))["policyName"].text("")
-        except FileNotFoundError:
-            continue  # a kubelet makes one
-        except (OSError, DocumentError) as error:
-            problem = problem or f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        except FileNotFoundError as error:
+            errors[name] = error  # a kubelet makes one
+            continue
+        except OSError as error:
+            errors[name] = error
+            problem = problem or f"{path} cannot be read: {error.strerror}"
+            continue
+        except DocumentError as error:
+            problem = problem or f"{path} cannot be read: {error}"
             continue
         configuration.setdefault(of_policy, said)
     machine, path = None, Path(root) / MACHINE_FILE
+    knows_machine = root == DEFAULT_ROOT or serves(root)
     try:
         if os.path.lexists(path):
-            machine = read_document_file(str(path)).data
-        elif root != DEFAULT_ROOT and not serves(root):
+            machine, knows_machine = read_document_file(str(path)).data, True
+        elif not knows_machine:
             problem = problem or f"{root} does not say which CPUs and which memory the machine has"
     except DocumentError as error:
-        problem = problem or str(error)
-    if not is_certain:
+        problem, knows_machine = problem or str(error), False
+    if not configured:
         problem = problem or "the kubelet's configuration was not found, so its reserved CPUs and memory are not known"
-    return ManagersSeen(configuration, files, machine, problem)
+    return ManagersSeen(configured, configuration, files, machine, knows_machine, problem, errors)

@@ -74,7 +74,6 @@ from devicecore_tools.doctor.reading.kubelet_directory import (
 from devicecore_tools.doctor.reading.kubelet_settings import (
     configuration_of,
     configuration_problem,
-    manager_settings,
     read_topology,
     sees_files_of_kubelet,
 )
@@ -82,7 +81,7 @@ from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_doc
 from devicecore_tools.doctor.reading.machine import seen_machine, this_machine, why_another_machine, why_other_pods
 from devicecore_tools.doctor.reading.managers import ManagersSeen, read_managers
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_running_pods
-from devicecore_tools.doctor.reading.state_files import SYSTEM, read_state_files
+from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
@@ -364,8 +363,7 @@ class NodeSources:
     def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
         if (root := self._kubelet_root) is None:
             return Reading(problem=_add("--root"))
-        machine = SYSTEM if root == DEFAULT_ROOT else None
-        read = read_state_files(root, machine, manager_settings(root), self._why_lost)
+        read = read_state_files(root, read_managers(root), self._why_lost)
         if problem := configuration_problem(root):
             wrong = StateFileSeen(CONFIGURATION, problem)
             return Reading.of(root, (*(read.value or ()), wrong), read.notes)

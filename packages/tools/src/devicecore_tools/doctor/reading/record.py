@@ -36,7 +36,7 @@ from devicecore_tools.doctor.look.values import (
 )
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.doctor.reading.objects import STATIC_UIDS
-from devicecore_tools.doctor.reading.state_files import CPU_NAME, MEMORY_NAME
+from devicecore_tools.numa import CPU_FILE, MEMORY_FILE
 
 PODS, NODE, EVENTS, SLICES, CLAIMS = (
     "pods.json",
@@ -64,7 +64,7 @@ LOOK_NAME = "look.json"
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
-FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME, *OF_PODS)
+FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_FILE, MEMORY_FILE, *OF_PODS)
 """The kubelet's files, byte for byte."""
 
 OF_SOURCES: Mapping[Source, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ OF_SOURCES: Mapping[Source, tuple[str, ...]] = {
     Source.ALLOCATIONS: (CLAIMS,),
     Source.HEALTH: (HEALTH_NAME,),
     Source.EVENTS: (EVENTS,),
-    Source.STATE_FILES: (CPU_NAME, MEMORY_NAME, *OF_PODS),
+    Source.STATE_FILES: (CPU_FILE, MEMORY_FILE, *OF_PODS),
 }
 """The files that a record has of each source, besides what `look.json` says of it."""
 

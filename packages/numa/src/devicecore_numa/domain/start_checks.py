@@ -1,0 +1,96 @@
+"""Whether a kubelet starts with a state file, as far as its configuration and its machine are known.
+
+Law: a file is refused only if a kubelet refuses it, whatever is not known. With the whole configuration and the
+machine, it is refused if and only if a kubelet refuses it.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+
+from attrs import frozen
+
+from devicecore_numa.domain.configuration import Policies
+from devicecore_numa.domain.cpu_policy import CpuState, check_disjoint
+from devicecore_numa.domain.cpus import cpu_list
+from devicecore_numa.domain.errors import InvalidStateError
+from devicecore_numa.domain.machine import CpuLayout, Machine
+from devicecore_numa.domain.memory_policy import MemoryState
+from devicecore_numa.domain.state_files import Stored, decode_cpus, decode_memory
+
+_NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
+
+
+@frozen
+class Known:
+    """What is known of a kubelet beside its state file.
+
+    Attributes:
+        policy: the policy that is configured; empty if it is not known.
+        policies: those of the whole configuration on the machine; None if one of both is not known.
+        machine: None if it is not known.
+        reserved: the memory that is reserved on each NUMA node, by resource; empty if it is not known.
+    """
+
+    policy: str = ""
+    policies: Policies | None = None
+    machine: Machine | None = None
+    reserved: Mapping[int, Mapping[str, int]] = _NOTHING
+
+
+def started_cpus(file: bytes, known: Known) -> CpuState:
+    """Return the state with which a CPU manager starts. Raises InvalidStateError if the kubelet does not start."""
+    stored = decode_cpus(file)
+    _check_policy(stored.policy, known.policy)
+    if stored.policy != "static":
+        return CpuState()
+    if known.policies is not None and known.policies.cpus is not None:
+        return known.policies.cpus.start(stored.state)
+    check_disjoint(stored.state)
+    named = reduce(or_, (cpus for held in stored.state.assignments.values() for cpus in held.values()), 0)
+    missing = 0 if known.machine is None else (named | stored.state.shared) & ~CpuLayout.of(known.machine).all
+    if missing:
+        raise InvalidStateError(f"it names CPUs that this machine does not have: {cpu_list(missing)}")
+    return stored.state
+
+
+def started_memory(file: bytes, known: Known) -> MemoryState:
+    """Return the state with which a memory manager starts. Raises InvalidStateError if the kubelet does not start."""
+    stored = decode_memory(file)
+    _check_policy(stored.policy, known.policy)
+    if stored.policy != "Static":
+        return MemoryState()
+    if known.policies is not None and known.policies.memory is not None:
+        return known.policies.memory.start(stored.state)
+    _check_reservation(stored, known.reserved)
+    for cell in () if known.machine is None else known.machine.cells:
+        node = stored.state.nodes.get(cell.id)
+        if node is not None and "memory" in node.tables and node.tables["memory"].total != cell.memory:
+            raise InvalidStateError(
+                f"it says that NUMA node {cell.id} has {node.tables['memory'].total:,} bytes of memory, and the "
+                f"machine has {cell.memory:,}"
+            )
+    cells = None if known.machine is None else {int(cell.id) for cell in known.machine.cells}
+    for number in stored.state.nodes:
+        if cells is not None and number not in cells:
+            raise InvalidStateError(f"it names NUMA node {number}, which this machine does not have")
+    return stored.state
+
+
+def _check_policy(stored: str, configured: str) -> None:
+    if not stored or (configured and configured != stored):
+        configured = f' "{configured}"' if configured else ""
+        raise InvalidStateError(f'configured policy{configured} differs from state checkpoint policy "{stored}"')
+
+
+def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mapping[str, int]]) -> None:
+    """Compare the reservation of the file with that of the configuration (kubelet: `areMachineStatesEqual`)."""
+    for number, node in stored.state.nodes.items() if reserved else ():
+        for name, table in node.tables.items():
+            configured = reserved.get(number, {}).get(name, 0)
+            if table.system_reserved != configured:
+                raise InvalidStateError(
+                    f"NUMA node {number}, {name}: {table.system_reserved} bytes are reserved, and reservedMemory of "
+                    f"the configuration is {configured}"
+                )
