@@ -139,6 +139,7 @@ fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); ath
 
 bench: $(VENV)/.dev ## measure beside Kubernetes' own device manager, which needs Go; BENCH=--quick for a first look, BENCH=--json to keep the results
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH)
+	@PYTHONPATH=. $(BIN)/python benchmarks/numa.py
 	@$(BIN)/python benchmarks/fleet.py $(or $(FLEET),$(if $(findstring quick,$(BENCH)),--nodes 50 --seconds 5))
 
 demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps the files of its two nodes

@@ -4,7 +4,8 @@ Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at
 memory are together what can be allocated. Each function returns another state, or raises and has changed nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from types import MappingProxyType
 
@@ -266,26 +267,53 @@ class StaticMemoryPolicy:
 
     def _calculate(self, state: MemoryState, pod: PodRequest, request: Request) -> list[TopologyHint]:
         """Return the groups of NUMA nodes with enough memory for each resource (Kubernetes: `calculateHints`)."""
-        nodes = sorted(state.nodes)
-        least, found = len(nodes), list[tuple[int, ...]]()
-        wanted = [
-            (name, size, {node: _table(state.nodes[node], name) for node in nodes}) for name, size in request.items()
-        ]
-        for width in range(1, len(nodes) + 1):
-            for group in combinations(nodes, width):
-                if any(_sum([tables[node].allocatable for node in group]) < size for _, size, tables in wanted):
+        nodes = tuple(sorted(state.nodes))
+        wanted, able = list[tuple[str, int, dict[int, int]]](), list[bool]()
+        for name, size in request.items():
+            tables = [_table(state.nodes[node], name) for node in nodes]
+            wanted.append((name, size, {node: table.free for node, table in zip(nodes, tables, strict=True)}))
+            suffices = [total >= size for total in _totals(tuple([table.allocatable for table in tables]))]
+            able = [both and one for both, one in zip(able, suffices, strict=True)] if able else suffices
+        used = {node for node in nodes if state.nodes[node].assignments}
+        joined = {tuple(sorted(state.nodes[node].cells)) for node in used}
+        groups, least, found = _groups(nodes), 0, list[TopologyHint]()
+        for is_able, (group, preferred, other) in zip(able, groups, strict=True):
+            if not is_able:
+                continue
+            least = least or len(group)
+            if len(group) == 1:
+                if len(state.nodes[group[0]].cells) > 1:
                     continue
-                least = min(least, width)
-                if width == 1 and len(state.nodes[group[0]].cells) > 1:
-                    continue
-                if width > 1 and not all(_may_join(state.nodes[node], group) for node in group):
-                    continue
-                if all(
-                    _sum([*[tables[node].free for node in group], state.reusable_of(pod.uid, group, name)]) >= size
-                    for name, size, tables in wanted
-                ):
-                    found.append(group)
-        return [TopologyHint(NumaMask.of(map(NumaNode, group)), preferred=len(group) == least) for group in found]
+            elif not used.isdisjoint(group) and not (
+                group in joined and all(_may_join(state.nodes[node], group) for node in group)
+            ):
+                continue
+            if all(
+                _sum([*[free[node] for node in group], state.reusable_of(pod.uid, group, name)]) >= size
+                for name, size, free in wanted
+            ):
+                found.append(preferred if len(group) == least else other)
+        return found
+
+
+@lru_cache(64)
+def _groups(nodes: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], TopologyHint, TopologyHint], ...]:
+    """Return all groups of NUMA nodes, the smallest first, with the two hints that each may be."""
+    masks = [(group, NumaMask.of(map(NumaNode, group))) for group in _subsets(nodes)]
+    return tuple(
+        (group, TopologyHint(mask, preferred=True), TopologyHint(mask, preferred=False)) for group, mask in masks
+    )
+
+
+@lru_cache(64)
+def _totals(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sums of what NUMA nodes have, by group in the order of `_groups`."""
+    return tuple(map(_sum, _subsets(sizes)))
+
+
+def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for width in range(1, len(items) + 1):
+        yield from combinations(items, width)
 
 
 def _request(container: ContainerRequest) -> dict[str, int]:

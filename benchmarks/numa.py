@@ -1,0 +1,113 @@
+"""Measure admissions by three managers beside Kubernetes' own: `make bench`, or `python benchmarks/numa.py`.
+
+A machine of 8 NUMA nodes and 512 threads runs 500 pods, each with memory of its own and every second one with a CPU.
+Pods come and go; each admission is hinted by both managers, merged, allocated, and saved in both state files. Ours is
+measured in processor time, Kubernetes' in the time that passes, and with 20 pods: it merges all combinations of hints,
+so that 500 pods would take minutes to come.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from typing import Any
+
+from tests.oracle.asking import Oracle
+from tests.oracle.numa import NumaReplay, pod_of
+from tools.make_peers import PeersError, default_version, program
+
+NODES, CORES, THREADS = 8, 32, 2
+PODS, OF_KUBERNETES = 500, 20
+Json = dict[str, Any]
+
+
+def pod(number: int) -> Json:
+    """A Guaranteed pod; every second one has a CPU of its own."""
+    limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
+    uid = f"00000000-0000-4000-8000-{number:012}"
+    metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}}
+
+
+def history(pods: int, newcomers: int) -> Json:
+    """A history in which the node is filled, and then a pod goes before each newcomer."""
+    topology = [
+        {
+            "node_id": node,
+            "memory": 64 << 30,
+            "hugepages": [],
+            "cores": [
+                {
+                    "core_id": core,
+                    "socket_id": node // 4,
+                    "thread_ids": [core + thread * NODES * CORES for thread in range(THREADS)],
+                }
+                for core in range(node * CORES, (node + 1) * CORES)
+            ],
+        }
+        for node in range(NODES)
+    ]
+    steps = [{"op": "admit", "object": pod(number)} for number in range(pods)]
+    for number in range(pods, pods + newcomers):
+        steps.append({"op": "remove", "uid": pod(number - pods)["metadata"]["uid"]})
+        steps.append({"op": "admit", "object": pod(number)})
+    return {
+        "machine": {"num_cores": NODES * CORES * THREADS, "num_sockets": 2, "topology": topology},
+        "gates": [],
+        "topology": {"policy": "restricted", "scope": "container"},
+        "cpu": {"policy": "static", "options": {}, "reserved": {"cpu": "2"}, "cpus": ""},
+        "memory": {
+            "policy": "Static",
+            "reserved": {"memory": "1Gi"},
+            "nodes": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        },
+        "steps": steps,
+        "timed": True,
+    }
+
+
+def ours(case: Json, newcomers: int) -> list[float]:
+    """The processor seconds of the last admissions here."""
+    replay, taken = NumaReplay(case), list[float]()
+    assert replay.begin()["ok"]
+    for step in case["steps"]:
+        if step["op"] == "remove":
+            replay.remove(step)
+            continue
+        given = pod_of(step["object"])
+        replay.pods.objects[str(given.uid)] = step["object"]
+        start = time.process_time()
+        verdict = replay.admission.admit(given)
+        taken.append(time.process_time() - start)
+        assert verdict, verdict
+    return taken[-newcomers:]
+
+
+def theirs(case: Json, newcomers: int, version: str) -> list[float]:
+    """The seconds of the last admissions in Kubernetes."""
+    with Oracle(program("oracle", version)) as oracle:
+        answers = oracle.ask("numa", case)
+    found = [one["seconds"] for one in answers if "seconds" in one]
+    assert all(one.get("ok", True) for one in answers), answers
+    return found[-newcomers:]
+
+
+def main() -> int:
+    """Measure, and print one line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--newcomers", type=int, default=200, help="admissions that are measured (%(default)s)")
+    newcomers = parser.parse_args().newcomers
+    own = 1e3 * statistics.mean(ours(history(PODS, newcomers), newcomers))
+    line = f"{'admit_by_three_managers':28}{f'{PODS} pods':>16}{own:10.3f} ms"
+    try:
+        few = OF_KUBERNETES // 2
+        kubernetes = 1e3 * statistics.mean(theirs(history(OF_KUBERNETES, few), few, default_version()))
+        line += f"  Kubernetes {kubernetes:9.3f} ms  {kubernetes / own:8.2f} x"
+    except (PeersError, FileNotFoundError) as error:
+        line += f"  (Kubernetes was not measured: {error})"
+    print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
