@@ -79,6 +79,19 @@ def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, st
     return [(status, out, error) for status, out, error in map(json.loads, ran.stdout.splitlines())]
 
 
+def test_the_help_lists_first_what_the_file_can_run(pyz: Path) -> None:
+    said = run(pyz, "--help").stdout
+    can_run, _, others = said.partition("\nCommands:")[2].partition("Commands that need an installation:")
+    assert [line.split()[0] for line in can_run.splitlines() if line] == [
+        "checkpoint",
+        "doctor",
+        "fits",
+        "nodes",
+        "why",
+    ]
+    assert {line.split()[0] for line in others.splitlines() if line} >= {"conformance", "demo", "fleet", "kubelet"}
+
+
 def test_doctor_reads_what_it_can_and_names_what_it_skips(pyz: Path, file: Path, tmp_path: Path) -> None:
     page = tmp_path / "node.html"
     ran = run(pyz, "doctor", "--root", str(tmp_path), "--plugins", "--patience", "0", "--json", "--html", str(page))

@@ -5,6 +5,7 @@ loads neither gRPC nor rich nor protobuf.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 
 import click
 
@@ -27,6 +28,9 @@ COMMANDS = {
 }
 """The module and the name of each command, and what it says of itself, in a sentence that fits into 80 columns."""
 
+
+WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
+"""The commands that devicecore.pyz, the one file that has no gRPC, can run."""
 
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
 """The commands of devicecore-fleet, and what they say of themselves. They are listed also where it is not installed."""
@@ -63,10 +67,14 @@ class _CommandTree(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, as click does, but without importing them."""
-        with formatter.section("Commands"):
-            said = {name: f"A command of {other}." for name, other in names_of(GROUP).items()} | FLEET
-            said |= {name: summary for name, (_, summary) in COMMANDS.items()}
-            formatter.write_dl([(name, said[name]) for name in self.list_commands(ctx)])
+        said = {name: f"A command of {other}." for name, other in names_of(GROUP).items()} | FLEET
+        said |= {name: summary for name, (_, summary) in COMMANDS.items()}
+        known = self.list_commands(ctx)
+        can_run = [name for name in known if name in WITHOUT_GRPC] if find_spec("grpc") is None else known
+        for title, names in (("Commands", can_run), ("Commands that need an installation", {*known} - {*can_run})):
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, said[name]) for name in sorted(names)])
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
