@@ -251,10 +251,12 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the object and the owners of its fields after each write, or the refusal.
 
     D26: who owns a field that is empty, because Go writes some empty fields that are not sent, and leaves others out.
+    The writes after it are compared with the owners that Kubernetes has.
     """
     kind = {"apiVersion": case["apiVersion"], "kind": case["of"]}
     ours, theirs = dict[str, Json](), None
     owners: fields.Owners = {}
+    other = AGREED
     for number, step in enumerate(case["steps"]):
         if theirs is None and step["subresource"]:
             continue
@@ -282,12 +284,15 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
                 and not step["apply"]
                 and differ_in_empty_fields(ours, sent, mine, owners_after, found)
             )
-            return Verdict(
+            other = Verdict(
                 "D26" if is_empty else None, [f"step {number}: {json.dumps({**asked, 'object': sent})}", *lines]
             )
+            if not is_empty:
+                return other
+            owners_after = fields.owners_of(found["managedFields"])
         if found["ok"]:
             ours, owners, theirs = mine, owners_after, found["object"]
-    return AGREED
+    return other
 
 
 def _written(case: Json, step: Json, before: Json, owners: fields.Owners, sent: Json) -> tuple[Json, fields.Owners]:

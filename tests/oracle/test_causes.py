@@ -9,7 +9,7 @@ import pytest
 
 from devicecore.domain.allocation import Release
 from tests.histories import Replay
-from tests.oracle import allocators, claims, devices, numa, text
+from tests.oracle import allocators, applies, claims, devices, numa, text
 from tests.oracle.asking import Json, Oracle
 from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
@@ -148,11 +148,8 @@ def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pyte
 GPU = "a.example.com/gpu"
 POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
 ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
-TWO = {
-    "op": "connect",
-    "resource": GPU,
-    "devices": [{"id": f"gpu-{n}", "health": "Healthy", "numa": [n]} for n in (0, 1)],
-}
+LISTED = [{"id": f"gpu-{node}", "health": "Healthy", "numa": [node]} for node in (0, 1)]
+TWO = {"op": "connect", "resource": GPU, "devices": LISTED}
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:
@@ -189,6 +186,56 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
         assert devices.judge(history, left).cause == ("D2" if waits else None)
         answer = oracle(ours(history, (2, {"message": "other"})), ours(without))
         assert devices.judge(history, answer).cause is None
+
+
+@pytest.mark.parametrize(
+    ("is_listed", "place", "change", "cause"),
+    [
+        (False, "cm/devicemanager.(*ManagerImpl)", {}, "D21"),
+        (True, "cm/devicemanager.(*ManagerImpl)", {}, None),
+        (False, "cm/topologymanager", {}, None),
+        (False, "cm/devicemanager.(*ManagerImpl)", {"capacity": {}}, None),
+    ],
+)
+def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
+    is_listed: bool, place: str, change: Json, cause: str | None
+) -> None:
+    """D21: what comes before and after the step is compared."""
+    steps = [
+        {"op": "connect", "resource": GPU, "devices": LISTED[:1]},
+        {"op": "allocate", "pod": ONE},
+        {"op": "list_and_watch", "resource": GPU, "devices": LISTED if is_listed else LISTED[1:]},
+        {"op": "hints", "pod": ONE, "container": "main"},
+        {"op": "capacity"},
+    ]
+
+    class Crashing:
+        def ask(self, kind: str, question: Json) -> Json:
+            del kind
+            if any(step["op"] == "hints" for step in question["steps"]):
+                return {"panic": "nil", "stack": place}
+            return [{**one, **change} if "capacity" in one else one for one in devices.answers_of_ours(question)]
+
+    history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
+    assert devices.judge(history, cast("Oracle", Crashing())).cause == cause
+
+
+def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D26 excuses one write, not those after it."""
+    made = (applies.case(Random(str(number))) for number in range(1000))
+    cases = ({**one, "steps": one["steps"][:2]} for one in made)
+    case = next(one for one in cases if not any(step["subresource"] or step["apply"] for step in one["steps"]))
+    answers: list[Json] = []
+    monkeypatch.setattr(applies, "differ_in_empty_fields", lambda *_: not answers[1:])
+
+    class Empty:
+        def ask(self, kind: str, question: Json) -> Json:
+            del kind
+            answers.append(question)
+            return {"ok": True, "object": question["object"], "managedFields": []}
+
+    assert applies.judge(case, cast("Oracle", Empty())).cause is None
+    assert len(answers) == 2
 
 
 class Kubelet:
