@@ -51,7 +51,7 @@ ROWS: Sequence[Row] = (
             "It needs to send the name of its socket and its version.": "registers-an-endpoint-in-the-directory "
             "registers-a-supported-version",
             "Flags of optional calls should be in DevicePluginOptions.": "answers-options "
-            "registers-the-options-it-answers answers-get-preferred-allocation answers-pre-start-container",
+            "answers-the-options-it-registers answers-get-preferred-allocation answers-pre-start-container",
             "Devices cannot be shared between containers.": "gives-each-device-its-own-nodes gives-nodes-by-id "
             "keeps-calls-apart",
             "It keeps monitoring health, and reports any change.": "reports-a-change-of-health "
@@ -62,7 +62,7 @@ ROWS: Sequence[Row] = (
             "gives-absolute-paths gives-valid-cdi-names-and-permissions",
             "It is expected to notice kubelet restarts, and to register again.": ""
             "returns-after-the-directory-is-emptied returns-to-a-kubelet-that-was-away "
-            "returns-after-two-restarts allocates-after-a-kubelet-restart "
+            "returns-after-two-restarts returns-again-after-a-kubelet-restart allocates-after-a-kubelet-restart "
             "pre-starts-after-a-kubelet-restart",
             "Its directory must be mounted, in a privileged context.": f"-{NOT_OF_A_PROGRAM}",
             "Support several versions of the API.": "-there is one version, v1beta1",
@@ -73,7 +73,7 @@ ROWS: Sequence[Row] = (
         {
             "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses stays-up",
             "The id of a device is unique, at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
-            "Health is Healthy or Unhealthy.": "lists-known-health",
+            "Health is Healthy or Unhealthy.": "lists-known-health spells-healthy-as-kubelets-do",
             "ListAndWatch returns the new list upon each change.": "keeps-its-stream-open lists-devices-in-time "
             "keeps-its-devices sends-few-lists lists-fit-into-a-message",
             "Topology: nothing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
@@ -107,7 +107,7 @@ ROWS: Sequence[Row] = (
             "It should implement v1 and v1beta1.": "announces-known-versions announces-v1-first "
             "answers-the-same-through-v1beta1",
             "The answer has each claim, or a failure for it.": "answers-for-each-prepared-claim "
-            "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones",
+            "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones reports-what-it-cannot-prepare",
             "Codes of gRPC that a plugin MUST return.": "-a kubelet reads no code, and treats each error alike",
             "Its service account must have these permissions.": f"-{NOT_OF_A_PROGRAM}",
             "It must not be removed while it is in use.": f"-{NOT_OF_A_PROGRAM}",
@@ -153,7 +153,7 @@ ROWS: Sequence[Row] = (
         {
             "Counters and sets have DNS labels that are unique in the pool.": "publishes-valid-slices",
             "Devices that share counters are not all available at once.": "prepares-each-device "
-            "prepares-claims-at-the-same-time",
+            "prepares-many-devices-in-one-claim prepares-claims-at-the-same-time",
             "Slices with perDeviceNodeSelection must be published by the control plane.": "names-its-node",
         },
     ),
@@ -167,7 +167,8 @@ ROWS: Sequence[Row] = (
     *_rows(
         BINDING,
         {
-            "A device names its conditions, and a controller sets them.": "publishes-valid-slices",
+            "A device names its conditions, and a controller sets them.": "publishes-valid-slices "
+            "sets-the-binding-conditions-of-its-devices",
             "The scheduler waits for the conditions before the pod comes to the node.": "-a kubelet prepares only "
             "claims of pods that are bound, so a driver sees nothing of it",
         },
@@ -194,6 +195,8 @@ ROWS: Sequence[Row] = (
         {
             "Files are there when a container mounts them.": "mounts-what-it-has-made",
             "Each claim and each request has a path of its own.": "gives-each-variable-and-path-once",
+            "They have the devices of the request, with pool, name and attributes.": ""
+            "describes-its-devices-in-metadata",
             "They are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
             "Containers should handle missing files.": "-it is about the container",
         },

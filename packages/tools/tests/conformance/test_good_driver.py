@@ -73,7 +73,7 @@ def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) ->
 
 
 def test_of_a_driver_with_slow_claims_only_musts_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["devicecore_tools.conformance.dra.run"], "SLOW_CLAIM", 0.2)
+    monkeypatch.setattr("devicecore_tools.conformance.dra.calls.SLOW_CLAIM", 0.2)
     names = "prepares-a-claim", "frees-the-device", "refuses-a-device-in-use", "prints-little"
     report = run_on(habits.PreparesSlowly, checks_of(*names), None, QUICK)
     assert [result.name for result in report.undecided] == ["refuses-a-device-in-use"]

@@ -22,14 +22,16 @@ SHORT = {
     "loses-a-later-change": evolve(QUICK, timeout=5),
     "dies-of-a-later-change": evolve(QUICK, timeout=5),
     "lists-what-has-changed": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
+    "recovers-in-lower-case": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "never-recovers": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
-    "ends-its-stream-after-ten-seconds": evolve(QUICK, alone=11),
+    "ends-its-stream-after-fifteen-seconds": evolve(QUICK, alone=16),
     "registers-each-five-seconds": evolve(QUICK, alone=11),
     "returns-without-devices": evolve(QUICK, timeout=2),
     "returns-with-fewer-devices": evolve(QUICK, timeout=2),
     "returns-under-another-name": evolve(QUICK, returning=0.8, noticing=0.8),
     "odd-bytes": evolve(QUICK, returning=0.8),
     "never-returns": evolve(QUICK, returning=0.8),
+    "returns-once": evolve(QUICK, returning=2),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
     "watches-files": evolve(QUICK, noticing=0.8),
     "needs-a-kubelet": evolve(QUICK, returning=0.8, away=0.5),
@@ -68,7 +70,8 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("bad-name", CALM[:7]),
     ("watched-deaf", CALM[:7]),
     ("no-options", CALM[:7]),
-    ("other-options", CALM),
+    ("forgets-its-options", CALM),
+    ("other-options", CALM[:7]),
     ("silent", [*CALM[:13], EMPTIED]),
     ("twice", CALM),
     ("long-id", CALM[:13]),
@@ -90,6 +93,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("relative-path", CALM),
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
+    ("joins-names", CALM),
     ("by-position", CALM),
     ("cdi-by-position", CALM),
     ("gives-the-first", CALM),
@@ -131,13 +135,14 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("dies-of-a-later-change", [*HEALTH, "stays-up"]),
     ("lists-what-has-changed", HEALTH),
     ("never-recovers", HEALTH),
+    ("recovers-in-lower-case", [*HEALTH, "spells-healthy-as-kubelets-do"]),
     ("numbers-the-healthy", [*HEALTH, "allocates-while-a-device-is-sick"]),
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
     ("returns-twice", HEALTH),
 ]
 # Faults and habits that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
-    ("ends-its-stream-after-ten-seconds", ["keeps-its-stream-open"]),
+    ("ends-its-stream-after-fifteen-seconds", ["keeps-its-stream-open"]),
     ("registers-each-five-seconds", ["registers-once"]),
     ("registers-after-a-return", [EMPTIED, "registers-once", "registers-once-after-a-kubelet-restart"]),
     ("returns-without-devices", RETURNS),
@@ -162,6 +167,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("returns-with-fewer-devices", [EMPTIED, "keeps-its-ids"]),
     ("deletes-other-sockets", [name for name in NAMES if name.startswith("leaves-sockets-")]),
     ("never-returns", [EMPTIED]),
+    ("returns-once", [EMPTIED, "returns-again-after-a-kubelet-restart"]),
     ("watches-its-socket", ["returns-after-kubelet-sock-is-recreated"]),
     ("watches-files", RETURNS),
     ("gives-up", AWAY[:1]),
@@ -182,7 +188,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
 MORE_FAULTS = {
     *("never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"),
     *("cdi-by-position", "lists-what-has-changed", "returns-under-another-name"),
-    *("ends-its-stream-after-ten-seconds", "registers-each-five-seconds"),
+    *("ends-its-stream-after-fifteen-seconds", "registers-each-five-seconds"),
 }
 if not TRIES_ALL_FAULTS:
     FAULTS = [fault for fault in FAULTS if fault[0] not in MORE_FAULTS]

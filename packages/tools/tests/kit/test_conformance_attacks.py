@@ -177,6 +177,18 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
     assert result.verdict is Verdict.FAILED
 
 
+@pytest.mark.parametrize(("waited", "verdict"), [(0.05, Verdict.FAILED), (0.4, Verdict.UNDECIDED)])
+def test_a_subject_that_had_a_processor_at_once_is_late_on_a_busy_machine_too(
+    waited: float, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
+    clock, queued = iter([0.0, 0.0, 2.0, 2.0]), iter([{"1": 1.0}, {"1": 1.0 + waited, "2": waited}])
+    monkeypatch.setattr("devicecore_tools.conformance.runner.time.monotonic", lambda: next(clock))
+    late: Check[None] = Check("late", Severity.MUST, "", "", "", fail_late)
+    (result,), _ = run_checks([late], None, excuses_load=True, queued=lambda: next(queued))
+    assert result.verdict is verdict
+
+
 def test_a_directory_that_has_gone_skips_a_check() -> None:
     def look(_: None) -> str:
         raise FileNotFoundError(2, "No such file or directory", "/gone")

@@ -132,7 +132,7 @@ driver_options = option_group(
         "--budget",
         None,
         "How many seconds the run may take; by default 75, and 290 with --full, and up to four times as many on a busy "
-        f"machine. {_LATE}",
+        f"machine. A driver that needs more than a second for a claim gets the time of these calls, too. {_LATE}",
     ),
 )
 """Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""

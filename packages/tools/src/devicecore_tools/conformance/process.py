@@ -8,7 +8,7 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
@@ -83,6 +83,11 @@ class SubjectProcess(ABC):
         lines = [line for text in texts for line in text.splitlines()]
         latest = {_TIMES.sub("", line): number for number, line in enumerate(lines)}  # the same line is printed once
         return "\n".join(line for number, line in enumerate(lines) if latest[_TIMES.sub("", line)] == number)
+
+    @property
+    def queued(self) -> Mapping[str, float]:
+        """Seconds for which each thread has waited for a processor. It is empty if no process of the run is known."""
+        return {} if self.running is None else self.running.queued_seconds
 
     # --- its exits ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Law: every check has a result, and a check that aborts the run names the reason 
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import (
@@ -26,7 +26,12 @@ from devicecore_tools.testing.process import PluginProcessError
 INTERRUPTED = "the run was interrupted"
 """Why checks were not made after a signal."""
 
+Queued = Callable[[], Mapping[str, float]]
+"""Returns for how many seconds each thread of the subject has waited for a processor. It is empty if nobody knows."""
+
 _BUSY = 6.0  # times the work that the processors can do
+_HELD_UP = 0.1  # of the time of a check: what it waited for a processor
+_SHORT = 1.0  # seconds of a check, which may be late because of what was before it
 
 # What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
 _IMPOSSIBLE = (OSError, PluginProcessError)
@@ -38,6 +43,7 @@ def run_checks(
     *,
     on_result: Callable[[Result], None] = lambda _: None,
     excuses_load: bool = False,
+    queued: Queued = dict,
     later: list[Check[Subject]] | None = None,
     not_made: str = "",
 ) -> tuple[tuple[Result, ...], str]:
@@ -50,6 +56,7 @@ def run_checks(
         later: gets the checks that have raised `NotYet`, which have no result then; None if they are not decided.
         not_made: why no check is made. The text is empty if they are.
         excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
+        queued: tells whether the subject itself had to wait. One that had a processor at once is not excused.
 
     Returns:
         The results of all checks, and why the last ones were not made, or an empty text.
@@ -60,7 +67,7 @@ def run_checks(
             results.append(result_of(check, Verdict.UNDECIDED, not_made))
             continue
         began = time.monotonic()
-        verdict, actual, not_made = _made(check, subject, excuses_load=excuses_load)
+        verdict, actual, not_made = _made(check, subject, queued if excuses_load else None)
         if verdict is None and later is not None:
             later.append(check)
             continue
@@ -69,10 +76,11 @@ def run_checks(
     return tuple(results), not_made
 
 
-def _made(check: Check[Subject], subject: Subject, *, excuses_load: bool) -> tuple[Verdict | None, str, str]:
+def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tuple[Verdict | None, str, str]:
     """Make a check. Return its verdict, or None if it may be made later; what happened; and why no other is made."""
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
+    began, before = time.monotonic(), queued() if queued else {}
     try:
         check.needs(subject)
         verdict, actual = Verdict.PASSED, check.look(subject)
@@ -85,7 +93,7 @@ def _made(check: Check[Subject], subject: Subject, *, excuses_load: bool) -> tup
         load = load_of_a_processor()
         if isinstance(failure, Abort):
             not_made = f"not made, because {check.name} failed"
-        elif excuses_load and failure.is_late and load > _BUSY:
+        elif queued and failure.is_late and load > _BUSY and _was_held_up(before, queued(), time.monotonic() - began):
             verdict = Verdict.UNDECIDED
             actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
     except _IMPOSSIBLE as error:
@@ -95,6 +103,12 @@ def _made(check: Check[Subject], subject: Subject, *, excuses_load: bool) -> tup
     except Exception as error:  # noqa: BLE001 - a mistake in one check must not lose the results of the others
         actual = f"a mistake in the check itself: {type(error).__name__}: {error}"
     return verdict, actual, not_made
+
+
+def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
+    """Whether a subject may have been late because others had the processors, by what its threads have waited."""
+    waited = sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
+    return not after or seconds < _SHORT or waited > _HELD_UP * seconds
 
 
 def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:

@@ -169,23 +169,21 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    INFO,
-    expected="the same options in both, if the registration has any",
+    SHOULD,
+    expected="each option of the registration in the answer of GetDevicePluginOptions",
     clause="RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only "
-    "those of GetDevicePluginOptions.",
+    "those of GetDevicePluginOptions, so what they lack is never called.",
 )
-def registers_the_options_it_answers(plugin: PluginUnderTest) -> str:
+def answers_the_options_it_registers(plugin: PluginUnderTest) -> str:
     """The options in the registration are compared with those of GetDevicePluginOptions."""
     connection = plugin.registration.connected()
-    request = plugin.registration.first.request
-    if not request.HasField("options"):
-        return "the registration has no options, and needs none"
-    require(
-        request.options == connection.options,
-        f"in the registration: {_options(request.options)}; "
-        f"from GetDevicePluginOptions: {_options(connection.options)}",
+    registered, answered = plugin.registration.first.request.options, connection.options
+    lacks = (registered.pre_start_required and not answered.pre_start_required) or (
+        registered.get_preferred_allocation_available and not answered.get_preferred_allocation_available
     )
-    return "they are the same"
+    text = f"in the registration: {_options(registered)}; from GetDevicePluginOptions: {_options(answered)}"
+    require(not lacks, text)
+    return "nothing is missing in the answer"
 
 
 # --- the list ---------------------------------------------------------------------------------------------------------
@@ -267,11 +265,12 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
+    MUST,
     expected="numbers from zero; no NUMA node for a device of which it is not known",
     clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
     "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
-    "says -1 for a device without a NUMA node, and a kubelet finds no NUMA node of this number, which can forbid pods.",
+    "says -1 for a device without a NUMA node. A kubelet finds no NUMA node of this number, and refuses each pod for "
+    "which the other devices do not suffice, if its policy is restricted or single-numa-node.",
 )
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     """The NUMA nodes of each device in the list are read."""
@@ -484,8 +483,10 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else.",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
-    """The CDI devices and the permissions in the answers for single devices are read."""
+    """The CDI devices and the permissions in the answers for single devices, and for all of them, are read."""
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
+    with suppress(Skip):  # the subject of another check
+        answers += _answers(plugin, plugin.lists.healthy)
     names = [device.name for answer in answers for device in answer.cdi_devices]
     permissions = [node.permissions for answer in answers for node in answer.devices]
     does_not_apply_if(not names + permissions, "the plugin gives no device nodes and no CDI devices")
@@ -986,7 +987,7 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
     clause=f"{CHANGES} For a kubelet the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
-    """The stream of lists is watched for eleven seconds after it was opened."""
+    """The stream of lists is watched for sixteen seconds after it was opened."""
     try:
         connection = plugin.registration.connected()
     except Skip:
@@ -1008,7 +1009,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
-    """The lists since the stream was opened are counted, when it has been open for eleven seconds or more."""
+    """The lists since the stream was opened are counted, when it has been open for sixteen seconds or more."""
     connection = plugin.lists.require_list()
     plugin.registration.wait_for_stream(connection)
     number, seconds = connection.list_count, time.monotonic() - connection.opened
@@ -1024,7 +1025,7 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
     "kubelet of 1.37 refuses the same socket, and one of 1.36 takes all devices for unhealthy when that stream ends.",
 )
 def registers_once(plugin: PluginUnderTest) -> str:
-    """The plugin is left alone for eleven seconds after its registration. Further registrations are counted."""
+    """The plugin is left alone for sixteen seconds after its registration. Further registrations are counted."""
     plugin.registration.streaming()
     answered = [one for one in plugin.kubelet.registrations if one.answered and one.at >= plugin.process.started_at]
     skip_if(not answered, "the plugin has just been started again")
@@ -1165,7 +1166,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
+    MUST,
     expected=RETURNS,
     clause="A socket outlives a process that is killed, and nobody deletes it until a kubelet starts. bind(2) fails if "
     "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
@@ -1546,6 +1547,24 @@ def keeps_its_devices(plugin: PluginUnderTest) -> str:
     require(not lost, some(list(lost)))
     lists = sum(one.connection.list_count for one in plugin.kubelet.registrations if one.connection)
     return f"no device was lost in {counted(lists, 'list')}"
+
+
+@check(
+    MUST,
+    expected="Healthy, spelled like this, of each device that is healthy",
+    clause="constants.Healthy is `Healthy`. (api, constants.go) For a kubelet, a device of any other health is "
+    "unhealthy, and no pod gets it.",
+)
+def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
+    """The health of each device is read in the lists of all registrations so far."""
+    plugin.lists.require_list()
+    lists = [one for each in plugin.kubelet.registrations if each.connection for one in each.connection.lists_after(0)]
+    found = {(device.ID, device.health) for one in lists for device in one.devices}
+    odd = [
+        f"{id_} is {text!r}" for id_, text in sorted(found) if text != HEALTHS[0] and text.strip().lower() == "healthy"
+    ]
+    require(not odd, some(odd))
+    return f"{counted(len(lists), 'list')} read"
 
 
 @check(

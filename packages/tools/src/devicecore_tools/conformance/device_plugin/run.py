@@ -76,7 +76,13 @@ def run(
         _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
     ):
         guarded_checks = [evolve(check, look=partial(_look, check)) for check in checks]
-        make = partial(run_checks, subject=plugin, on_result=on_result, excuses_load=plugin.settings.excuses_load)
+        make = partial(
+            run_checks,
+            subject=plugin,
+            on_result=on_result,
+            excuses_load=plugin.settings.excuses_load,
+            queued=lambda: plugin.process.queued,
+        )
         later: list[Check[PluginUnderTest]] = []
         results, not_made = make([one for one in guarded_checks if one.name not in LAST], later=later)
         if later and not not_made:

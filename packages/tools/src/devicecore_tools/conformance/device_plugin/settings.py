@@ -36,7 +36,7 @@ class Settings:
     timeout: float = 10.0
     returning: float = 20.0
     noticing: float = 8.0
-    alone: float = 11.0
+    alone: float = 16.0
     restarting: float = 1.0
     away: float = 3.0
     refusing: float = 2.0

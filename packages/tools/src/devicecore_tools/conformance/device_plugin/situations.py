@@ -65,6 +65,7 @@ class Situation:
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
+    stayed_away: Failure | None = None  # after an event like one after which it had come back
     leaves_others: bool | None = None
     not_started: set[str] = field(factory=set)  # what PreStartContainer has failed for, which another check reports
     prefers: bool = False
@@ -84,11 +85,13 @@ class Situation:
             if not _answers(_pre_start, plugin, devices):
                 self.not_started.add(form)
         self.prefers = _answers(_prefer, plugin, ids)
+        in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
         with others_left_alone(plugin) as noted:
             try:
                 event.happens(plugin)
-            except Failure as failure:  # another check reports it
+            except Failure as failure:  # another check reports it, unless it had come back before
                 self.problem = Skip(f"it did not come back: {failure}")
+                self.stayed_away = failure if len(in_this_life) > 1 else None
             self.leaves_others = noted()
 
 
@@ -196,12 +199,27 @@ def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     return "it answers"
 
 
+def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
+    if seen.stayed_away is not None:
+        raise seen.stayed_away
+    if seen.problem is not None:
+        raise seen.problem
+    return "it is back"
+
+
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     skip_if(seen.leaves_others is None, "no socket of another plugin could be made in the directory")
     require(seen.leaves_others, "it has deleted the socket of another plugin, or the kubelet's checkpoint")
     return "they are still there"
 
 
+RETURNS_AGAIN = Observation(
+    "returns-again-{}",
+    "{} once more, after the plugin's process had come back before.",
+    "the plugin registers again, can be reached, and lists its devices",
+    f"{RESTARTS} It lives through more than one of them.",
+    _returns_again,
+)
 PRE_STARTS = Observation(
     "pre-starts-{}",
     "Allocate is called, {}, and PreStartContainer, if announced, is called for these devices.",
@@ -235,7 +253,7 @@ LEAVES = Observation(
 )
 
 CELLS: Mapping[Event, Sequence[Observation]] = {
-    KUBELET_RESTART: (PRE_STARTS, ALLOCATES, PREFERS),
+    KUBELET_RESTART: (RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS),
     KILL: (PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
     TERM: (PRE_STARTS, ALLOCATES, LEAVES),
 }
@@ -250,36 +268,41 @@ KEPT_NAMES: Mapping[str, str] = {
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is away", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "calls are made at once", "two hundred calls are made"
 TWICE, LOST = "the kubelet restarts twice within a second", "the state of the plugin is lost"
-OTHER_CELLS: Mapping[str, tuple[str, str, str, str]] = {
+OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     SICK: (
+        "nothing happens to the plugin",
         "a kubelet starts containers of the devices that are healthy",
         "`allocates-while-a-device-is-sick`",
         "`prefers-only-what-is-available`",
         "nothing happens to the plugin",
     ),
     AWAY: (
+        "`returns-to-a-kubelet-that-was-away`",
         "no kubelet calls then",
-        "`returns-to-a-kubelet-that-was-away`, `reports-a-change-while-the-kubelet-was-away`",
+        "`reports-a-change-while-the-kubelet-was-away`",
         "no kubelet calls then",
         "nothing happens to the plugin",
     ),
-    LATE: ("as after a kill", "`waits-for-a-late-kubelet`", "as after a kill", "as after a kill"),
-    TWICE: ("as after one restart", "`returns-after-two-restarts`", "as after one restart", "as after one restart"),
+    LATE: ("`waits-for-a-late-kubelet`", *("as after a kill",) * 4),
+    TWICE: ("`returns-after-two-restarts`", *("as after one restart",) * 4),
     AT_ONCE: (
+        "nothing happens to the plugin",
         "a kubelet calls it for each container right after Allocate",
         "`answers-calls-at-once`",
         "it is advice",
         "nothing happens to the plugin",
     ),
-    MANY: (*("`answers-many-calls`, `grows-with-no-call`",) * 3, "nothing happens to the plugin"),
-    LOST: (*("a plugin has no place of its own for state that a kubelet or Kubernetes knows",) * 4,),
+    MANY: ("nothing happens to the plugin", *("`answers-many-calls`, `grows-with-no-call`",) * 3, "as with one"),
+    LOST: (*("a plugin has no place of its own for state that a kubelet or Kubernetes knows",) * 5,),
 }
 """Of other events: the check of each of `COLUMNS`, or why there is none."""
 
-COLUMNS: Sequence[Observation] = (PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
+COLUMNS: Sequence[Observation] = (RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
 
 WHY_NOT: Mapping[tuple[Event, Observation], str] = {
     (KUBELET_RESTART, LEAVES): "the kubelet itself deletes all sockets then",
+    (KILL, RETURNS_AGAIN): "`starts-where-it-was-killed`",
+    (TERM, RETURNS_AGAIN): "`starts-where-it-was-killed`: a process that is killed cleans up less",
     (TERM, PREFERS): "`prefers-after-a-kill`: a process that is killed saves less",
 }
 """Why a cell is empty."""
@@ -297,7 +320,7 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
                 situation.begin(plugin, event)
             except Skip as skip:
                 situation.problem = skip
-        if situation.problem is not None:
+        if situation.problem is not None and seen is not RETURNS_AGAIN:
             raise situation.problem
         if seen is LEAVES:
             does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would take the socket for a plugin (--registry)")
@@ -305,6 +328,7 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
 
     name = seen.name.format(event.ending)
     done = seen.done.format(event.name)
+    done = done[0].upper() + done[1:]
     return Check(KEPT_NAMES.get(name, name), MUST, done, seen.expected, seen.clause, look)
 
 

@@ -57,6 +57,10 @@ class Habits:
     silence: int = 0
 
 
+SLOW_CLAIM = 1.0
+"""Seconds to prepare a claim, above which a driver is slow."""
+
+
 @define(eq=False)
 class Calls:
     """The calls to the driver.
@@ -80,9 +84,19 @@ class Calls:
     are_quick: bool = True
     fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
+    _allowed_until: float = 0.0  # the end of the last call for which the run got more time
     _under_way: int = 0  # calls
     _most: int = 0  # of them at once
     _counting: threading.Lock = field(factory=threading.Lock)
+
+    @property
+    def are_slow(self) -> bool:
+        """Whether even the fastest claim took long, so that only checks of severity must are made with claims."""
+        return SLOW_CLAIM < self.fastest < math.inf
+
+    def in_time_for(self, number: int) -> int:
+        """Return how many claims, of at most this number, can be prepared one by one in half of the time of a call."""
+        return max(2, min(number, int(self.settings.call / 2 / max(self.fastest, 0.01))))
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 
@@ -260,6 +274,9 @@ class Calls:
         for claim in _done(answer, claims):
             claim.is_prepared = self.habits.prepares = True
             self.fastest = min(self.fastest, time.monotonic() - began)
+        if self.are_slow:
+            self.process.allow_for_call(time.monotonic() - max(began, self._allowed_until))
+            self._allowed_until = time.monotonic()
         return answer
 
     def unprepare(

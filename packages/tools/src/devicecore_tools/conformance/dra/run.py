@@ -3,7 +3,6 @@
 Law: after a run, no process, socket, mount or file of it is left.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -33,8 +32,6 @@ from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, vers
 RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
 """What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
 
-SLOW_CLAIM = 4.0
-"""Seconds to prepare a claim, above which only checks of severity must are made of those that need claims."""
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
 _MAX_TRIED = 4  # claims whose devices are tried after a check
 
@@ -72,7 +69,13 @@ def run(
             driver.kubelet.start()
             driver.process.start()
             with driver.process.in_time():
-                results, not_made = run_checks(ordered, driver, on_result=on_result, excuses_load=settings.excuses_load)
+                results, not_made = run_checks(
+                    ordered,
+                    driver,
+                    on_result=on_result,
+                    excuses_load=settings.excuses_load,
+                    queued=lambda: driver.process.queued,
+                )
         finally:
             driver.process.stop()
         return _report(driver, results, not_made, time.monotonic() - began)
@@ -125,14 +128,10 @@ class _Guarded:
             driver.steps.begin(event)
         driver.process.notice_exit()
         driver.process.require_time()
-        if self.check.severity is not Severity.MUST and self.check.group in _OF_CLAIMS and _is_slow(driver):
+        if self.check.severity is not Severity.MUST and self.check.group in _OF_CLAIMS and driver.calls.are_slow:
             raise Undecided(_why_fewer(driver))
         driver.calls.catch_up()
         return self.check.look(driver)
-
-
-def _is_slow(driver: DriverUnderTest) -> bool:
-    return SLOW_CLAIM < driver.calls.fastest < math.inf
 
 
 def _why_fewer(driver: DriverUnderTest) -> str:
@@ -177,7 +176,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         )
     if name and not devices:
         notes.append("it has published no devices, so most checks could not be made")
-    if _is_slow(driver):
+    if driver.calls.are_slow:
         notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
     problem = driver.seen.change.problem
     if problem:

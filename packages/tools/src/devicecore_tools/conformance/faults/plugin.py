@@ -41,7 +41,7 @@ POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the requests of the API
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the devices
-STREAMS = {"short-stream": 2.0, "ends-its-stream-after-ten-seconds": 10.0}  # seconds
+STREAMS = {"short-stream": 2.0, "ends-its-stream-after-fifteen-seconds": 15.0}  # seconds
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 others: list[grpc.Server] = []
@@ -85,6 +85,8 @@ def devices() -> list[api.Device]:  # noqa: C901 - every fault is a branch
     was_sick.append(is_sick)
     if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
         listed[0].health = "Unhealthy"
+    elif FAULT == "recovers-in-lower-case" and any(was_sick):
+        listed[0].health = "healthy"
     for device in listed:
         device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else int(FAULT == "moves" and len(was_sick) > 1))
     return listed
@@ -113,7 +115,7 @@ class Plugin:
     def options(self, _: object, context: grpc.ServicerContext) -> api.DevicePluginOptions:
         if FAULT == "no-options":
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "what options?")
-        return api.DevicePluginOptions(**OPTIONS)
+        return api.DevicePluginOptions(**({} if FAULT == "forgets-its-options" else OPTIONS))
 
     def lists(self, request: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
         if FAULT == "first-is-empty" and self.socket == OTHER_SOCKET:
@@ -249,7 +251,11 @@ class Plugin:
             ],
             cdi_devices=[
                 api.CDIDevice(name=one if FAULT == "short-cdi-name" else f"ex.org/chip={one}")
-                for one in (nodes if FAULT == "cdi-by-position" else ids[:2] if FAULT == "names-two" else ids)
+                for one in {
+                    "cdi-by-position": nodes,
+                    "names-two": ids[:2],
+                    "joins-names": [",".join(ids)],
+                }.get(FAULT, ids)
             ],
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
@@ -390,6 +396,8 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
         if FAULT == "exits" and plugin.dropped:
             os._exit(1)
         if FAULT == "never-returns" and registered_with:
+            break
+        if FAULT == "returns-once" and plugin.streams > 1:
             break
         if FAULT == "ends-after-a-while" and registered_with and time.monotonic() > registered_at + 1.5:
             os._exit(3)

@@ -4,6 +4,7 @@ Law: a driver may answer no CDI devices, write its files anywhere that runtimes 
 on claims.
 """
 
+import json
 import re
 import time
 from collections import Counter
@@ -14,9 +15,19 @@ from typing import Any
 
 from attrs import frozen
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES, Edits, UnresolvableError, cdi_files, problem_of, read_spec, resolve
+from devicecore.adapters.cdi import (
+    CDI_DIRECTORIES,
+    MAX_BYTES,
+    Edits,
+    UnresolvableError,
+    cdi_files,
+    problem_of,
+    read_spec,
+    resolve,
+)
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted
+from devicecore.system.files import read_file
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
@@ -311,6 +322,78 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
             number += len(own)
     does_not_apply_if(not number, "the CDI devices mount nothing of the directories of the driver")
     return f"{counted(number, 'mount')}"
+
+
+@check(
+    MUST,
+    expected="for each request its devices, and no attribute with the value of another device of the claim",
+    clause="Metadata of devices is in files that containers mount: of each request the devices, with pool, name and "
+    "attributes. (KEP-5304) An application that opens devices by them opens another one.",
+)
+def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
+    """Claims of two devices and of two requests are prepared; the metadata that they mount is compared with slices."""
+    driver.claims.require_two()
+    number = 0
+    for counts in ((2,), (1, 1)):
+        prepared = prepare(driver, spec=driver.claims.request(*counts))
+        devices = prepared.claim.devices
+        for request, rows in _described(driver, prepared).items():
+            mine = devices if len(counts) == 1 else [one for i, one in enumerate(devices) if request == f"r{i}"]
+            wrong = {one.key for one in mine} ^ {key for key, _ in rows}
+            require(not wrong, f"for {request}, metadata and allocation differ: {some(['/'.join(x) for x in wrong])}")
+            mixed = [text for key, row in rows for text in _of_another(driver, key, row, devices)]
+            require(not mixed, f"for {request}, {some(mixed)}")
+            number += len(rows)
+        driver.calls.clean_up()
+    does_not_apply_if(not number, "the CDI devices mount no metadata of devices")
+    return f"{counted(number, 'device')} described"
+
+
+def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tuple[tuple[str, str], Json]]]:
+    """Return what the metadata that a claim mounts says: of each request, key and attributes of its devices."""
+    found: dict[str, list[tuple[tuple[str, str], Json]]] = {}
+    paths: set[str] = set()
+    for name in prepared.names:
+        with skipping(UnresolvableError):
+            paths |= {mount.hostPath for mount in resolve(name, directories(driver)).mounts}
+    for path in sorted(path for path in paths if path.endswith(".json") and driver.environment.contains(path)):
+        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):  # another file in JSON
+            text, start = read_file(path, MAX_BYTES).decode(), 0
+            found_here = {}
+            while text[start:].strip():  # one document for each version that is served; all say the same
+                document, start = json.JSONDecoder().raw_decode(text, start + _blanks(text[start:]))
+                if document["kind"] == "DeviceMetadata":
+                    for request in document.get("requests") or ():
+                        found_here[str(request["name"]).partition("/")[0]] = [
+                            ((str(one["pool"]), str(one["name"])), dict(one.get("attributes") or {}))
+                            for one in request.get("devices") or ()
+                            if one["driver"] == driver.registration.name
+                        ]
+            found |= found_here
+    return found
+
+
+def _blanks(text: str) -> int:
+    """Return how many characters stand before the next document."""
+    return len(text) - len(text.lstrip())
+
+
+def _of_another(
+    driver: DriverUnderTest, key: tuple[str, str], row: Json, devices: Sequence[SliceDevice]
+) -> Iterator[str]:
+    """Yield a text for each attribute in the metadata of a device that is published of another one only."""
+    published = {
+        one.key: {
+            name.removeprefix(f"{driver.registration.name}/"): value
+            for name, value in (one.body.get("attributes") or {}).items()
+        }
+        for one in devices
+    }
+    for name, value in row.items():
+        bare = name.removeprefix(f"{driver.registration.name}/")
+        owners = ["/".join(other) for other, of in published.items() if of.get(bare) == value]
+        if owners and bare in published[key] and published[key][bare] != value:
+            yield f"the {bare} of {'/'.join(key)} is that of {some(owners)}"
 
 
 def _targets(edits: Edits) -> Iterator[tuple[str, str]]:

@@ -332,7 +332,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     driver.claims.require_two()
     driver.calls.require_unpreparing()
     before = driver.environment.cdi_names()
-    claims = [driver.calls.ready(1) for _ in driver.claims.allocatable[: ROUNDS[0]]]
+    claims = [driver.calls.ready(1) for _ in driver.claims.allocatable[: driver.calls.in_time_for(ROUNDS[0])]]
     names = driver.environment.cdi_names() - before
     all_at_once(driver, [partial(driver.calls.unprepared, claim) for claim in claims])
     require_nothing_left(driver, claims, names)

@@ -67,6 +67,26 @@ class OldMetadata(WritesMetadata):
     cdi_version = "0.3.0"
 
 
+@fails("describes-its-devices-in-metadata")
+class DescribesTheFirstDevice(WritesMetadata):
+    """The metadata of each device has the attributes of the first one of its request."""
+
+    is_good = False
+
+    def described(self, name: str, first: str) -> Json:
+        return super().described(name, first) | {"attributes": super().described(first, first)["attributes"]}
+
+
+@fails("describes-its-devices-in-metadata")
+class DescribesOneDevice(WritesMetadata):
+    """The metadata of a request names its first device as often as it has devices."""
+
+    is_good = False
+
+    def described(self, _: str, first: str) -> Json:
+        return super().described(first, first)
+
+
 @fails("writes-cdi-files-in-one-step")
 class WritesInPlace(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:

@@ -269,8 +269,8 @@ class WritesMetadata(GoodDriver):
             of_request = [device for device in devices if device.request_names[0] == request]
             path = self.metadata_of(claim) / request / "metadata.json"
             path.parent.mkdir(parents=True, exist_ok=True)
-            names = [{"name": device.device_name, "driver": self.name} for device in of_request]
-            write(path, json.dumps({"kind": "DeviceMetadata", "requests": [{"name": request, "devices": names}]}))
+            rows = [self.described(device.device_name, of_request[0].device_name) for device in of_request]
+            write(path, json.dumps({"kind": "DeviceMetadata", "requests": [{"name": request, "devices": rows}]}))
             mount = {
                 "hostPath": str(path),
                 "containerPath": f"/var/run/kubernetes.io/{claim.name}/{request}.json",
@@ -281,6 +281,11 @@ class WritesMetadata(GoodDriver):
             for one in of_request:
                 one.cdi_device_ids.append(f"{self.name}/metadata={claim.uid}_{request}")
         return devices
+
+    def described(self, name: str, _first: str) -> Json:
+        """What the metadata says of a device. The second name is that of the first device of its request."""
+        attributes = next(one.get("attributes", {}) for one in self.devices() if one["name"] == name)
+        return {"driver": self.name, "pool": self.pool, "name": name, "attributes": attributes}
 
     def unprepare_claim(self, claim: Message) -> None:
         super().unprepare_claim(claim)

@@ -24,7 +24,7 @@ from devicecore_tools.conformance.faults.good_driver import (
 class WithoutHealth(GoodDriver):
     """A good driver that does not report health, which is optional."""
 
-    versions = SERVICES
+    versions: tuple[str, ...] = SERVICES
 
     def services(self) -> Json:
         return {name: methods for name, methods in super().services().items() if name not in HEALTH_SERVICES}
@@ -48,6 +48,13 @@ class DiesOfTheHealthCall(GoodDriver):
     def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
         os.write(2, b"panic: no health\n")
         os._exit(2)
+
+
+@fails("reports-the-health-of-each-device")
+class AnnouncesOnly(WithoutHealth):
+    """It announces the services of health, and serves none of them."""
+
+    versions = GoodDriver.versions
 
 
 @fails("reports-the-health-of-each-device")

@@ -25,6 +25,9 @@ from devicecore_tools.conformance.faults.good_driver import (
     write,
 )
 
+ATTACHED = "example.org/attached"
+"""A binding condition."""
+
 
 @fails("prepares-a-claim")
 class NoDevices(GoodDriver):
@@ -401,6 +404,35 @@ class OneSmallClaim(GoodDriver):
         if len(results) > 4:
             raise ClaimError("at most four devices")
         return results
+
+
+@fails("prepares-many-devices-in-one-claim")
+class AnswersFourDevices(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        return super().prepare_claim(claim, context)[:4]
+
+
+@fails("reports-what-it-cannot-prepare", "refuses-an-unknown-device")
+class OnlyLogsUnknownDevices(GoodDriver):
+    """A claim of an unknown device is answered as prepared, without devices."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        try:
+            return super().prepare_claim(claim, context)
+        except ClaimError as error:
+            if "there is no device" not in str(error):
+                raise
+            return []
+
+
+@fails("sets-the-binding-conditions-of-its-devices")
+class NeverBinds(GoodDriver):
+    """The last device has a binding condition that nobody sets."""
+
+    def devices(self) -> list[Json]:
+        *others, last = super().devices()
+        bound = {"bindsToNode": True, "bindingConditions": [ATTACHED], "bindingFailureConditions": ["example.org/no"]}
+        return [*others, last | bound]
 
 
 @fails("prepares-a-claim-with-a-long-name")
