@@ -20,6 +20,8 @@ from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Plante
 from tools.conformance_runs import report_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
+UNKNOWING = "\n## Faults whose planter did not know the checks\n"
+"""The heading of the part of the page that `find_subjects` writes."""
 AT_ONCE = 6  # programs; most of a run is waiting
 DEFAULT, FULL = "default", "--full"
 GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with an unusual habit"
@@ -74,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
             for found in pool.map(lambda fault, run=run: find(fault, run), mine):
                 findings.append(found)
                 print(f"{run:<7}  {found.seconds:5.0f} s  {found.fault.name:<40}  {said(found)}", flush=True)
-        PAGE.write_text("\n".join([INTRODUCTION, *page(findings)]), encoding="utf-8")
+        _, heading, others = PAGE.read_text(encoding="utf-8").partition(UNKNOWING)
+        PAGE.write_text("\n".join([INTRODUCTION, *page(findings)]) + heading + others, encoding="utf-8")
     return 0
 
 

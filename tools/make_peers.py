@@ -24,6 +24,8 @@ INSIDE = PEERS / "_inside"
 IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
+SUBJECTS = ("subject-driver", "subject-plugin")
+"""Programs in `peers/subjects/`, which are built only if they, or `subjects`, are named."""
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{
@@ -80,7 +82,7 @@ TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 
 def program(name: str, version: str | None = None) -> Path:
     """The path of a program of `peers/` after `build` has built it."""
-    return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in OURS else name)
+    return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in (*OURS, *SUBJECTS) else name)
 
 
 def stamp_of(name: str, version: str) -> Path:
@@ -89,9 +91,11 @@ def stamp_of(name: str, version: str) -> Path:
     return path.with_name(f".{path.name}.made")
 
 
-def sources_hash() -> str:
-    """A hash of all that the programs of ours are built from, but for the modules that `peers/go.mod` names."""
+def sources_hash(name: str = "oracle") -> str:
+    """A hash of all that a program of ours is built from, but for the modules that `peers/go.mod` names."""
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
+    subjects = PEERS / "subjects"
+    files = [path for path in files if path.is_relative_to(subjects) == (name in SUBJECTS) or path.suffix == ".mod"]
     texts = (f"{path.relative_to(PEERS)}\0".encode() + path.read_bytes() for path in files)
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
@@ -106,7 +110,7 @@ def problem_of(name: str, version: str) -> str:
         return f"{path} is not built"
     if not stamp.is_file():
         return f"{path} is not whole: its build was interrupted, or a tree of another version has made it"
-    if name in OURS and stamp.read_text("utf-8") != sources_hash():
+    if name in (*OURS, *SUBJECTS) and stamp.read_text("utf-8") != sources_hash(name):
         return f"{path} is older than {PEERS.name}/"
     return ""
 
@@ -266,6 +270,11 @@ def link_flags(version: str) -> str:
     return " ".join(["-s -w", *flags])
 
 
+def folder_of(name: str) -> str:
+    """The folder of a program of ours, as Go names it."""
+    return f"./{name.replace('subject-', 'subjects/')}"
+
+
 def build(version: str, names: Iterable[str]) -> None:
     """Build programs; a program of Kubernetes only if its module file or Go has changed since. Raises PeersError."""
     sources = sources_of(version)
@@ -278,11 +287,11 @@ def build(version: str, names: Iterable[str]) -> None:
     ).hexdigest()
     for name in names:
         path, stamp = program(name, version), stamp_of(name, version)
-        if name in OURS:
-            options, built_from = overlay(version, sources, modules), sources_hash()
+        if name in (*OURS, *SUBJECTS):
+            options, built_from = overlay(version, sources, modules), sources_hash(name)
             stamp.unlink(missing_ok=True)
             try:
-                go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
+                go("build", *options, "-o", str(path), folder_of(name))  # Go knows what has changed
             except PeersError as error:
                 refused = modules.with_name("refused")
                 if "missing go.sum entry" not in str(error) or not refused.is_file():
@@ -308,7 +317,8 @@ def check(version: str) -> None:
     sources = sources_of(version)
     use_go_of(sources)
     options = overlay(version, sources, module_file(version, sources))
-    packages = [f"./{name}/..." for name in OURS]
+    subjects = SUBJECTS if version == default_version() else ()
+    packages = [f"{folder_of(name)}/..." for name in (*OURS, *subjects)]
     go("vet", *options, *packages)
     go("test", *options, *packages)
 
@@ -316,17 +326,19 @@ def check(version: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build or check what the command line names; the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", help=f"programs to build (all): {', '.join([*OURS, *TOOLS])}")
+    every = ", ".join([*OURS, *TOOLS])
+    parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or subjects")
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--check", action="store_true", help="gofmt, go vet and go test over our own programs instead")
     options = parser.parse_args(arguments)
-    if unknown := set(options.names) - {*OURS, *TOOLS}:
+    names = [one for name in options.names for one in (SUBJECTS if name == "subjects" else [name])]
+    if unknown := set(names) - {*OURS, *SUBJECTS, *TOOLS}:
         parser.error(f"unknown program: {', '.join(sorted(unknown))}")
     try:
         if options.check:
             check(options.kubernetes)
         else:
-            build(options.kubernetes, options.names or [*OURS, *TOOLS])
+            build(options.kubernetes, names or [*OURS, *TOOLS])
             print(f"== the programs are in {cache_of(options.kubernetes) / 'bin'}")
     except PeersError as error:
         print(f"make peers: {error}", file=sys.stderr)

@@ -87,6 +87,11 @@ def test_metadata_of_devices_are_no_fault() -> None:
     assert_all_pass(report)
 
 
+def test_cdi_devices_that_are_there_for_good_are_no_fault() -> None:
+    checks = [check for check in CHECKS if check.name in {"frees-devices-after-a-kill", "frees-devices-after-a-reboot"}]
+    assert_all_pass(run_on(habits.DescribesDevicesOnce, checks, None, QUICK))
+
+
 def checks_of(*names: str) -> list[Check[DriverUnderTest]]:
     return [BY_NAME[name] for name in names]
 

@@ -518,7 +518,7 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
     MUST,
     expected="success within 45 seconds, and each device in the answer, if the answer for two devices has both",
     clause="A claim can be allocated 32 devices. (ResourceClaim, API reference, status.allocation.devices.results) A "
-    "kubelet waits 45 seconds for all of them, and its next call begins anew. (kubelet, DRA manager)",
+    "kubelet waits 45 seconds for all of them, and its next call begins from the start. (kubelet, DRA manager)",
 )
 def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     """A claim for all devices that can be allocated together, up to 32, is prepared."""

@@ -300,6 +300,28 @@ class WritesMetadata(GoodDriver):
         shutil.rmtree(self.metadata_of(claim), ignore_errors=True)
 
 
+class DescribesDevicesOnce(WritesMetadata):
+    """One CDI file has all devices and is there for good. What mounts the metadata is of each claim."""
+
+    @property
+    def standing(self) -> Path:
+        return self.cdi / f"{self.name}-all.json"
+
+    def load(self) -> None:
+        super().load()
+        self.write_cdi("", [])
+
+    def cdi_name(self, _uid: str, result: Json) -> str:
+        return str(result["device"])
+
+    def write_cdi(self, uid: str, _results: list[Json]) -> None:
+        results = [{"device": one["name"], "mode": "default"} for one in super().devices()]
+        write(self.standing, json.dumps(self.spec(uid, results)))
+
+    def recover(self, _: Exception) -> None:
+        self.save()
+
+
 class PanicsWhenItIsRefused(GoodDriver):
     """It crashes, and its supervisor starts it again."""
 

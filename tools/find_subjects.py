@@ -1,0 +1,116 @@
+"""Write what the conformance checks find in `peers/subjects/` into docs/maintain/found-faults.md.
+
+`python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
+unusual way of working under `devicecore conformance`, as a user would, for half an hour to an hour. Names of faults as
+arguments run these alone, and write nothing.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tools.conformance_runs import report_of
+from tools.find_faults import PAGE, UNKNOWING
+from tools.make_peers import PEERS, default_version, problem_of, program
+
+PLANTED = PEERS / "subjects" / "planted.json"
+DIRECTORY = "{plugins}/chip.subject.example"
+PROGRAMS = ("driver", "plugin")
+
+
+@frozen
+class Found:
+    """What a run has said of a program.
+
+    Attributes:
+        planted: its entry in `planted.json`.
+        failed: the checks that failed.
+        passed: whether the exit status was 0.
+        seconds: the duration.
+    """
+
+    planted: dict[str, Any]
+    failed: frozenset[str]
+    passed: bool
+    seconds: float
+
+    @property
+    def is_named(self) -> bool:
+        """Whether one of the checks has failed that are about the fault."""
+        return bool(self.failed.intersection(self.planted["checks"]))
+
+
+def run(planted: dict[str, Any], *options: str) -> Found:
+    """Run the checks over a program with a fault, or with an unusual way of working."""
+    variable = "FAULT" if "severity" in planted else "VARIANT"
+    environment = {**os.environ, variable: planted["name"]}
+    with tempfile.TemporaryDirectory(prefix="dc-") as directory:
+        if planted["program"] == "driver":
+            # A fault may show only if a device is unhealthy, not if one has gone.
+            file = f"{DIRECTORY}/{planted.get('provoke', 'gone-3')}"
+            words = ["--env", "POD_UID={pod_uid}", "--data-dir", "chip.subject.example"]
+            words += ["--provoke-devices", f"touch {file}", "--undo-devices", f"rm {file}"]
+            command = [str(program("subject-driver"))]
+        else:
+            control, state = (Path(directory) / name for name in ("control", "state"))
+            control.mkdir()
+            words = ["--provoke-health", f"touch {control}/sick-3", "--undo-health", f"rm {control}/sick-3"]
+            command = [str(program("subject-plugin")), "--device-plugin-path", "{dir}", "--ctl", str(control)]
+            command += ["--state", str(state)]
+        report = report_of(planted["program"], [*words, *options], command, environment=environment)
+    if report is None:
+        return Found(planted, frozenset(), passed=False, seconds=0.0)
+    failed = frozenset(one["name"] for one in report["checks"] if one["verdict"] == "failed")
+    return Found(planted, failed, report["passed"], report["seconds"])
+
+
+def page(found: Sequence[Found], first: str) -> Iterator[str]:
+    """Yield the lines of the part of the page."""
+    yield UNKNOWING
+    yield first
+    yield "| program | faults | number | named | exit status 1 | longest run |"
+    yield "|---|---|---|---|---|---|"
+    for kind in PROGRAMS:
+        for severity in ("must", "should", None):
+            mine = [one for one in found if (one.planted["program"], one.planted.get("severity")) == (kind, severity)]
+            named = sum(bool(one.failed) if severity is None else one.is_named for one in mine)
+            ended = sum(not one.passed for one in mine)
+            longest = max((one.seconds for one in mine), default=0.0)
+            yield f"| {kind} | {severity or 'none, unusual'} | {len(mine)} | {named} | {ended} | {longest:.0f} s |"
+    odd = [one for one in found if one.planted["checks"] and not one.is_named]
+    odd += [one for one in found if not one.planted["checks"]]
+    yield "\n| not named | why, or what fails |\n|---|---|"
+    for one in odd:
+        said = one.planted.get("reason") or ", ".join(sorted(one.failed)) or "nothing fails"
+        yield f"| `{one.planted['name']}` of the {one.planted['program']} | {said} |"
+    yield ""
+
+
+def main(names: Sequence[str]) -> int:
+    """Run all of them and write the page, or run those with these names."""
+    for one in ("subject-driver", "subject-plugin"):
+        if problem := problem_of(one, default_version()):
+            print(f"{problem}. Run `python3 tools/make_peers.py subjects` first", file=sys.stderr)
+            return 1
+    everything = json.loads(PLANTED.read_text(encoding="utf-8"))
+    found: list[Found] = []
+    for planted in everything["programs"]:
+        if not names or planted["name"] in names:
+            found.append(run(planted))
+            last = found[-1]
+            said = ", ".join(sorted(last.failed)) or "nothing failed"
+            print(f"{last.seconds:5.0f} s  {planted['name']:<32}  exit {int(not last.passed)}  {said}", flush=True)
+    if not names:
+        before, _, _ = PAGE.read_text(encoding="utf-8").partition(UNKNOWING)
+        PAGE.write_text(before + "\n".join(page(found, everything["first"])), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
