@@ -25,7 +25,7 @@ IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
-"""Programs in `peers/subjects/`, which are built only if they, or `subjects`, are named."""
+"""Programs in `peers/subjects/`, a module of its own. They are built only if they, or `subjects`, are named."""
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{
@@ -94,8 +94,7 @@ def stamp_of(name: str, version: str) -> Path:
 def sources_hash(name: str = "oracle") -> str:
     """A hash of all that a program of ours is built from, but for the modules that `peers/go.mod` names."""
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
-    subjects = PEERS / "subjects"
-    files = [path for path in files if path.is_relative_to(subjects) == (name in SUBJECTS) or path.suffix == ".mod"]
+    files = [path for path in files if path.is_relative_to(PEERS / "subjects") == (name in SUBJECTS)]
     texts = (f"{path.relative_to(PEERS)}\0".encode() + path.read_bytes() for path in files)
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
@@ -212,6 +211,7 @@ def module_file(version: str, sources: Path) -> Path:
         {
             line
             for file in PEERS.rglob("*.go")
+            if not file.is_relative_to(PEERS / "subjects")
             for line in re.findall(r'"([\w./-]+\.[\w./-]+)"', file.read_text("utf-8"))
         }
     )
@@ -270,9 +270,9 @@ def link_flags(version: str) -> str:
     return " ".join(["-s -w", *flags])
 
 
-def folder_of(name: str) -> str:
-    """The folder of a program of ours, as Go names it."""
-    return f"./{name.replace('subject-', 'subjects/')}"
+def folder_of(subject: str) -> str:
+    """The folder of a subject in its module, as Go names it."""
+    return f"./{subject.removeprefix('subject-')}"
 
 
 def build(version: str, names: Iterable[str]) -> None:
@@ -287,11 +287,16 @@ def build(version: str, names: Iterable[str]) -> None:
     ).hexdigest()
     for name in names:
         path, stamp = program(name, version), stamp_of(name, version)
-        if name in (*OURS, *SUBJECTS):
-            options, built_from = overlay(version, sources, modules), sources_hash(name)
+        if name in SUBJECTS:
+            stamp.unlink(missing_ok=True)
+            go("build", "-C", "subjects", "-ldflags=-s -w", "-o", str(path), folder_of(name))
+            stamp.write_text(sources_hash(name), encoding="utf-8")
+            continue
+        if name in OURS:
+            options, built_from = overlay(version, sources, modules), sources_hash()
             stamp.unlink(missing_ok=True)
             try:
-                go("build", *options, "-o", str(path), folder_of(name))  # Go knows what has changed
+                go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
             except PeersError as error:
                 refused = modules.with_name("refused")
                 if "missing go.sum entry" not in str(error) or not refused.is_file():
@@ -317,10 +322,11 @@ def check(version: str) -> None:
     sources = sources_of(version)
     use_go_of(sources)
     options = overlay(version, sources, module_file(version, sources))
-    subjects = SUBJECTS if version == default_version() else ()
-    packages = [f"{folder_of(name)}/..." for name in (*OURS, *subjects)]
+    packages = [f"./{name}/..." for name in OURS]
     go("vet", *options, *packages)
     go("test", *options, *packages)
+    go("vet", "-C", "subjects", "./...")
+    go("test", "-C", "subjects", "./...")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1048,14 +1048,15 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
 
 @check(
     MUST,
-    expected="success for all, within 45 seconds, each with its own devices, CDI names that can be resolved, and the "
-    "edits of its own device",
+    expected="success for all, within 45 seconds, each with its own devices, CDI names that can be resolved, the edits "
+    "of its own device, and nothing that is left when they are unprepared",
     clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are prepared by as many calls at once, and then two."""
+    """Up to sixteen claims are prepared by as many calls at once, and unprepared, and then two."""
     driver.claims.require_two()
     driver.calls.require_preparing()
+    before = driver.environment.cdi_names()
     for most in ROUNDS:
         claims = [driver.claims.new(1) for _ in driver.claims.allocatable[: driver.calls.in_time_for(most)]]
         with delayed_reads(driver, OVERLAP):
@@ -1066,6 +1067,8 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
             found.append(neutral(require_resolvable(driver, answer), claim))
         driver.calls.clean_up()
+        # What is kept of calls at once may be that of one call alone, which shows when the claims are unprepared.
+        require_undone(driver, {name for answer in answers for row in answer for name in row.cdi} - before)
     with suppress(DoesNotApply):  # it answers no CDI devices
         alone = [edits_of(driver, claim.devices[0]) for claim in claims]
         if alone[0] != alone[1]:

@@ -71,6 +71,7 @@ def two_instances(
     Skip, because one check reports that.
     """
     old = driver.registration.reachable
+    driver.process.versions.append(driver.api.store.version)  # it may publish an empty pool first
     process = driver.process.spawn(NEWER_POD)
     paths = {old.path, old.endpoint}
 
@@ -81,6 +82,7 @@ def two_instances(
         new = driver.process.wait(find, driver.settings.returning)
         if new is None:
             raise not_registered(process.last_output)
+        driver.process.wait(lambda: _knows_its_devices(driver, new), _ANSWER)
         yield Two(old, new, process)
     finally:
         process.stop(grace=2.0)
@@ -95,6 +97,20 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
     """Prepare a claim at one instance. Return the CDI names in its answer. Raises Failure if it did not."""
     devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
+
+
+def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
+    """Return whether an instance that has just begun prepares a claim: a kubelet tries again until it does."""
+    with suppress(Skip), driver.claims.owning([]):
+        claim = driver.claims.new(1)
+        try:
+            prepare(driver, instance, claim)
+            unprepare(driver, instance, claim)
+        except Failure:
+            return False
+        finally:
+            driver.calls.clean_up()
+    return True
 
 
 def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> None:

@@ -251,6 +251,22 @@ class NeverFreesDevices(GoodDriver):
         self.cdi_file(uid).unlink(missing_ok=True)
 
 
+@fails("unprepares-at-the-same-time")
+class LosesUnprepares(GoodDriver):
+    """Each of several calls at once writes what it has read before, without its own claim: the last one wins."""
+
+    breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "These are calls at once, too."}
+
+    def unprepare_claim(self, claim: Message) -> None:
+        check_uid(claim.uid)
+        claims = dict(self.claims)
+        time.sleep(0.05)
+        with self.lock:
+            self.cdi_file(claim.uid).unlink(missing_ok=True)
+            self.claims = {uid: record for uid, record in claims.items() if uid != claim.uid}
+            self.save()
+
+
 @fails("frees-the-device")
 class KeepsDevices(GoodDriver):
     """A device stays reserved for a while, unless its claim is named again."""
