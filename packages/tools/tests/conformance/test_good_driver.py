@@ -22,10 +22,12 @@ INFO = {"keeps-its-slices-at-sigterm"}
 OTHERS = {
     "survives-being-asked-for-health",
     "mounts-what-it-has-made",
+    "describes-its-devices-in-metadata",
+    "sets-the-binding-conditions-of-its-devices",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
-"""Checks for drivers without reports of health, with mounts, or with instances: other tests have such drivers."""
+"""Checks for drivers without reports of health, with mounts, bindings or instances: other tests have such drivers."""
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (

@@ -5,6 +5,7 @@ Law: slices are judged as an API server and a scheduler do, and only those of th
 
 import re
 import time
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -343,14 +344,15 @@ def keeps_its_devices(driver: DriverUnderTest) -> str:
 @across(
     REBOOT,
     MUST,
-    expected="complete pools, with each device once",
+    expected="complete pools, with each device once, and no device in one pool more than before",
     clause="A driver finds the slices that a former process has published. If it adds others, the pool has more slices "
-    "than resourceSliceCount says, or devices of the same name, and a scheduler takes no device from it. "
-    "(ResourceSlice, API reference, spec.pool)",
+    "than resourceSliceCount says, or devices of the same name, and a scheduler takes no device from it. From a pool "
+    "that it leaves, a scheduler takes devices that it does not know. (ResourceSlice, API reference, spec.pool)",
 )
 def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
     """The driver is started again while its slices are there, and the slices of each pool are counted."""
     before = {name for pool in driver.slices.catalogue for name in pool.repeated_names}
+    number = Counter(device.name for pool in driver.slices.catalogue for device in pool.devices)
     yield
     _ = driver.registration.instance
     settle(driver)
@@ -358,7 +360,9 @@ def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
     def problems() -> list[str]:
         pools = driver.slices.pools()
         found = [*(_incomplete(pool) for pool in pools if not pool.is_complete), _repetition(pools, before)]
-        return list(filter(None, found))
+        more = Counter(device.name for pool in pools for device in pool.devices) - number
+        again = [f"{name} is in {counted(number[name] + 1, 'pool')}" for name in sorted(more) if number[name]]
+        return [*filter(None, found), *([] if any(found) else again)]
 
     driver.process.wait(lambda: not problems(), min(driver.settings.republishing, _AT_A_START))
     require(not problems(), some(problems()), late=True)

@@ -88,6 +88,26 @@ class ShortBusId(GoodDriver):
 
 
 @fails("completes-its-pools-after-a-restart")
+class NamesPoolsByStart(GoodDriver):
+    """Each start publishes a pool of its own, and leaves those that are there."""
+
+    settings = {"republishing": 10.0}
+
+    @property
+    def pool(self) -> str:
+        return f"{self.node}-{os.getpid()}"
+
+    def reconcile(self, items: list[Json]) -> None:
+        if not any(item["spec"]["pool"]["name"] == self.pool for item in items):
+            super().reconcile([])
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        if method == "POST" and body is not None:
+            body["metadata"]["name"] += f"-{os.getpid()}"
+        return super().call(method, path, body)
+
+
+@fails("completes-its-pools-after-a-restart")
 class AddsSlicesAtEachStart(GoodDriver):
     """Its slices have the names of this process, and it knows no others."""
 
