@@ -20,8 +20,8 @@ class Admitted:
     """The pod has its devices, and they are in the checkpoint.
 
     `allocations` is everything the pod holds, including what it held before. `unhandled` names, by container, the
-    resources that it asks for and no device plugin here ever registered: the device manager leaves them to others, as a
-    kubelet does. A misspelt name is among them, so `repr` shows them.
+    resources that it asks for and that no device plugin here ever registered: the device manager ignores them, as a
+    kubelet does. A misspelled name ends up there, so `repr` shows them.
     """
 
     pod: Pod
@@ -32,7 +32,7 @@ class Admitted:
         return True
 
     def devices(self, container: str) -> dict[ResourceName, DeviceSet]:
-        """Return the devices that one container of the pod holds of each resource; empty if it holds none.
+        """Return the devices of each resource that one container of the pod holds, if any.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -49,7 +49,7 @@ class Admitted:
 
 @frozen
 class Refused:
-    """The pod cannot run here. `container` is the one that failed, None if the pod as a whole did."""
+    """The pod cannot run here. `container` is the one that failed, or None if the pod as a whole did."""
 
     error: DeviceCoreError
     container: str | None = None
@@ -59,12 +59,12 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """The reason that a kubelet puts into the status of the pod, whose phase becomes `Failed` (kubelet.md 5.1)."""
+        """The reason that a kubelet sets in the status of the pod, whose phase becomes `Failed` (kubelet.md 5.1)."""
         return self.error.reason if isinstance(self.error, AdmissionError) else AdmissionError.reason
 
     @property
     def message(self) -> str:
-        """The message beside the reason: the error alone if its reason says what is wrong (`GetPodAdmitResult`)."""
+        """The message with the reason: only the error if the reason already says what is wrong (`GetPodAdmitResult`)."""
         if self.reason != AdmissionError.reason:
             return str(self.error)
         return f"Allocate failed due to {self.error}, which is unexpected"

@@ -14,7 +14,7 @@ from devicecore.domain.model import Container, Pod, ResourceName
 class NodeStatus:
     """Counts of a node's device resources, and the resources it no longer has (kubelet.md 3.6).
 
-    `removed` is sorted. It names a resource once: in the status in which the resource disappears.
+    `removed` is sorted, and names a resource only in the status in which the resource disappears.
     """
 
     capacity: Mapping[ResourceName, int] = field(factory=dict)
@@ -36,7 +36,7 @@ def sanitize_allocatable(
 def pod_request(pod: Pod) -> dict[str, int]:
     """Return how many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
-    Sidecars continue to run next to all later init containers and next to the app containers.
+    Sidecars keep running alongside all later init containers and the app containers.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Checks of the values that callers construct.
 
-Law: a value that is refused is a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
-what was expected, and shows what came, escaped and cut. An adapter in the wrong place, or a class in place of its
-instance, is refused when the manager is made, not by a later call.
+Law: a refused value raises a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
+what was expected, and shows what came, escaped and truncated. An adapter in the wrong position, or a class instead of
+an instance, is refused when the manager is constructed, not by a later call.
 """
 
 from collections.abc import Iterable
@@ -32,14 +32,14 @@ def checked(value: object, wanted: type[T], what: str) -> T:
 
 
 def items(value: Iterable[T], what: str) -> Iterable[T]:
-    """Return `value` if it has several items. Raises TypeError if it is a text, or cannot be iterated over."""
+    """Return `value` if it has several items. Raises TypeError if it is a string or not iterable."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(expected(what, "several values, such as a tuple", value))
     return value
 
 
 def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
-    """Return the items of `value`. Raises TypeError if it has no items, or one that is not a `kind`."""
+    """Return the items of `value`. Raises TypeError if it is not iterable or an item is not a `kind`."""
     found = tuple(items(value, what))
     if not {kind}.issuperset(map(type, found)):
         for one in found:
@@ -48,7 +48,7 @@ def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
 
 
 def one_of(value: Member | str, kind: type[Member], what: str) -> Member:
-    """Return the member of an enumeration, which may be given by its text. Raises ValueError if there is none."""
+    """Return the member of an enumeration, which may be given as a string. Raises ValueError if there is none."""
     try:
         return kind(value)
     except ValueError:
@@ -56,7 +56,7 @@ def one_of(value: Member | str, kind: type[Member], what: str) -> Member:
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that is there a second time. Return None if all are different."""
+    """Return the first repeated name, or None if all are different."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -69,29 +69,29 @@ def repeated(names: Iterable[str]) -> str | None:
 
 
 def is_flag(instance: object, field: "Attribute[bool]", value: bool) -> None:  # noqa: FBT001 - attrs calls it
-    """Refuse what is not True or False, such as the text "no"."""
+    """Refuse anything but True and False, such as the string "no"."""
     checked(value, bool, _place(instance, field))
 
 
 def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
-    """Refuse what is not a text."""
+    """Refuse anything but a string."""
     checked(value, str, _place(instance, field))
 
 
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
-    """Refuse a text in place of several values, such as `("gpu")` without its comma. None stands for no answer."""
+    """Refuse a string in place of several values, such as `("gpu")` without its comma. None stands for no answer."""
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
 
 
 def is_name(instance: object, field: "Attribute[Text]", value: Text) -> None:
-    """Refuse what is not a text of at least one character."""
+    """Refuse anything but a non-empty string."""
     if checked(value, str, _place(instance, field)) == "":
         raise ValueError(expected(_place(instance, field), "a text that is not empty", value))
 
 
 def is_absolute_path(instance: object, field: "Attribute[str]", value: str) -> None:
-    """Refuse what a container runtime refuses: a path that does not begin with a slash."""
+    """Refuse a path that does not begin with a slash, as a container runtime does."""
     if not checked(value, str, _place(instance, field)).startswith("/"):
         raise ValueError(expected(_place(instance, field), "an absolute path, such as /dev/gpu0", value))
 
@@ -104,7 +104,7 @@ def _place(instance: object, field: "Attribute[T]") -> str:
 
 
 def check_adapter(what: str, given: object, port: type, *, optional: bool = False) -> None:
-    """Refuse what cannot be the adapter of a port. `what` names the argument.
+    """Refuse anything that cannot be an adapter of a port. `what` names the argument.
 
     Raises TypeError if `given` is a class, or lacks a method of the protocol `port`.
     """
@@ -117,19 +117,19 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
 
 
 def check_callable(what: str, given: object) -> None:
-    """Refuse what cannot be called. Raises TypeError if it is not callable."""
+    """Raise TypeError if it is not callable."""
     if not callable(given):
         raise TypeError(expected(what, "a function", given))
 
 
 def check_callables(what: str, given: Iterable[object]) -> None:
-    """Refuse what is not several functions, such as observers. Raises TypeError."""
+    """Raise TypeError unless it is several functions, such as observers."""
     for one in items(given, what):
         check_callable(what, one)
 
 
 def check_seconds(what: str, given: object) -> None:
-    """Refuse what is not a number of seconds. Raises TypeError, or ValueError for a number below 0 and for nan."""
+    """Refuse anything but a number of seconds. Raises TypeError, or ValueError for a negative number or nan."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise TypeError(expected(what, "a number of seconds", given))
     if not given >= 0:
@@ -144,9 +144,9 @@ def _methods(port: type) -> list[str]:
 
 
 def received(cls: type[Values], *values: object) -> Values:
-    """Make a value of an attrs class, without its checks, of what a plugin has sent over a socket.
+    """Construct a value of an attrs class without its checks, from what a plugin has sent over a socket.
 
-    A kubelet checks neither ids nor paths (kubelet.md 7.3), so each of them is kept as it came.
+    A kubelet checks neither ids nor paths (kubelet.md 7.3), so they are kept unchanged.
     """
     value = object.__new__(cls)
     for field, each in zip(fields(cls), values, strict=True):

@@ -1,7 +1,7 @@
 """What a container needs to use its devices.
 
-Law: if two answers disagree about a name or path, the first one counts, and the disagreement is reported. Resources are
-visited in the order of their names.
+Law: if two answers disagree about a name or path, the first one wins, and the conflict is reported. Resources are
+visited in order of their names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen
 class Mount:
-    """A path of the host that the container sees under another path.
+    """A host path that is mounted into the container.
 
     Raises:
         TypeError: a value has another type.
@@ -39,7 +39,7 @@ class DeviceSpec:
 
     Raises:
         TypeError: a value has another type.
-        ValueError: a path is not absolute, or the permissions are other letters.
+        ValueError: a path is not absolute, or the permissions have other letters.
     """
 
     container_path: str = field(validator=is_absolute_path)
@@ -101,7 +101,10 @@ class ContainerAllocateResponse:
 
 @frozen
 class Conflict:
-    """Two answers that disagree about one `name`: a variable, an annotation or a container path. The first was kept."""
+    """Two answers that disagree about one `name`: a variable, an annotation or a container path.
+
+    The first one is kept.
+    """
 
     kind: str
     name: str
@@ -134,7 +137,7 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     conflicts: list[Conflict] = []
 
     def first_wins(kind: str, answered: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
-        """Return the first value under each name. A later one that has another text is a conflict."""
+        """Return the first value of each name. A later value that differs is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
         for resource, name, text, value in answered:
             kept, _ = first.setdefault(name, (text, value))
@@ -165,10 +168,10 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
 
 
 def with_claims(options: ContainerOptions | None, cdi_devices: Iterable[str]) -> ContainerOptions:
-    """Add the CDI names that a container gets of its claims (kubelet: `GetResources` of the container manager).
+    """Add the CDI names that a container gets from its claims (kubelet: `GetResources` of the container manager).
 
-    `cdi_devices` are those of `DraManager.claim_devices`; they come before those of plugins. None is left out, even if
-    it is there twice, as in a kubelet (kubelet-dra.md 5). `options` is None if the container has no devices of plugins.
+    `cdi_devices` comes from `DraManager.claim_devices` and goes before the names from plugins. Duplicates are kept, as
+    in a kubelet (kubelet-dra.md 5). `options` is None if the container has no devices from plugins.
     """
     options = options or ContainerOptions()
     return evolve(options, cdi_devices=(*cdi_devices, *options.cdi_devices))

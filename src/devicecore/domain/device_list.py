@@ -1,7 +1,7 @@
 """A plugin's list of devices, column by column.
 
-Law: a device list is equal to the sequence of its devices. A `Device` is made when a caller reads it, because plugins
-send lists of 50,000 devices repeatedly, and most of them are only compared with the list before.
+Law: a device list is equal to the sequence of its devices. A `Device` is created when a caller reads it, because
+    plugins repeatedly send lists of 50,000 devices, most of which are only compared with the previous list.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ class DevicesById(Mapping[DeviceId, Device]):
         return received(Device, device, *self.states[device])
 
     def numa_nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
-        """Return the NUMA nodes of a device; none if it has no topology or is not listed."""
+        """Return the NUMA nodes of a device, or none if it has no topology or is not listed."""
         state = self.states.get(device)
         return state[1] or () if state else ()
 

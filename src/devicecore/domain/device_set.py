@@ -1,4 +1,4 @@
-"""Sets of device ids with the operations of sets.
+"""Sets of device ids with set operations.
 
 Law: a device set is equal to any set with the same members; the index that it uses does not matter. Iteration is in
 the natural order of the ids, and no operation changes a set.
@@ -26,14 +26,14 @@ _FEW = 8  # members: in sets up to this size, visiting one member at a time is f
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
     """Sort key under which `gpu-2` comes before `gpu-10`.
 
-    Ids that differ only in zeros before a number, such as `gpu-7` and `gpu-007`, are in text order.
+    Ids that differ only in leading zeros of a number, such as `gpu-7` and `gpu-007`, are in text order.
     """
     parts = _NUMBER.split(device)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), device
 
 
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
-    """`ids`, sorted by `natural_key`. If all ids are one text followed by a number, this computes no keys."""
+    """`ids`, sorted by `natural_key`. If all ids are a common prefix followed by a number, no keys are computed."""
     ordered = sorted(ids)
     if len(ordered) <= 1:
         return ordered
@@ -51,7 +51,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 
 
 def _common_start(one: str, other: str) -> str:
-    """Return the text that both begin with. If they are the first and last of sorted texts, all texts begin with it."""
+    """Return the common prefix of both. If they are the first and last of sorted texts, it is the prefix of all."""
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return one[:place]
@@ -66,7 +66,7 @@ class _Printer(Protocol):
 class DeviceIndex:
     """Numbers the ids of one resource in natural order, so that a set of them is one integer.
 
-    Sets that share an index object combine at the speed of integers; others are moved to a common index first.
+    Sets that share an index object combine at integer speed; others are first converted to a common index.
     """
 
     ids: tuple[DeviceId, ...]
@@ -83,11 +83,11 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """This index if it has all `ids`, else a new index of its own ids and these."""
+        """This index if it has all `ids`, or else a new index of its own ids and these."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """Return the set of those `ids` that this index has."""
+        """Return the set of the `ids` that this index has."""
         if ids == self.ids:  # a complete list in natural order, as plugins nearly always send it
             return self.all
         places = self.places
@@ -118,24 +118,24 @@ class DeviceSet(AbstractSet[DeviceId]):
     """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`. `DeviceSet.of` makes one.
 
     Raises:
-        TypeError: `index` is not a DeviceIndex, such as a list of ids.
+        TypeError: `index` is not a DeviceIndex but, for example, a list of ids.
     """
 
     index: DeviceIndex
     bits: int
 
     def __init__(self, index: DeviceIndex = _NO_DEVICES, bits: int = 0) -> None:
-        if index.__class__ is not DeviceIndex:  # a validator of attrs would be a call more per set
+        if index.__class__ is not DeviceIndex:  # an attrs validator would cost one more call per set
             raise TypeError(expected("DeviceSet (DeviceSet.of makes one of ids)", "a DeviceIndex", index))
         _set_field(self, "index", index)
         _set_field(self, "bits", bits)
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """Return the set of `ids`, on an index of its own.
+        """Return the set of `ids`, with its own index.
 
         Raises:
-            TypeError: `ids` is one text, or cannot be iterated over.
+            TypeError: `ids` is a string or not iterable.
         """
         return DeviceIndex.of(ids).all
 
@@ -144,7 +144,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return cls.of(ids)
 
     def on(self, index: DeviceIndex) -> "DeviceSet":
-        """This set, represented on `index`. The index must have all members."""
+        """This set, represented with `index`, which must have all members."""
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":

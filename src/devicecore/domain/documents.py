@@ -1,6 +1,6 @@
-"""What documents from outside hold: API objects, manifests, kubeconfigs, once JSON or YAML is parsed.
+"""The values of documents from outside, such as API objects, manifests and kubeconfigs, after JSON or YAML is parsed.
 
-Law: a value is read as the type that is expected, or refused with an error that names the file, the line if it is
+Law: a value is read as the expected type or refused with an error that names the file, the line if
 known, and the path of the field. A null is a missing field, and unknown fields are ignored.
 """
 
@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen
 class Document:
-    """A document, as errors name it: its file, its first line if that is known, and the type of error to raise."""
+    """A document, as errors name it: its file, its first line if known, and the type of error to raise."""
 
     file: str
     line: int | None = None
@@ -30,7 +30,7 @@ class Value:
     Args:
         data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with the
             line of each value by index or key.
-        place: the value that it is in; for a whole document, that or its file's name.
+        place: the value that contains it; for a whole document, the document or its file's name.
         step: its key or index in `place`.
     """
 
@@ -46,7 +46,7 @@ class Value:
         """Return parsed JSON as a value. A value is returned as it is."""
         return data if isinstance(data, Value) else cls(data, file)
 
-    # The place is computed when there is an error, because nearly all documents have none.
+    # The place is computed only for errors, because nearly all documents have none.
 
     @property
     def file(self) -> str:
@@ -63,7 +63,7 @@ class Value:
 
     @property
     def line(self) -> int | None:
-        """The line of the value, or of the object that lacks it. It is None if it is not known, as in JSON."""
+        """The line of the value, or of the object that lacks it. None if unknown, as in JSON."""
         lines: Mapping[str | int, int] = getattr(self.place.data, "lines", {}) if isinstance(self.place, Value) else {}
         try:
             return lines[self.step]
@@ -88,9 +88,9 @@ class Value:
         return Value(None, self, key)
 
     def mapping(self) -> "dict[str, Value]":
-        """Return the values of an object by key.
+        """Return the values of an object by key, or an empty mapping if the value is missing.
 
-        It is empty if the value is missing. Raises DocumentError for other values.
+        Raises DocumentError for other values.
         """
         if self.data is None:
             return {}
@@ -99,7 +99,7 @@ class Value:
         return {key: Value(data, self, key) for key, data in self.data.items()}
 
     def sequence(self) -> "list[Value]":
-        """Return the items of a list; empty if the value is missing. Raises DocumentError if it is not a list."""
+        """Return the items of a list, or none if the value is missing. Raises DocumentError if it is not a list."""
         if self.data is None:
             return []
         if not isinstance(self.data, list):
@@ -107,7 +107,7 @@ class Value:
         return [Value(data, self, number) for number, data in enumerate(self.data)]
 
     def text(self, default: str | None = None) -> str:
-        """Return the text, or `default` if it is missing or empty. Raises DocumentError for anything else."""
+        """Return the string, or `default` if it is missing or empty. Raises DocumentError for anything else."""
         if isinstance(self.data, str) and self.data:
             return self.data
         if default is not None and (self.data is None or self.data == ""):
@@ -117,7 +117,10 @@ class Value:
         return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
-        """Return whether it is true. A missing one is not. Raises DocumentError if it is neither true nor false."""
+        """Return whether it is true.
+
+        A missing value counts as false. Raises DocumentError if it is neither true nor false.
+        """
         if not isinstance(self.data, bool | None):
             self.refuse(f"expected true or false, got {described(self.data)}")
         return bool(self.data)
@@ -152,7 +155,7 @@ class Value:
 
 
 def described(data: object) -> str:
-    """Return what a value is, for errors."""
+    """Return a description of a value for errors."""
     match data:
         case dict():
             return "an object"
@@ -169,7 +172,7 @@ def described(data: object) -> str:
 
 
 def _how_to_make_a_text(data: object) -> str:
-    """Return what to do if a value was meant as a text."""
+    """Return advice for a value that was meant as a string."""
     if isinstance(data, bool):
         words = "y, yes and on" if data else "n, no and off"
         return f", as YAML reads {words}: put it in quotes"

@@ -1,7 +1,8 @@
 """Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
 
-Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and of several
-the one that a scheduler of the release takes. Where that has a fault, the answer names it (see docs/claims.md).
+Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers
+the one that a scheduler of the release would choose. If a bug of that scheduler matters, the answer names it (see
+docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
@@ -105,10 +106,10 @@ def allocate(
         classes: the DeviceClasses of the cluster.
         matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
         features: the feature gates of the scheduler.
-        release: the release of the scheduler.
+        release: the scheduler's release.
         max_steps: the search gives up after this many devices.
-        charge: is called often while the search goes on, with how many reasons are kept. If it raises
-            QuestionGivenUpError, the answer is that nobody can say, and has no reasons.
+        charge: called often during the search, with the number of reasons that are kept. If it raises
+            QuestionGivenUpError, the answer is "unknown" and has no reasons.
     """
     indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
@@ -122,7 +123,7 @@ def allocate(
 
 
 def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAllocation:
-    """Return what `allocate` returns. Raises QuestionGivenUpError if the question has taken too much."""
+    """Return what `allocate` returns. Raises QuestionGivenUpError if the question has exceeded its budget."""
     undecided: UndecidedError | None = None
     try:
         if search.run():
@@ -145,7 +146,7 @@ def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAlloca
 
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
-    """Return right devices: those that Kubernetes finds if these are right, or else `taken` and its faults."""
+    """Return correct devices: those that Kubernetes finds if they are correct, or else `taken` and its faults."""
     causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)
@@ -166,9 +167,10 @@ def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, 
 def _no_allocation(
     situation: Situation, search: Search, undecided: UndecidedError | None
 ) -> DeviceAllocation | NoAllocation:
-    """Return why there are no devices, with the faults with which Kubernetes finds some.
+    """Return why there are no devices, with the faults that would let Kubernetes find some.
 
-    If an expression cannot be evaluated, a fault may keep Kubernetes from trying the device: then it finds right ones.
+    If an expression cannot be evaluated, a fault may keep Kubernetes from trying that device, so that it finds correct
+    ones.
     """
     answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer(is_undecided=True)
     if undecided and answer.taken is not None and answer.is_right:
@@ -205,7 +207,7 @@ _NOT_TOGETHER = "each request alone can be fulfilled, but not all of them togeth
 
 
 def by_device(allocated: Iterable[Held]) -> dict[DeviceKey, list[Held]]:
-    """Return what is allocated by device."""
+    """Return the allocations by device."""
     held: dict[DeviceKey, list[Held]] = {}
     for one in allocated:
         held.setdefault(one.device, []).append(one)
@@ -222,7 +224,7 @@ def which_nodes(
     matches: Matches = _without_cel,
     release: Release = Release.V1_37,
 ) -> dict[str, DeviceAllocation | NoAllocation]:
-    """Return by the name of the node what `allocate` returns."""
+    """Return what `allocate` returns, by node name."""
     indexed, held, by_name = Slices(slices), by_device(allocated), {one.name: one for one in classes}
     return {
         node.name: allocate(claims, node, indexed, held, by_name, matches=matches, release=release) for node in nodes

@@ -1,6 +1,6 @@
-"""Whether `matchAttribute` constraints can be fulfilled at all, by counting devices of each value.
+"""Whether `matchAttribute` constraints can be satisfied at all, by counting the devices of each value.
 
-Law: a shortage is never reported of claims that can be allocated. What it counts are upper bounds: devices that fit a
+Law: a shortage is never reported for claims that can be allocated. The counts are upper bounds: devices that fit a
 request while nothing else is taken.
 """
 
@@ -17,12 +17,12 @@ Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
 
 @frozen
 class Shortage:
-    """Constraints that ask for the same, and that too few values of their attribute fulfil.
+    """Constraints on the same attribute that too few of its values can satisfy.
 
     Attributes:
-        attribute: of the constraints.
+        attribute: the attribute of the constraints.
         wanted: how many values are needed: one for each constraint.
-        supply: how many constraints each value fulfils at most.
+        supply: how many constraints each value can satisfy at most.
         roles: for each request of the first constraint, how many devices each value has.
     """
 
@@ -33,7 +33,7 @@ class Shortage:
 
     @property
     def nearest(self) -> str:
-        """The value that has most of what one constraint wants, empty if no device has the attribute."""
+        """The value that comes closest to satisfying one constraint, empty if no device has the attribute."""
 
         def met(value: str) -> int:
             return sum(min(have.get(value, 0), request.count) for request, have in self.roles)
@@ -42,9 +42,9 @@ class Shortage:
 
 
 def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
-    """Return the constraints of a claim that cannot be fulfilled whatever is chosen.
+    """Return the constraints of a claim that no choice of devices can satisfy.
 
-    Constraints about alternatives, all devices, admin access or shared devices are left out.
+    Constraints on alternatives, all devices, admin access or shared devices are left out.
     """
     devices: dict[DeviceRequest, Sequence[PoolDevice]] = {}
     alike: dict[object, list[tuple[Constraint, list[DeviceRequest]]]] = defaultdict(list)
@@ -61,7 +61,7 @@ def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
         alike[constraint.attribute, frozenset(shape.items())].append((constraint, requests))
     for group in alike.values():
         named = [request for _, requests in group for request in requests]
-        # Constraints that have a request in common may be fulfilled by one value.
+        # Constraints that share a request may be satisfied by one value.
         kept = group if len(set(named)) == len(named) else group[:1]
         attribute, requests = kept[0][0].attribute, kept[0][1]
         roles = tuple((one, _count(attribute, devices[one])) for one in requests)
@@ -76,7 +76,7 @@ def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
 
 
 def _requests_of(claim: UnallocatedClaim, constraint: Constraint) -> list[DeviceRequest]:
-    """Return the requests that a constraint is about. It is empty if one has alternatives or is not for a number."""
+    """Return the requests that a constraint applies to, or none if one of them cannot be counted."""
     found: list[DeviceRequest] = []
     for ways in claim.requests:
         about = [one for one in ways if constraint.applies_to(one)]
@@ -88,7 +88,7 @@ def _requests_of(claim: UnallocatedClaim, constraint: Constraint) -> list[Device
 
 def _count(attribute: str, devices: Sequence[PoolDevice]) -> Mapping[str, int]:
     values = (one for device in devices if (one := device.attribute(attribute)) is not None)
-    # A text and a number that look alike are different values.
+    # A string and a number that look alike are different values.
     return Counter(
         str(value) if kind == "string" else f"{value} ({kind})" for one in values for kind, value in one.elements
     )

@@ -1,7 +1,7 @@
 """How much of a device's capacity a request consumes (KEP-5075).
 
-Law: what is consumed is what was asked for, rounded up to what the device's policy allows; a request that asks for
-nothing consumes the default, or all.
+Law: what is consumed is what was asked for, rounded up to what the device's policy allows; a request without
+an amount consumes the default, or everything.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,10 @@ from devicecore.domain.quantity import Quantity
 
 
 def by_own_names(amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
-    """Return amounts by the names that a device has. A name without a domain has that of the driver."""
+    """Return amounts by the device's names for its capacities.
+
+    A name without a domain belongs to the driver's domain.
+    """
     if all(name in device.capacity for name in amounts):
         return amounts
     driver = device.key.driver
@@ -25,19 +28,19 @@ def _with_domain(name: str, driver: str) -> str:
 
 
 def consumption(asked: Mapping[str, Quantity], device: PoolDevice) -> dict[str, Quantity]:
-    """Return what a share of the device would consume of each capacity, if so much is asked for."""
+    """Return how much of each capacity a share of the device would consume for these amounts."""
     return {name: _consumed(asked.get(name), capacity) for name, capacity in device.capacity.items()}
 
 
 def capacity_missing(
     asked: Mapping[str, Quantity], device: PoolDevice, used: Mapping[str, int]
 ) -> CapacityExceeded | None:
-    """Return why the device has too little capacity, None if it has enough.
+    """Return why the device has too little capacity, or None if it has enough.
 
     Args:
-        asked: what is wanted of each capacity.
+        asked: the requested amount of each capacity.
         device: the device.
-        used: billionths of each capacity that are consumed already.
+        used: how many billionths of each capacity are already consumed.
     """
     for name, wanted in asked.items():
         if name not in device.capacity:
@@ -74,7 +77,7 @@ def _rounded_up(asked: Quantity, minimum: Quantity, step: Quantity | None) -> Qu
 
 
 def _violated(wanted: Quantity, policy: RequestPolicy | None) -> str:
-    """Return what the policy allows instead, empty if it allows the quantity."""
+    """Return what the policy allows instead, or an empty text if it allows the quantity."""
     if policy is None or (policy.default and policy.default.nanos == wanted.nanos):
         return ""
     if policy.minimum or policy.maximum or policy.step:

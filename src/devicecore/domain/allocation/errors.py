@@ -1,6 +1,6 @@
 """Errors of allocation.
 
-Law: an error says why nothing can be decided. That there are too few devices is a result, and no error.
+Law: an error says why nothing can be decided. Too few devices is a result, not an error.
 """
 
 from attrs import frozen
@@ -11,7 +11,7 @@ from devicecore.domain.errors import DeviceCoreError
 
 @frozen
 class SelectorError(DeviceCoreError):
-    """A CEL expression cannot be compiled, or its value for a device cannot be told."""
+    """A CEL expression cannot be compiled, or not evaluated for a device."""
 
     problem: str
     at_run_time: bool = True
@@ -21,7 +21,7 @@ class SelectorError(DeviceCoreError):
 
 
 class EvaluationsGivenUpError(SelectorError):
-    """All evaluations of one question together have taken too long, so that nothing is known of this one."""
+    """All evaluations of one question together have taken too long, so this one has no result."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the expressions of one question took more than {seconds:g} s, and were given up")
@@ -37,7 +37,10 @@ class UndecidedError(DeviceCoreError):
 
 @frozen
 class ExpressionError(UndecidedError):
-    """An expression cannot be evaluated. `device` is the one for which it has no value, None if it has for none."""
+    """An expression cannot be evaluated.
+
+    `device` is the one for which it has no value, or None if it has no value at all.
+    """
 
     device: DeviceKey | None = None
 
@@ -48,21 +51,24 @@ class SearchGivenUpError(UndecidedError):
 
     @classmethod
     def after(cls, steps: int) -> "SearchGivenUpError":
-        """Return the error of a search that took more than `steps` steps."""
+        """Return the error for a search that took more than `steps` steps."""
         return cls(f"the search was given up after {steps:,} steps, because there are too many combinations")
 
     @classmethod
     def after_pairs(cls, pairs: int) -> "SearchGivenUpError":
-        """Return the error of a search with more than `pairs` pairs of a request and a device."""
+        """Return the error for a search with more than `pairs` pairs of a request and a device."""
         return cls(f"the search was given up after {pairs:,} pairs of a request and a device")
 
 
 class QuestionGivenUpError(SearchGivenUpError):
-    """The question of which this search is a part has taken all that it may."""
+    """The question that this search is part of has used up its budget."""
 
 
 class ExcludedError(UndecidedError):
-    """A constraint forbids one of all devices. Kubernetes does not look for another alternative then."""
+    """A constraint forbids one of the devices of a request for all.
+
+    Kubernetes then does not try another alternative.
+    """
 
     def __init__(self, claim: str, request: str, device: str) -> None:
         problem = f"cannot add device {device} because a claim constraint would not be satisfied"

@@ -1,6 +1,7 @@
 """The faults of Kubernetes' allocator, and which releases have them.
 
-Law: a fault that a release does not have is never named for it. docs/claims.md has the smallest case of each.
+Law: an answer for a release never names a fault that the release does not have. docs/claims.md has the smallest case of
+    each.
 """
 
 import re
@@ -56,11 +57,11 @@ _SENTENCES = {
 ALL_FAULTS = frozenset(KubernetesFault)
 
 Cause = tuple[KubernetesFault, ...]
-"""Faults that an answer needs together: one, two, or none if they are more, and which ones is not known."""
+"""Faults that only together explain an answer: one or two, or none if it takes more and they are unknown."""
 
 
 def names_of(causes: Iterable[Cause]) -> tuple[str, ...]:
-    """Return each cause by the names of docs/claims.md."""
+    """Return the causes by their names in docs/claims.md."""
     return tuple(" + ".join(fault.value for fault in cause) or "several faults together" for cause in causes)
 
 
@@ -76,7 +77,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class Release(Enum):
-    """A release of Kubernetes whose allocator differs from the one before. The value is how people call it."""
+    """A release of Kubernetes whose allocator differs from the one before. The value is its usual name."""
 
     V1_36_2 = "1.36.2"
     V1_36_3 = "1.36.3"
@@ -84,13 +85,13 @@ class Release(Enum):
 
     @property
     def faults(self) -> frozenset[KubernetesFault]:
-        """The faults that the allocator of the release has, with the feature gates at their defaults."""
+        """The faults of the release's allocator with the default feature gates."""
         mended = {Release.V1_36_2: frozenset[KubernetesFault](), Release.V1_36_3: _ROLLBACK}
         return ALL_FAULTS - mended.get(self, _MENDED_IN_1_37)
 
     @classmethod
     def of(cls, version: str) -> "Release | None":
-        """Return the release whose allocator a version has, such as `v1.36.1`. It is None if `version` is none.
+        """Return the release whose allocator a version such as `v1.36.1` has, or None if `version` is not one.
 
         Versions before 1.36 count as 1.36.2, and those after 1.37, which are unknown, as 1.37.
         """

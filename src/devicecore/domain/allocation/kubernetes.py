@@ -1,7 +1,7 @@
-"""The search of a release of Kubernetes, with its faults, so that the same devices come out wherever these are right.
+"""The search of a Kubernetes release, faults included, so that it finds the same devices.
 
-Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, right or not. The
-faults that such an answer needs are its cause. docs/claims.md has the smallest case of each.
+Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, correct or not. The
+faults that such an answer depends on are its cause. docs/claims.md has the smallest case of each.
 """
 
 from collections import defaultdict
@@ -38,9 +38,9 @@ class KubernetesSearch(Search):
         self._never_given_back: list[Taken] = []
 
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the first reason. The counters of a device that is rejected late stay consumed.
+        """Return the first reason against a device. If the device is rejected late, its counters stay consumed.
 
-        Raises ExcludedError if the device is one of all devices, and a constraint forbids it.
+        Raises ExcludedError if a request for all devices includes the device and a constraint forbids it.
         """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)
@@ -223,10 +223,10 @@ class KubernetesAnswer:
     """What a scheduler of a release answers.
 
     Attributes:
-        taken: the devices that it finds, in their order; None if it finds none.
+        taken: the devices that it finds, in order, or None if it finds none.
         is_right: whether the rules allow these.
         is_known: whether its search ends in a bounded number of steps.
-        error: its error if a constraint forbids one of all devices.
+        error: its error if a constraint forbids a device of a request for all.
         is_undecided: whether it ends with another error.
     """
 
@@ -240,7 +240,7 @@ class KubernetesAnswer:
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
     """Return what a scheduler of the release answers, or one that has `faults`.
 
-    An answer is not right either if a fault keeps it from an alternative that comes earlier and is possible.
+    An answer is also wrong if a fault keeps it from an earlier alternative that is possible.
     """
     search = KubernetesSearch(situation, situation.release.faults if faults is None else faults)
     try:
@@ -261,7 +261,7 @@ def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault
 
 
 def _leaves_out_alternative(situation: Situation, taken: Sequence[Taken]) -> bool:
-    """Return whether a request could get an earlier alternative, with the devices of the requests before it."""
+    """Return whether a request could get an earlier alternative, given the devices of the requests before it."""
     chosen = {one.request for one in taken}
     before: list[Taken] = []
     for claim, one in enumerate(situation.claims):
@@ -283,10 +283,10 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
     """Return each single fault without which Kubernetes would be right, or else the first such pair.
 
-    If two are not enough either, the result is one empty cause.
+    If no pair explains it either, the result is one empty cause.
 
     Args:
-        situation: what is wanted and what there is.
+        situation: what is requested and what is available.
         is_possible: whether the rules allow an allocation.
     """
     # Without a limit, a hostile situation would be searched a hundred times: once for each fault and each pair.
@@ -306,7 +306,7 @@ _MAX_STEPS = 10_000
 
 
 def may_differ(situation: Situation) -> bool:
-    """Return whether a fault may matter: most claims have nothing in which the search of Kubernetes differs."""
+    """Return whether a fault may matter. For most claims, the search of Kubernetes does not differ."""
     devices = [device for pool in situation.pools for _, device in pool.devices]
     shares = any(device.is_shared for device in devices)
     return (
@@ -330,7 +330,7 @@ def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence
 
 
 def _has_other_names(situation: Situation, devices: Sequence[PoolDevice]) -> bool:
-    """Return whether a capacity is named in a way in which the device does not name it."""
+    """Return whether the request names a capacity differently than the device does."""
     names = {name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()}
     held = ((device, one) for device in devices for one in situation.held.get(device.key, ()))
     return (

@@ -1,7 +1,7 @@
 """The input of an allocation: devices in slices, classes, claims, the node, and what is already allocated.
 
-Law: these values say what the API objects say, and no more. Quantities are exact, and two attributes are equal only if
-their types are.
+Law: these values say what the API objects say, and nothing else. Quantities are exact, and two attributes are equal
+    only if their types are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,9 +31,9 @@ class DeviceKey(NamedTuple):
 
 @frozen
 class Attribute:
-    """The value of an attribute. `kind` is the field of the API that has it, and empty if no known field has.
+    """The value of an attribute. `kind` is the API field that holds it, or empty if no known field does.
 
-    `values` has all elements of a list, and one element if the attribute is not a list.
+    `values` has all elements of a list, or one element if the attribute is not a list.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Attribute:
 
 @frozen
 class RequestPolicy:
-    """What a share of a capacity may consume. At most one of `values` and `minimum` is there."""
+    """What a share of a capacity may consume. At most one of `values` and `minimum` is set."""
 
     default: Quantity | None = None
     values: tuple[Quantity, ...] = ()
@@ -88,7 +88,7 @@ class Taint:
 
 @frozen
 class Toleration:
-    """Which taints a request or a pod tolerates. Empty texts stand for any key and any effect."""
+    """Which taints a request or a pod tolerates. Empty strings stand for any key and any effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -104,7 +104,7 @@ class Toleration:
 
 @frozen
 class DeviceToleration(Toleration):
-    """A toleration of a request. `source` is what the API has, and what the allocation repeats."""
+    """A toleration of a request. `source` is the API object, which the allocation repeats."""
 
     source: Mapping[str, object] = field(factory=dict, eq=False)
 
@@ -113,7 +113,7 @@ class DeviceToleration(Toleration):
 class NodeRule:
     """On which nodes something is available: one node by name, all nodes, or those that `matches` accepts.
 
-    `source` is the NodeSelector as the API has it, None if there is none.
+    `source` is the NodeSelector as the API has it, or None if there is none.
     """
 
     node: str = ""
@@ -122,7 +122,7 @@ class NodeRule:
     matches: "Callable[[TargetNode], bool] | None" = field(default=None, eq=False)
 
     def requirements(self, part: str) -> list[object]:
-        """Return the requirements of the selector on `matchFields` or `matchExpressions`."""
+        """Return the selector's requirements in `matchFields` or `matchExpressions`."""
         terms = (self.source or {}).get("nodeSelectorTerms")
         term = terms[0] if isinstance(terms, list) and len(terms) == 1 else {}
         found = term.get(part) if isinstance(term, Mapping) else None
@@ -137,22 +137,22 @@ class NodeRule:
 
 @frozen
 class TargetNode:
-    """What decides whether slices are available on a node."""
+    """The facts that decide whether slices are available on a node."""
 
     name: str
     labels: Mapping[str, str] = field(factory=dict)
 
 
 Use = tuple[str, str]
-"""The name of a set of counters, and that of a counter."""
+"""The name of a counter set, and the name of a counter."""
 
 CounterUse = tuple[tuple[str, Mapping[str, Quantity]], ...]
-"""Quantities of counters by name, by the name of their set."""
+"""Counter quantities by name, by the name of their set."""
 
 
 @frozen(eq=False)
 class PoolDevice:
-    """A device of a ResourceSlice. It is the same only as itself: an allocation compares devices by identity."""
+    """A device of a ResourceSlice. It is equal only to itself: an allocation compares devices by identity."""
 
     key: DeviceKey
     attributes: Mapping[str, Attribute] = field(factory=dict)
@@ -216,7 +216,7 @@ class DeviceClass:
 class DeviceRequest:
     """A request of a claim, or one of its alternatives. `parent` is empty if it is not an alternative.
 
-    It is the same only as itself, because two requests may say the same.
+    It is equal only to itself, because two requests may have equal fields.
     """
 
     name: str
@@ -241,12 +241,12 @@ class DeviceRequest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which constraints and parameters call the request."""
+        """The names by which constraints and parameters refer to the request."""
         return (self.parent, self.result_name) if self.parent else (self.name,)
 
 
 class Rule(Enum):
-    """What a constraint wants of an attribute."""
+    """What a constraint requires of an attribute."""
 
     MATCH = "matchAttribute"
     DISTINCT = "distinctAttribute"
@@ -261,13 +261,13 @@ class Constraint:
     requests: frozenset[str] = frozenset()
 
     def applies_to(self, request: DeviceRequest) -> bool:
-        """Return whether the constraint is about devices of a request."""
+        """Return whether the constraint applies to devices of a request."""
         return not self.requests or not self.requests.isdisjoint(request.names)
 
 
 @frozen
 class UnallocatedClaim:
-    """A claim to allocate. Each element of `requests` holds its alternatives, one of which must be fulfilled."""
+    """A claim to allocate. Each element of `requests` holds its alternatives, one of which must be satisfied."""
 
     name: str
     requests: tuple[tuple[DeviceRequest, ...], ...]
@@ -309,4 +309,4 @@ class Features:
 
 
 Matches = Callable[[str, PoolDevice], bool]
-"""Says whether a CEL expression selects a device. It raises `SelectorError` if that cannot be told."""
+"""Says whether a CEL expression selects a device. It raises `SelectorError` if the expression cannot be evaluated."""

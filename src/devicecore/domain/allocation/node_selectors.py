@@ -1,7 +1,7 @@
 """Which nodes a NodeSelector of the API accepts.
 
 Law: a selector without terms accepts no node, nor does a term without requirements. The terms are alternatives, and all
-requirements of a term must be fulfilled.
+requirements of a term must be met.
 """
 
 from collections.abc import Callable, Mapping

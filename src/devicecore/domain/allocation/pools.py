@@ -1,9 +1,9 @@
 """The pools of devices that a node can use.
 
-Laws: only the slices of a pool's highest generation that a node sees count, or if some of them are missing, of the
-highest generation that exists. Counters belong to the whole pool, whatever node their slice names. A pool that is
-incomplete or contradicts itself gives no device. The order of pools, slices and devices is that in which a scheduler
-tries them.
+Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the
+highest generation that exists. Counters belong to the whole pool, whichever node their slice names. A pool that is
+incomplete or contradicts itself provides no devices. The order of pools, slices and devices is that in which a
+scheduler tries them.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted
 
 PoolKey = tuple[str, str]
-"""The driver and the name of a pool."""
+"""A pool's driver and name."""
 
 
 @frozen
@@ -25,13 +25,13 @@ class Pool:
     """The devices of a pool that a node may use.
 
     Attributes:
-        devices: with their slices, in the order in which they are tried; those of other nodes are among them if their
+        devices: with their slices, in the order in which they are tried, including devices of other nodes if a
             slice has devices of several nodes.
         elsewhere: the other devices of the pool. They consume its counters too.
-        counters: quantities by counter, by the set of counters.
-        problem: why the pool gives no device; empty if it does.
-        is_incomplete: whether slices are missing, or there are more than they say.
-        has_surplus: whether there are more slices than they say, as of a node that an autoscaler makes up.
+        counters: quantities by counter, by counter set.
+        problem: why the pool provides no devices, or empty if it does.
+        is_incomplete: whether slices are missing, or there are more than they declare.
+        has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
         is_obsolete: whether a newer generation has nothing for the node, so that nothing is missing.
     """
 
@@ -50,20 +50,20 @@ class Pool:
 
     @property
     def blocks_all(self) -> bool:
-        """Whether nobody can say what all devices are because of this pool."""
+        """Whether this pool makes it impossible to say what "all devices" are."""
         return bool(self.problem) and not self.is_obsolete
 
 
 class Slices:
-    """ResourceSlices of a cluster, by pool and by node, so that looking for the pools of one node is fast."""
+    """ResourceSlices of a cluster, by pool and by node, so that finding one node's pools is fast."""
 
     def __init__(self, slices: Iterable[PoolSlice]) -> None:
         self._pools: dict[PoolKey, list[PoolSlice]] = defaultdict(list)
         nodes: dict[PoolKey, set[str]] = defaultdict(set)
         known = list(slices)
-        # If slices say different counts, the first of them counts; those of a node come before those of several.
+        # If slices declare different counts, the first slice wins; slices of one node come before those of several.
         self._rank = {one: (not (one.place and one.place.node), number) for number, one in enumerate(known)}
-        # Kubernetes 1.36 takes slices with counters for slices of several nodes.
+        # Kubernetes 1.36 treats slices with counters as slices of several nodes.
         self._rank_of_1_36 = {one: (rank or bool(one.counters), at) for one, (rank, at) in self._rank.items()}
         for one in sorted(known, key=lambda one: (one.driver, one.pool, one.name)):
             self._pools[one.driver, one.pool].append(one)
@@ -77,10 +77,10 @@ class Slices:
     def pools(
         self, node: TargetNode, features: Features, faults: frozenset[KubernetesFault] = frozenset()
     ) -> list[Pool]:
-        """Return the pools that have devices which a node may use, in the order in which they are tried.
+        """Return the pools with devices that a node may use, in the order in which they are tried.
 
-        Pools with devices that bind late, because they have binding conditions, come last. `faults` are those with
-        which slices are read: none, or those of a release of Kubernetes.
+        Pools with devices that bind late, because they have binding conditions, come last. `faults` are those to
+        apply when slices are read: none, or those of a Kubernetes release.
         """
         keys = self._of_node.get(node.name, []) + self._of_node.get("", [])
         pools = [pool for key in keys if (pool := self._pool(key, node, features, faults))]
@@ -89,7 +89,7 @@ class Slices:
         return sorted(pools, key=lambda pool: (pool.binds_late, pool.key))
 
     def _broken_elsewhere(self, features: Features) -> list[Pool]:
-        """Return the pools that give no device if only their counters are looked at, as Kubernetes 1.36 does."""
+        """Return the pools that provide no devices if only their counters are checked, as Kubernetes 1.36 does."""
         if features not in self._foreign:
             nowhere, faults = TargetNode(""), frozenset({KubernetesFault.FOREIGN_COUNTERS})
             found = (self._pool(key, nowhere, features, faults) for key in self._pools)
@@ -99,7 +99,7 @@ class Slices:
     def _pool(
         self, key: PoolKey, node: TargetNode, features: Features, faults: frozenset[KubernetesFault]
     ) -> Pool | None:
-        """Return what a node sees of a pool, None if it is nothing."""
+        """Return what a node sees of a pool, or None if it sees nothing."""
         slices, has_counters = self._pools[key], features.partitionable_devices
         known = [one for one in slices if has_counters or (one.place is not None and not one.counters)]
         everywhere = KubernetesFault.FOREIGN_COUNTERS in faults
@@ -142,7 +142,7 @@ def _contradiction(
     consuming: Iterable[PoolSlice],
     counters: Mapping[str, Mapping[str, Quantity]],
 ) -> str:
-    """Return what is wrong with a pool, empty if nothing is."""
+    """Return what is wrong with a pool, or an empty text if nothing is."""
     for what, names in (
         ("device", [device.key.device for one in here for device in one.devices]),
         ("counter set", [name for one in sets for name, _ in one.counters]),

@@ -1,8 +1,8 @@
-"""Make values of API objects of the group resource.k8s.io, and of Nodes.
+"""Turn API objects of the group resource.k8s.io, and Nodes, into values.
 
-The versions v1, v1beta2 and v1beta1 are read. An object that does not say its version is read by the fields it has.
+The versions v1, v1beta2 and v1beta1 are supported. An object without a version is read according to the fields it has.
 Law: any parsed JSON gives a value or a `DocumentError` that names the field. Fields that the API server would
-fill in have the defaults that it gives them.
+default get the same defaults.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ def class_of(manifest: object) -> DeviceClass:
     """Return a DeviceClass.
 
     Raises:
-        DocumentError: a field has the wrong type, or there is too much in the class.
+        DocumentError: a field has the wrong type, or the class is too large.
     """
     one = Value.of(manifest, "DeviceClass")
     _check_kind(one, "DeviceClass")
@@ -82,7 +82,7 @@ def slice_of(manifest: object) -> PoolSlice:
     """Return a ResourceSlice.
 
     Raises:
-        DocumentError: a field has the wrong type, or there is too much in the slice.
+        DocumentError: a field has the wrong type, or the slice is too large.
     """
     one = Value.of(manifest, "ResourceSlice")
     _check_kind(one, "ResourceSlice")
@@ -109,7 +109,7 @@ def claim_of(manifest: object) -> UnallocatedClaim:
     """Return what a ResourceClaim asks for.
 
     Raises:
-        DocumentError: a field has the wrong type, or there is too much in the claim.
+        DocumentError: a field has the wrong type, or the claim is too large.
     """
     claim = Value.of(manifest, "ResourceClaim")
     version = _check_kind(claim, "ResourceClaim")
@@ -123,7 +123,9 @@ def claim_of(manifest: object) -> UnallocatedClaim:
 
 
 def held_by(manifest: object) -> tuple[Held, ...]:
-    """Return the devices that are allocated to a ResourceClaim. Those with admin access are held by nobody.
+    """Return the devices that are allocated to a ResourceClaim.
+
+    Devices with admin access are left out, because nobody holds them.
 
     Raises:
         DocumentError: a field has the wrong type.
@@ -161,9 +163,9 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 
 
 def _check_kind(one: Value, kind: str) -> str:
-    """Return the version of an object, empty if it says none.
+    """Return the version of an object, or an empty text if it has none.
 
-    Refuses another kind, and a version whose fields are not known: v1alpha3.
+    Refuses another kind, and v1alpha3, whose fields are unknown.
     """
     if one["kind"].data not in (None, kind):
         one["kind"].refuse(f"expected a {kind}, got {described(one['kind'].data)}")
@@ -233,7 +235,7 @@ def _selectors(selectors: Value) -> tuple[str | None, ...]:
 
 
 def _body(device: Value) -> Value:
-    """Return what has the fields of a device: in v1beta1 its field `basic`."""
+    """Return the object that has a device's fields: in v1beta1, its field `basic`."""
     return device if device["basic"].data is None else device["basic"]
 
 

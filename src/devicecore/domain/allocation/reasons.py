@@ -1,6 +1,6 @@
 """Why a device is not allocated to a request.
 
-Law: the text of a reason is one line that names what is in the way, with its value, and it is bounded.
+Law: the text of a reason is one bounded line that names the obstacle and its value.
 """
 
 import re
@@ -22,7 +22,7 @@ class Reason:
     """Why a device is not allocated to a request. `_text` is the sentence, with the fields in braces."""
 
     summary: ClassVar[str]
-    """What a count of devices with such a reason is called."""
+    """How a count of devices with this reason is labeled."""
     _text: ClassVar[str]
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Reason:
 
 @frozen
 class PoolUnusable(Reason):
-    """The pool gives no device."""
+    """The pool provides no devices."""
 
     summary = "in unusable pools"
     pool: str
@@ -51,7 +51,7 @@ class OnOtherNode(Reason):
 
 @frozen
 class NotSelected(Reason):
-    """An expression does not select the device. `source` is the class or the request that has it, in words."""
+    """An expression does not select the device. `source` describes the class or request that has it."""
 
     summary = "not selected"
     source: str
@@ -111,14 +111,14 @@ class CounterExhausted(Reason):
 
 @frozen
 class CapacityExceeded(Reason):
-    """The device has too little left of a capacity, or none.
+    """The device has too little of a capacity left, or does not have it at all.
 
     Attributes:
-        name: of the capacity.
+        name: the name of the capacity.
         needed: what a share would consume.
-        free: what is left; None if the device has no such capacity.
+        free: what is left, or None if the device has no such capacity.
         allowed: what a share may consume, if that matters.
-        asked: what the request asks for; None if it asks for nothing, and consumes the default or all.
+        asked: the requested amount, or None if there is none and the request consumes the default or everything.
         total: what the device has.
     """
 
@@ -146,7 +146,7 @@ class CapacityExceeded(Reason):
 
 @frozen
 class ConstraintBroken(Reason):
-    """A constraint forbids the device next to the other devices of the claim."""
+    """A constraint forbids combining the device with the claim's other devices."""
 
     summary = "excluded by a constraint"
     constraint: Constraint
@@ -164,7 +164,7 @@ class ConstraintBroken(Reason):
 
 @frozen
 class GateOff(Reason):
-    """The device needs a feature that is switched off."""
+    """The device needs a feature that is turned off."""
 
     summary = "behind a feature gate"
     gate: str
@@ -173,7 +173,7 @@ class GateOff(Reason):
 
 @frozen
 class Undecided(Reason):
-    """Whether the device is fit cannot be told."""
+    """It is unknown whether the device fits."""
 
     summary = "undecided"
     problem: str
@@ -198,7 +198,10 @@ def mentioned(expression: str, device: PoolDevice) -> list[str]:
 
 
 class DeviceVerdict(NamedTuple):
-    """Why a device of the node does not help a request; without a reason it is fit, and something else is missing."""
+    """Why a device of the node does not help a request.
+
+    If `reason` is None, the device fits and something else is missing.
+    """
 
     claim: str
     request: str

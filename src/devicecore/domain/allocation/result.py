@@ -1,6 +1,6 @@
 """The result of an allocation: the devices of each claim as the API writes them, or why there are none.
 
-Law: the same arguments give the same result, but for the ids of shares, which the caller may choose.
+Law: the same arguments give the same result, except for share ids, which the caller may choose.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from devicecore.domain.allocation.search import Taken
 ApiObject = dict[str, object]
 
 _SHARES = UUID("6f0a3c4e-5d0b-4b57-9a5e-3f0f6f1c2d11")
-"""The namespace of the ids of shares."""
+"""The namespace of share ids."""
 
 
 @frozen
@@ -27,7 +27,7 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        causes: what keeps a scheduler of the release from finding right devices. It is empty if it finds these.
+        causes: what keeps a scheduler of the release from finding correct devices. Empty if it finds them.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -51,8 +51,8 @@ class DeviceAllocation:
         """Return the `status.allocation` of each claim.
 
         Args:
-            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, each follows from
-                the name of its claim, its device and its place, so claims of different names have different ids.
+            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, each id is derived
+                from the claim's name, the device and its position, so claims with different names get different ids.
         """
         return [
             self._result(number, claim, share_ids or self._ids(number, claim))
@@ -93,7 +93,10 @@ class DeviceAllocation:
         return result
 
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
-        """Return the parameters of the classes, then those of the claim. Parameters for all requests name none."""
+        """Return the parameters of the classes, then those of the claim.
+
+        Parameters that apply to all requests name none.
+        """
         chosen = [
             next(one for one in alternatives if any(device.request is one for device in taken))
             for alternatives in claim.requests
@@ -121,7 +124,7 @@ class DeviceAllocation:
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
-        """Return on which nodes the devices can be used. The result is None if on all."""
+        """Return on which nodes the devices can be used, or None if they can be used on all."""
         term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
         for one in taken:
             place = one.candidate.slice.place_of(one.candidate.device)
@@ -148,18 +151,18 @@ def _without_requests(config: ApiObject) -> ApiObject:
 
 @frozen
 class NoAllocation:
-    """Why the claims get no devices on a node. It counts as false, as a refusal of a pod does.
+    """Why the claims get no devices on a node. Like a pod's refusal, it is false.
 
     Attributes:
         problem: one sentence.
         verdicts: for each request and device of the node, the first reason against it.
-        is_error: whether a scheduler reports an error: not the devices are in the way, but the claims, the classes, an
+        is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
-        stops_pod: whether the error is one with which a scheduler tries no other node.
-        is_unknown: whether the search was given up, so that nobody can say.
-        causes: the faults with which a scheduler of the release gives devices, against the rules.
-        unusable: the pools that give no device, each with the reason.
-        expression_error: the error if it is one of an expression.
+        stops_pod: whether the error keeps a scheduler from trying other nodes.
+        is_unknown: whether the search was abandoned, so that the answer is unknown.
+        causes: the faults that make a scheduler of the release allocate devices against the rules.
+        unusable: the pools that provide no devices, each with the reason.
+        expression_error: the error if an expression caused it.
     """
 
     problem: str

@@ -1,8 +1,8 @@
-"""The search for devices that fulfil all requests of a pod.
+"""The search for devices that satisfy all requests of a pod.
 
-Laws: the search keeps nothing but the list of what it has taken, so backtracking leaves nothing behind.
-Requests are fulfilled in their order, each with the first alternative and the first devices with which the rest can be
-fulfilled as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
+Laws: the search keeps only the list of what it has taken, so backtracking leaves nothing behind.
+Requests are satisfied in order, each with the first alternative and the first devices that let the rest be
+satisfied as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict
@@ -58,16 +58,16 @@ MAX_STEPS = 200_000
 """Devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
 
 MAX_PAIRS = 500_000
-"""Pairs of a request and a device that a search looks at before it gives up: each is remembered in some 200 bytes."""
+"""Pairs of a request and a device that a search examines before it gives up. Remembering one takes about 200 bytes."""
 
 Charge = Callable[[int], None]
-"""Charges a question with so many reasons that are kept. Raises QuestionGivenUpError if it has taken too much."""
+"""Charges a question for this many kept reasons. Raises QuestionGivenUpError if it has exceeded its budget."""
 
 REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def free_of_charge(_reasons: int) -> None:
-    """Let a question take what it needs."""
+    """Do not limit the question."""
 
 
 @frozen(eq=False)
@@ -100,7 +100,7 @@ class Taken:
 
 
 class _Place(NamedTuple):
-    """Where the search is: the request to fulfil, the alternative, how many devices it has, and the next to try."""
+    """The position of the search: the request, the alternative, how many devices it has, and the next to try."""
 
     claim: int = 0
     request: int = 0
@@ -111,7 +111,7 @@ class _Place(NamedTuple):
 
 @frozen
 class Situation:
-    """What a search starts from."""
+    """The input of a search."""
 
     claims: Sequence[UnallocatedClaim]
     node: TargetNode
@@ -126,7 +126,7 @@ class Situation:
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
-        """The pools of the node, by the rules."""
+        """The pools of the node according to the rules."""
         return self.slices.pools(self.node, self.features)
 
 
@@ -134,7 +134,7 @@ class Search:
     """A search for devices on one node. `run` or `allows` may be called once."""
 
     _skips: ClassVar[bool] = True
-    """Whether devices are left out that cannot help."""
+    """Whether devices that cannot help are left out."""
 
     def __init__(self, situation: Situation, pools: Sequence[Pool] | None = None) -> None:
         self.claims: Sequence[UnallocatedClaim] = situation.claims
@@ -159,9 +159,9 @@ class Search:
         ]
 
     def run(self) -> bool:
-        """Search, and return whether all requests are fulfilled. `taken` is with which devices, in their order.
+        """Search, and return whether all requests are satisfied. `taken` then has their devices, in order.
 
-        Raises UndecidedError if the claims cannot be allocated whatever the devices are, an expression cannot be
+        Raises UndecidedError if no devices could satisfy the claims, an expression cannot be
         evaluated, or the search took too many steps.
         """
         self._prepare()
@@ -182,7 +182,7 @@ class Search:
         return False
 
     def allows(self, taken: Iterable[Taken]) -> bool:
-        """Return whether these devices fulfil the requests for which another search has taken them.
+        """Return whether these devices satisfy the requests for which another search has taken them.
 
         Raises UndecidedError as `run` does.
         """
@@ -193,7 +193,7 @@ class Search:
         )
 
     def goes_on(self, taken: Iterable[Taken], claim: int, request: int, alternative: int) -> bool:
-        """Return whether an alternative of a request, and all requests after it, are possible beside `taken`.
+        """Return whether an alternative of a request, and all requests after it, are possible in addition to `taken`.
 
         Raises UndecidedError as `run` does.
         """
@@ -203,13 +203,13 @@ class Search:
         return has_room and self._find(_Place(claim, request, alternative))
 
     def _takes(self, taken: Iterable[Taken]) -> bool:
-        # Another search may have read the pools in another way.
+        # Another search may have read the pools differently.
         own = {one.device: one for one in self._candidates}
         found = ((one, own.get(one.candidate.device)) for one in taken)
         return all(mine is not None and self._take(one.claim, one.request, mine) for one, mine in found)
 
     def wanted(self, request: DeviceRequest) -> int:
-        """Return how many devices a request is for."""
+        """Return how many devices a request asks for."""
         return len(self._all.get(request, ())) if request.wants_all else request.count
 
     # --- before the search ----------------------------------------------------------------------------------------
@@ -268,21 +268,22 @@ class Search:
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        """Return whether a device is one of all devices: each capacity that is asked for describes it.
+        """Return whether a request for all devices includes a device: its capacity must match every requested amount.
 
-        One that has it and cannot give it, because too little is left or its policy allows no such share, is meant.
+        A device that has the capacity but cannot provide it, because too little is left or its policy forbids the
+        share, is included.
         """
         has, asked = candidate.device.capacity, self._asked(request, candidate.device)
         return all(name in has and has[name].value.nanos >= amount.nanos for name, amount in asked.items())
 
     def _least(self, claim: int, first: int) -> int:
-        """Return how many devices the requests from `first` on need at least."""
+        """Return the minimum number of devices that the requests from `first` on need."""
         return sum(min(self.wanted(one) for one in ways) for ways in self.claims[claim].requests[first:])
 
     # --- the search -----------------------------------------------------------------------------------------------
 
     def _ways(self, place: _Place) -> Iterator[_Place]:
-        """Take what can be taken next, yield where the search continues, and undo it when the search returns."""
+        """Take each possible next device, yield where the search continues, and undo it when the search returns."""
         requests = self.claims[place.claim].requests
         if place.request == len(requests):
             yield _Place(place.claim + 1)
@@ -323,7 +324,7 @@ class Search:
     # --- what need not be tried -----------------------------------------------------------------------------------
 
     def _kind(self, candidate: Candidate) -> Hashable:
-        """Return the same for devices that can stand for each other: if one does not help, the others do not."""
+        """Return an equal value for interchangeable devices: if one does not help, the others do not either."""
         device = candidate.device
         if device not in self._kinds:
             self._kinds[device] = self._find_kind(candidate)
@@ -351,7 +352,7 @@ class Search:
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
 
     def _shortages(self) -> Iterator[Shortage]:
-        """Return the constraints that no choice of devices can fulfil. There are none if an expression has no value."""
+        """Return the constraints that no choice of devices can satisfy. Returns none if an expression has no value."""
         for number, claim in enumerate(self.claims):
             if len(claim.constraints) < 2:  # the search itself sees one soon enough
                 continue
@@ -366,9 +367,9 @@ class Search:
                 continue  # a scheduler may find devices before it comes to the one without a value
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
-        """Return false if there are too few devices for a request: of one value, of different ones, or by counters.
+        """Return false if a request has too few devices: of one value, of distinct values, or by counters.
 
-        The reasons against each are found as well.
+        This also finds the reasons against each device.
         """
         if wanted == 1 or request.wants_all or not self._skips:
             return True
@@ -398,7 +399,7 @@ class Search:
         )
 
     def _most_beside_each_other(self, constraint: Constraint, candidates: Sequence[Candidate]) -> int:
-        """Return of how many devices a constraint allows at most."""
+        """Return the maximum number of these devices that a constraint allows."""
         found = [self._attribute(constraint.attribute, one.device) for one in candidates]
         values = Counter(element for one in found if one is not None for element in one.elements)
         if constraint.rule is Rule.MATCH:
@@ -406,7 +407,7 @@ class Search:
         return len(values) + sum(one is not None and not one.elements for one in found)
 
     def _counters_may_suffice(self, candidates: Sequence[Candidate], wanted: int) -> bool:
-        """Return whether the counters suffice for those devices that need the least of each."""
+        """Return whether the counters suffice for the devices that need the least of each."""
         for pool in {one.pool.key: one.pool for one in candidates if one.device.counters}.values():
             paying = [one.device.uses for one in candidates if one.pool is pool and not self._counters_are_paid(one)]
             least = wanted - (len(candidates) - len(paying))  # devices that pay for counters of the pool
@@ -420,7 +421,7 @@ class Search:
         return self.taken.pop()
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
-        """Whether the claim stays within its limit with an alternative, and there is a device if all are wanted."""
+        """Whether the claim stays within its limit with an alternative, and a request for all devices has one."""
         wanted = self.wanted(request)
         before = sum(one.claim == place.claim for one in self.taken)
         return wanted > 0 and before + wanted + self._least(place.claim, place.request + 1) <= MAX_RESULTS
@@ -456,9 +457,9 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Who has the device as a whole. With admin access only the own claim matters.
+        """Who has the whole device. With admin access, only the claim itself matters.
 
-        A device that is no longer shareable but still has shares waits until these are released.
+        A device that is no longer shareable but still has shares is unavailable until they are released.
         """
         key, is_shared = candidate.key, self._is_shared(candidate.device)
         if not request.admin_access:
@@ -472,7 +473,7 @@ class Search:
         return None
 
     def unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return why the device is not what the request describes, whatever else is allocated."""
+        """Return why the device does not match the request, regardless of what else is allocated."""
         key = request, candidate.device
         if key not in self._selected:
             self.charge(0)
@@ -502,7 +503,8 @@ class Search:
                     message = f"{name}: selector #{index}{where}: {error}"
                     raise ExpressionError(message, device.key if error.at_run_time else None) from None
                 return NotSelected(source, expression or "", device, is_by_class)
-        # Kubernetes' `isSelectable` evaluates the selectors first: an error on a device of another node is one here.
+        # Kubernetes' `isSelectable` evaluates the selectors first: an error on another node's device counts here as
+        # well.
         if not candidate.slice.place_of(device).accepts(self.node):
             return OnOtherNode(self.node.name)
         return None
@@ -527,7 +529,7 @@ class Search:
         return by_own_names(amounts, device)
 
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
-        """Return what the shares of a device consume."""
+        """Return how much the shares of a device consume."""
         yield from (held.consumed for held in self._held.get(key, ()))
         yield from (
             taken.consumed for taken in self.taken if taken.key == key and self._consumes_capacity(taken.request)
@@ -555,7 +557,7 @@ class Search:
         )
 
     def _free(self, pool: Pool) -> dict[Use, int]:
-        """Return what is free of each counter of a pool, in billionths."""
+        """Return how much of each counter of a pool is free, in billionths."""
         free = self._available(pool)
         for device in self._paying(pool):
             for use, amount in device.uses.items():
@@ -563,7 +565,7 @@ class Search:
         return free
 
     def _available(self, pool: Pool) -> dict[Use, int]:
-        """Return what is free of each counter of a pool before the search, in billionths."""
+        """Return how much of each counter of a pool is free before the search, in billionths."""
         if pool.key not in self._free_counters:
             free = {
                 (name, counter): amount.nanos for name, one in pool.counters.items() for counter, amount in one.items()
@@ -610,7 +612,7 @@ class Search:
         return [one.candidate.device for one in self.taken if one.claim == claim and constraint.applies_to(one.request)]
 
     def _agree(self, constraint: Constraint, devices: Sequence[PoolDevice]) -> bool:
-        """Return whether a constraint allows devices beside each other."""
+        """Return whether a constraint allows these devices together."""
         found = [self._attribute(constraint.attribute, device) for device in devices]
         sets = [one.elements for one in found if one is not None]
         if len(sets) < len(found):
@@ -620,7 +622,7 @@ class Search:
         return sum(map(len, sets)) == len(frozenset.union(*sets))
 
     def _attribute(self, name: str, device: PoolDevice) -> Attribute | None:
-        """Return an attribute of a device, None if constraints cannot use it. It is looked for once."""
+        """Return an attribute of a device, or None if constraints cannot use it. The result is cached."""
         key = name, device
         if key not in self._attributes:
             found = device.attribute(name)

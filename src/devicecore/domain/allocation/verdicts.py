@@ -1,7 +1,7 @@
 """The reasons of a search that found nothing.
 
-Law: each request has one verdict for each device of the node, and the first reason is one that holds while nothing else
-is taken, if there is such a reason.
+Law: each request has one verdict for each device of the node, and a reason that holds while nothing else
+is taken comes first, if there is one.
 """
 
 from collections import Counter, defaultdict
@@ -19,8 +19,8 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
     """Return why each device of the node does not help each request, after the search.
 
     Args:
-        search: the search. What it has taken is given back.
-        alone: whether only reasons count that hold while nothing else is taken.
+        search: the search. Its devices are given back.
+        alone: whether to consider only reasons that hold while nothing else is taken.
 
     Raises QuestionGivenUpError if there are more reasons than the question may have.
     """

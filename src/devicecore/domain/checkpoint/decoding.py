@@ -28,8 +28,8 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 class Decoded:
     """The content of a file, and whether its checksum is right.
 
-    `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` says that the file has no member
-    Data, as each checkpoint has; a kubelet reads it as one without data.
+    `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` says that the file lacks the
+    member Data, which every checkpoint has; a kubelet reads such a file as empty.
     """
 
     format: int
@@ -45,7 +45,7 @@ class Decoded:
 
     @cached_property
     def explanation(self) -> str:
-        """The probable cause of a wrong checksum, if the file shows one; else empty."""
+        """The probable cause of a wrong checksum, or an empty text if the file shows none."""
         if self.valid or self.stored is None:
             return ""
         if self.is_foreign:
@@ -89,7 +89,7 @@ def decode(blob: bytes) -> Decoded:
 
 
 def extra_fields(value: Json) -> ExtraFields:
-    """Return the fields that a kubelet ignores. If a name is repeated, its first place and its last value count."""
+    """Return the fields that a kubelet ignores. If a name is repeated, its first position and its last value count."""
     places: dict[str, dict[str, str]] = {}
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
@@ -103,7 +103,7 @@ def extra_fields(value: Json) -> ExtraFields:
 
 
 def is_entry_field(name: str) -> bool:
-    """Return whether a kubelet reads the field of an entry that has this name."""
+    """Return whether a kubelet reads an entry's field of this name."""
     return go.attribute_called(_FlatEntry, name) is not None
 
 
@@ -145,7 +145,7 @@ def _decode_file(value: Json) -> Decoded:
     return found[0]
 
 
-def _decode_as(format: int, value: Json, empty: "_File") -> Decoded:  # noqa: A002 - the word of `encode`
+def _decode_as(format: int, value: Json, empty: "_File") -> Decoded:  # noqa: A002 - the parameter of `encode`
     file = go.into_struct(empty, value)
     entries = None if file.data.entries is None else tuple(entry.frozen() for entry in file.data.entries.items)
     data = CheckpointData(entries, file.data.registered)

@@ -1,7 +1,7 @@
 """From checkpoint data to the kubelet's file.
 
-Law: equal data gives equal bytes, and they are the bytes that a kubelet would write. The checksum is that of the dump
-of the data and not of the file, so layout and escapes do not change it.
+Law: equal data gives equal bytes, and they are the bytes that a kubelet would write. The checksum covers a dump
+of the data, not the file, so layout and escapes do not change it.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _PORTION_BYTES = 1_000_000  # of their answers; in the dump, a byte is up to fou
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
     """Return the file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
 
-    Fields that `decode` found besides the known ones are written back where they were.
+    Unknown fields that `decode` found are written back where they were.
 
     Raises:
         UnencodableCheckpointError: a string is not Unicode text, or a NUMA node no 64-bit number.

@@ -21,7 +21,10 @@ from devicecore.domain.go_text import (
 )
 
 MAX_RESPONSE_TEXT = 6 * 1024 * 1024
-"""Characters of an answer to Allocate in base64. A kubelet takes messages of at most 4 MiB, so a file has no more."""
+"""Characters of an answer to Allocate in base64.
+
+A kubelet accepts messages of at most 4 MiB, so a file cannot have more.
+"""
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
 """Device ids by NUMA node (kubelet: `DevicesPerNUMA`).
@@ -87,7 +90,7 @@ class PodDevicesEntry:
 class ExtraFields:
     """Fields of the file next to `Data` and `Checksum`, such as the `BootID` of newer kubelets: JSON by name.
 
-    They are no part of the checksum. They are written back where they were found: before `Data`, between `Data` and
+    The checksum does not cover them. They are written back where they were found: before `Data`, between `Data` and
     `Checksum`, or at the end.
     """
 
@@ -116,7 +119,7 @@ def _members(fields: Mapping[str, str]) -> list[bytes]:
 
 @frozen
 class CheckpointData:
-    """All data of a checkpoint (kubelet: `checkpointData`), with the fields that the format does not have.
+    """All data of a checkpoint (kubelet: `checkpointData`), including fields that the format does not define.
 
     `registered_devices` holds the healthy devices by resource. A kubelet without pods has None for `entries`.
     """

@@ -18,7 +18,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     _installed = fnv_hash_fast.fnv1a_32
 
 OFFSET = 0x811C9DC5
-"""The hash of no bytes, with which every hash starts."""
+"""The hash of zero bytes, with which every hash starts."""
 
 _PRIME = 0x01000193
 _INVERSE = pow(_PRIME, -1, 1 << 32)
@@ -50,7 +50,7 @@ def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
 
 
 def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
-    """Return an FNV-1a that starts in any state, made of one that always starts at `OFFSET`.
+    """Return an FNV-1a that can start in any state, built on one that always starts at `OFFSET`.
 
     A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
     eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` makes a
@@ -70,7 +70,7 @@ def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
 _is_fast = _installed is not None and _installed(b"\0") == _HASH_OF_NUL
 
 fnv1a_32: Hashing = resumable(_installed) if _installed is not None and _is_fast else fnv1a_32_pure
-"""The fastest implementation that can be used here."""
+"""The fastest implementation available here."""
 
 
 def before(data: bytes, state: int) -> int:
@@ -80,7 +80,7 @@ def before(data: bytes, state: int) -> int:
     return state
 
 
-@define(eq=False)  # not frozen, because making a frozen object takes twice as long
+@define(eq=False)  # not frozen, because creating a frozen object takes twice as long
 class HashedText:
     """A text that remembers the effect of hashing it, so that it is not read again for each state.
 

@@ -1,8 +1,8 @@
 """JSON as Go's `encoding/json` reads it.
 
-Law: any bytes give either a value or a MalformedCheckpointError, and Go decides the same unless the text breaks a limit
-(`json_size`, and those below). An object keeps all its pairs, because Go decodes a repeated key into the value of the
-first one. A number keeps its text, because its field decides which numbers are allowed.
+Law: any bytes give either a value or a MalformedCheckpointError, and Go makes the same decision unless the text exceeds
+    a limit (`json_size`, and those below). An object keeps all its pairs, because Go decodes a repeated key into the
+    value of the first one. A number keeps its text, because its field decides which numbers are allowed.
 """
 
 import json
@@ -23,10 +23,10 @@ MAX_DEEP_MEMBERS = 100_000
 """Commas and brackets of a text that is nested deeper than Python calls. Such a text is read in Python, slowly."""
 
 MAX_REPLACED = 1_000_000
-"""Bytes that are no UTF-8. The same number of escapes is searched for halves of surrogate pairs."""
+"""Bytes that are not UTF-8. At most as many escapes are searched for lone surrogates."""
 
-# Go replaces by U+FFFD every byte that is no UTF-8 (`surrogateescape` marks each of them), and every escaped surrogate
-# without its other half. The last branch of the second pattern steps over escaped backslashes.
+# Go replaces with U+FFFD every byte that is not UTF-8 (`surrogateescape` marks each of them), and every escaped
+# surrogate without its other half. The last branch of the second pattern steps over escaped backslashes.
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
@@ -68,7 +68,7 @@ def parse(blob: bytes) -> Json:
         value = _parsed(text)
     except ValueError as error:
         raise MalformedCheckpointError(problem=f"not JSON: {error}") from None
-    # Counting brackets is enough for all but huge files.
+    # For all but huge files, counting brackets is enough.
     if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
     return value
@@ -168,7 +168,7 @@ def _depth(value: Json) -> int:
 def _items(container: Json) -> Iterable[Json]:
     if isinstance(container, Object):
         return map(_SECOND, container)
-    # Most of a large file are lists of strings.
+    # A large file consists mostly of lists of strings.
     return container if isinstance(container, list) and not _CONTAINERS.isdisjoint(map(type, container)) else ()
 
 
@@ -220,7 +220,7 @@ class _DeepParser:
                 return self.scalar()
 
     def peek(self) -> str:
-        """Return the next character after white space, empty at the end."""
+        """Return the next character after white space, or an empty text at the end."""
         if space := _SPACES.match(self.text, self.at):
             self.at = space.end()
         return self.text[self.at : self.at + 1]
@@ -233,7 +233,7 @@ class _DeepParser:
         return found
 
     def opened(self, closer: str) -> bool:
-        """Step into a container; False, and out of it again, if it is empty."""
+        """Step into a container. If it is empty, step out again and return False."""
         self.at += 1
         if self.peek() != closer:
             return True

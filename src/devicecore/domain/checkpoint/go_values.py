@@ -20,7 +20,7 @@ S = TypeVar("S", bound=AttrsInstance)
 
 INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
-"""Items of a list of structs; a node has at most some thousand pods. Lists of names are limited by their text only."""
+"""Items of a list of structs; a node has at most a few thousand pods. Lists of names are limited only by their text."""
 
 _TOO_LARGE = 2**64
 _ONLY_STRINGS = {str}
@@ -30,13 +30,13 @@ _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
 
 @frozen
 class RefusedError(Exception):
-    """A value that the Go type of its field does not accept, and its place in the file."""
+    """A value that its field's Go type does not accept, and its place in the file."""
 
     why: str
     where: str = ""
 
     def under(self, place: str) -> "RefusedError":
-        """Return the same, of a value that stands at `place`."""
+        """Return the same error for a value at `place`."""
         return RefusedError(self.why, place + self.where)
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ def into_string(old: str, value: Json) -> str:
 
 
 def into_uint(old: int, value: Json, allowed: range) -> int:
-    """Return an unsigned integer of Go, whose values are `allowed`."""
+    """Return a Go unsigned integer with the range `allowed`."""
     if value is None:
         return old
     if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is not a uint
@@ -68,14 +68,14 @@ def into_uint(old: int, value: Json, allowed: range) -> int:
 
 
 def integer(text: str) -> int:
-    """Return a number that `strconv.ParseInt` can read, or one that is too large for anything."""
+    """Return a number that `strconv.ParseInt` can read, or one that is too large for any type."""
     digits = _INTEGER.fullmatch(text)
     return int(digits[1] + digits[2]) if digits else _TOO_LARGE
 
 
 @frozen
 class Slice(Generic[T]):
-    """A slice that is not nil. Elements of the array behind its end return when the slice grows again."""
+    """A slice that is not nil. Array elements beyond its end reappear when the slice grows again."""
 
     array: list[T] = field(factory=list)
     length: int = 0
@@ -89,7 +89,7 @@ class Slice(Generic[T]):
 def into_slice(
     old: Slice[T] | None, value: Json, zero: Callable[[], T], into: Callable[[T, Json], T], wanted: str
 ) -> Slice[T] | None:
-    """Return a slice whose new elements begin as `zero()` and are decoded by `into`."""
+    """Return a slice whose new elements start as `zero()` and are decoded by `into`."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -150,7 +150,7 @@ def _members(cls: type[AttrsInstance]) -> Mapping[str, tuple[str, Callable[..., 
 
 
 def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable[..., object]] | None:
-    """Return attribute and decoder of the field called `name`: an exact match, else one that differs in case only.
+    """Return attribute and decoder of the field called `name`: an exact match, or one that differs only in case.
 
     Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
     which `lower()` handles.

@@ -1,9 +1,9 @@
-"""Read the usual file of a kubelet several times faster than by the rules of `decoding`.
+"""Read a kubelet's usual file several times faster than by the rules of `decoding`.
 
 Law: `read_plain` reads a file as the rules of `decoding` do, or leaves it to them.
 
 JSON libraries accept more than Go, and keep the last of repeated keys. So `read_plain` encodes the values again, and
-accepts them only if that gives the bytes of the file: then the library has ignored nothing.
+accepts them only if that reproduces the file's bytes: then the library has ignored nothing.
 """
 
 import json

@@ -21,7 +21,7 @@ def checkpoint_of(state: NodeState) -> CheckpointData:
 
 
 def restore(data: CheckpointData, now: float) -> NodeState:
-    """Return what a manager knows after a restart: all allocations, and which resources to expect (kubelet.md 4.4).
+    """Return what a manager knows after a restart: all allocations, and the resources to expect (kubelet.md 4.4).
 
     No device is healthy until its plugin reports again. `now` is monotonic seconds.
     """

@@ -35,12 +35,12 @@ class FileReport:
 
 
 def judge(blob: bytes | None) -> FileReport:
-    """Examine the content of a checkpoint file. `None` means that there is no file."""
+    """Examine the content of a checkpoint file. `None` means there is no file."""
     return examine(blob)[0]
 
 
 def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
-    """Examine the content of a checkpoint file, as `judge` does. Return the report, and the data if it can be read."""
+    """Examine the content of a checkpoint file as `judge` does. Return the report, and the data if it is readable."""
     if blob is None:
         return FileReport(FileVerdict.ABSENT, problem="there is no checkpoint"), None
     try:

@@ -1,7 +1,7 @@
 """Write the checkpoint after every change, at the cost of the entries that are new.
 
 Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
-any sequence of states. A file does not depend on what the writer wrote before.
+any sequence of states. A file does not depend on earlier files of the writer.
 
 Entries are kept as text in blocks of several pods, in the order of the ledger. A new pod is appended to the last block.
 If pods are removed, only their blocks are joined again. The blocks after them are hashed again, because the hash of the
@@ -35,8 +35,8 @@ _WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 _OfPod = tuple[Allocation, ...]
 
-# No object of the classes with `_` changes after it was made. They are not frozen, because making a frozen object takes
-# twice as long.
+# Objects of the private classes never change after construction. They are not frozen, because creating a frozen object
+# takes twice as long.
 
 
 @define(eq=False)
@@ -76,7 +76,7 @@ _DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
 class _Block:
     """The entries of at least one pod: the text of each pod, and the JSON of all together.
 
-    `start` is the hash of the dump in front of the block, and `end` the hash behind it. `dump` is made when another
+    `start` is the hash of the dump before the block, and `end` the hash after it. `dump` is computed when another
     start needs it.
     """
 
@@ -92,12 +92,12 @@ class _Block:
         return cls(pods, b"".join(map(_JSON, pods)), start, fnv1a_32(b"".join(map(_DUMP, pods)), start))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
-        """Return the block with `pods` appended. Only the text of these is hashed."""
+        """Return the block with `pods` appended. Only their text is hashed."""
         json = b"".join([self.json, *map(_JSON, pods)])
         return _Block((*self.pods, *pods), json, self.start, fnv1a_32(b"".join(map(_DUMP, pods)), self.end))
 
     def starting_at(self, start: int) -> "_Block":
-        """Return the same block behind other text."""
+        """Return the same block after different text."""
         if start == self.start:
             return self
         dump = self.dump or HashedText(tuple(map(_DUMP, self.pods)))
@@ -112,7 +112,7 @@ class _Entries:
     blocks: list[_Block] = field(factory=list)
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
-        """Return the entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
+        """Return the entries of `ledger`. Objects it shares with the last ledger are not rendered again."""
         pods, rendered = [*ledger.values()], len(self.pods)
         new = pods[rendered:]
         del pods[rendered:]  # because a copy of thousands takes as long as comparing them
@@ -184,7 +184,7 @@ class _Resources:
     dump: HashedText = field(factory=partial(HashedText, ()))
 
     def updated(self, inventory: Inventory) -> "_Resources":
-        """The devices of `inventory`. Reports that it has in common with the last inventory are not rendered again."""
+        """The devices of `inventory`. Reports it shares with the last inventory are not rendered again."""
         if inventory is self.inventory:
             return self
         devices = {
@@ -205,7 +205,7 @@ class _Resources:
 
 @define(eq=False, repr=False)
 class CheckpointWriter:
-    """Makes the file for one state after another, and remembers the state that it wrote last.
+    """Renders the file for one state after another, and remembers the state it wrote last.
 
     It compares objects by identity first, and by value only if they are not identical. A writer belongs to the object
     that saves, and is not thread-safe. `extra` goes into every file.
@@ -243,7 +243,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 def _room(blocks: int) -> int:
     """Return how many pods fit into each block if there are `blocks` of them.
 
-    It grows with the number of blocks, so that neither many blocks nor long blocks make a change expensive.
+    The number grows with the number of blocks, so that neither many nor long blocks make a change expensive.
     """
     return max(_FEW_PODS, 4 * (blocks + 1))
 
