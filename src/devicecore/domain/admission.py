@@ -64,7 +64,7 @@ class Refused:
 
     @property
     def message(self) -> str:
-        """The message with the reason: only the error if the reason already says what is wrong (`GetPodAdmitResult`)."""
+        """The message with the reason: only the error if the reason says what is wrong (`GetPodAdmitResult`)."""
         if self.reason != AdmissionError.reason:
             return str(self.error)
         return f"Allocate failed due to {self.error}, which is unexpected"

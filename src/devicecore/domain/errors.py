@@ -1,4 +1,4 @@
-"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk, the set-up.
+"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk, the setup.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
 `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
@@ -21,9 +21,9 @@ _SHOWN_DEVICES = 8  # in one sentence
 class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
-    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. Its
-    `__repr__` is that of attrs, which would take half of the time to make each subclass at each start of a program.
-    `_text` is the sentence of an error, with its fields in braces.
+    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. It
+    defines `__repr__` as attrs would, which otherwise takes half of the time to create each subclass at each start of a
+    program. `_text` is an error's message, with its fields in braces.
     """
 
     _text: ClassVar[str] = ""
@@ -70,7 +70,7 @@ def _hash(value: object) -> int:
 class AdmissionError(DeviceCoreError):
     """The pod, or one of its containers, cannot have what it requests.
 
-    `reason` is what a kubelet puts into the status of the pod (kubelet: `admission.Error`).
+    `reason` is what a kubelet sets in the pod's status (kubelet: `admission.Error`).
     """
 
     reason: ClassVar[str] = "UnexpectedAdmissionError"
@@ -78,7 +78,7 @@ class AdmissionError(DeviceCoreError):
 
 @frozen(repr=False)
 class InvalidResourceNameError(DeviceCoreError, ValueError):
-    """A resource name that a kubelet would not register. `advice` is for callers: a kubelet does not give any."""
+    """A resource name that a kubelet would not register. `advice` is for callers; a kubelet has none."""
 
     name: str
     advice: str = ""
@@ -109,7 +109,7 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class ContainerNotFoundError(DeviceCoreError, KeyError):
-    """A pod was asked for a container that it does not have. `containers` are those it has."""
+    """A pod was asked for a container that it does not have. `containers` lists the ones it has."""
 
     pod: str
     container: str
@@ -142,7 +142,7 @@ class UnregisteredDeviceError(AdmissionError):
 
 @frozen(repr=False)
 class NoHealthyDevicesError(AdmissionError):
-    """The resource is registered and none of its devices is healthy."""
+    """The resource is registered, but none of its devices is healthy."""
 
     resource: str
     _text = "no healthy devices present; cannot allocate unhealthy devices {resource}"
@@ -158,7 +158,7 @@ class DevicesNoLongerHealthyError(AdmissionError):
 
 @frozen(repr=False)
 class NotEnoughDevicesError(AdmissionError):
-    """Too few healthy devices are free. `requested` is the number that is missing after reuse."""
+    """Too few healthy devices are free. `requested` is the number still missing after reuse."""
 
     resource: str
     requested: int
@@ -199,7 +199,7 @@ class DeviceHeldError(DeviceCoreError):
 
 @frozen(repr=False)
 class NoDevicesAllocatedError(DeviceCoreError):
-    """A container that has no devices is about to start."""
+    """A container without devices is about to start."""
 
     pod: str
     container: str
@@ -226,7 +226,7 @@ class ManagerNotStartedError(ManagerStoppedError):
 
 @frozen(repr=False)
 class NotStartedError(DeviceCoreError, RuntimeError):
-    """Something is used that does not run: it was not started, or it was stopped."""
+    """Something that is not running was used: it was not started, or it was stopped."""
 
     name: str
     _text = "{name} is not started: call start() first, or use it in a with statement"
@@ -234,7 +234,7 @@ class NotStartedError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
-    """A start has failed because `stop` was called meanwhile. Nothing is running."""
+    """A start failed because `stop` was called in the meantime. Nothing is running."""
 
     name: str
     _text = "{name} was stopped while it started"
@@ -242,7 +242,7 @@ class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class CalledFromInsideError(DeviceCoreError, RuntimeError):
-    """A call that would wait for itself, because `method` is called from inside `inside` in the same thread."""
+    """A call that would deadlock, because `method` is called from inside `inside` in the same thread."""
 
     method: str
     inside: str
@@ -254,7 +254,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class ForkedError(DeviceCoreError, RuntimeError):
-    """Something is used in a fork of the process that started it. Both fields are process ids."""
+    """Something was used in a fork of the process that started it. Both fields are process ids."""
 
     started_in: int
     process: int
@@ -351,7 +351,7 @@ class PluginStoppedError(PluginError):
 
 @frozen(repr=False)
 class TransportNotStartedError(PluginStoppedError):
-    """A plugin of the same process registers before the manager of its transport has started, or after its stop."""
+    """A plugin in the same process registers before its transport's manager has started, or after it has stopped."""
 
     resource: str
     _text = "{resource} cannot register, because the transport is not started: start its DeviceManager first"
@@ -406,7 +406,7 @@ class DeviceRefusedError(PluginError):
 
 @frozen(repr=False)
 class DeviceNotFoundError(DeviceCoreError, KeyError):
-    """A program names a device that its plugin does not have. `devices` are those it has."""
+    """A program names a device that its plugin does not have. `devices` lists the ones it has."""
 
     resource: str
     device: str
@@ -436,7 +436,7 @@ class PluginAnswersTooLargeError(PluginError):
 
 @frozen(repr=False)
 class PolicyError(DeviceCoreError):
-    """An allocation policy of the caller's has failed, or its answer cannot be used. `policy` is its name."""
+    """The caller's allocation policy failed, or its answer is unusable. `policy` is its name."""
 
     policy: str
     resource: str
@@ -449,9 +449,9 @@ class PolicyError(DeviceCoreError):
 
 @frozen(repr=False)
 class DocumentError(DeviceCoreError, ValueError):
-    """A document that cannot be used: a manifest, an API object, a kubeconfig.
+    """An unusable document: a manifest, an API object, a kubeconfig.
 
-    `line` counts from 1, and is None if it is not known. `field` is the path to the value, empty for the whole.
+    `line` counts from 1, and is None if unknown. `field` is the path to the value, or empty for the whole document.
     """
 
     file: str = attrs.field(converter=foreign_text)
@@ -502,7 +502,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
 
 @frozen(repr=False)
 class StoreError(DeviceCoreError):
-    """The checkpoint store failed. `action` is what it could not do: read, write or set aside the file."""
+    """The checkpoint store failed. `action` is what failed: read, write or set aside the file."""
 
     name: str
     action: str

@@ -1,6 +1,6 @@
 """Events that a transport delivers, in the order in which they happened to each plugin instance.
 
-Law: each event about a plugin names the instance, so that it never changes what another instance reported.
+Law: each event names the plugin instance, so that it never changes what another instance reported.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 
 @frozen
 class RegistrationRequested:
-    """A caller asked to register `resource`, which is not checked yet (kubelet.md 2.4 counts these calls)."""
+    """A caller asked to register `resource`, which has not been validated yet (kubelet.md 2.4 counts these calls)."""
 
     resource: str
 
@@ -32,7 +32,7 @@ def _listed(devices: Iterable[Device]) -> DeviceList:
 
 @frozen
 class DevicesReported:
-    """A plugin sent its complete list, which replaces the one before."""
+    """A plugin sent its complete list, which replaces the previous one."""
 
     plugin: PluginId
     devices: DeviceList = field(converter=_listed)

@@ -1,4 +1,4 @@
-"""What the plugins of a node report now: their devices, and whether these are healthy.
+"""What a node's plugins currently report: their devices, and whether they are healthy.
 
 Law: an event of one plugin instance never changes what another instance reported. A resource is served by the instance
 that registered last. If that instance disconnects, the latest one that is still connected serves the resource with its
@@ -80,7 +80,7 @@ class DeviceReport:
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """The number of devices on each NUMA node; None if a device is on several, because a sum would be wrong."""
+        """The number of devices on each NUMA node, or None if a device is on several, because a sum would be wrong."""
         sizes = tuple([(numa_node, len(devices)) for numa_node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
@@ -186,7 +186,7 @@ class Inventory:
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
-        """Let a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
+        """Make a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
 
         The devices stay as they are until its first list. Raises PluginAlreadyConnectedError if an instance is
         connected over the same socket.
@@ -198,7 +198,7 @@ class Inventory:
         return self._with(evolve(resource, plugins=plugins, stopped=None, gone_since=None))
 
     def report(self, id_: PluginId, devices: Iterable[Device], index: DeviceIndex | None = None) -> "Inventory":
-        """Replace the list of a plugin instance. If the instance is not connected, nothing changes."""
+        """Replace a plugin instance's list. If the instance is not connected, nothing changes."""
         resource = self.resources.get(id_.resource)
         if resource is None or not any(plugin.id == id_ for plugin in resource.plugins):
             return self

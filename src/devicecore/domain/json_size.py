@@ -1,10 +1,10 @@
-"""What reading a JSON text may cost, known before it is read.
+"""The cost of reading a JSON text, estimated before it is read.
 
-Law: a text without a `size_problem` is read in a bounded time and in less than 500 MB of memory, itself included. Who
-writes a file asks the same function, so what is written can be read again.
+Law: a text without a `size_problem` is read in bounded time and in less than 500 MB of memory, itself included. Writers
+    of files ask the same function, so what is written can be read again.
 
-Values are counted by the commas and brackets in the text, so one inside of a string counts as well. An object counts
-twice, because it takes twice the memory of a list, and a null three times, because Go makes a whole struct of it.
+Values are counted by the commas and brackets in the text, so those inside of strings count as well. An object counts
+twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
 """
 
 from attrs import frozen
@@ -17,7 +17,7 @@ MAX_OF_OWNER = 4 * 1024 * 1024
 one of them cannot fill the file for the others."""
 
 MAX_MEMORY = 420_000_000
-"""Bytes that reading may take, without the 40 MB of a Python that has everything imported."""
+"""Bytes that reading may take, not counting the 40 MB of a Python process with all imports."""
 
 _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
 
@@ -44,23 +44,23 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 
 
 def share_of_file(text: bytes, escapes: int = 0) -> int:
-    """Return how many bytes of a file of state a JSON text in it counts, with `escapes` bytes that it gets there.
+    """Return for how many bytes of a state file a JSON text in it counts, including `escapes` bytes added there.
 
-    The number of values is limited as well. A text with many of them counts more bytes than it has, so that it takes
-    the same part of both limits.
+    The number of values is limited as well. A text with many values counts for more bytes than it has, so that it uses
+    up the same share of both limits.
     """
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
 
 
 def near_limit(what: str, before: int, after: int, file: str) -> str:
-    """Return a sentence if `what` an owner has in a file of state has come to more than half of `MAX_OF_OWNER`."""
+    """Return a sentence if `what` an owner has in a state file exceeds half of `MAX_OF_OWNER`."""
     if not before <= MAX_OF_OWNER // 2 < after:
         return ""
     return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, more is refused"
 
 
 def size_problem(text: bytes, reader: Reader = STATE) -> str:
-    """Return why a JSON text is too large to be read; empty if it is not."""
+    """Return why a JSON text is too large to be read, or an empty string if it is not."""
     if len(text) > MAX_BYTES:
         return f"expected at most {MAX_BYTES:,} bytes, got {len(text):,}"
     values = _values(text)

@@ -2,7 +2,7 @@
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
 ended held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can
-bring a device with two owners, because kubelets have written such files: both keep it, and it is free when both are
+contain a device with two owners, because kubelets have written such files: both keep it, and it is free once both are
 gone.
 """
 
@@ -129,7 +129,7 @@ class Ledger:
         return None
 
     def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
-        """Return the allocations of a pod, in the order in which they were confirmed; empty if there are none."""
+        """Return a pod's allocations, in the order in which they were confirmed."""
         return self.allocations.get(pod, ())
 
     def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
@@ -197,14 +197,16 @@ class Ledger:
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """The same ledger with a resource's devices in use on `index`, so that they combine fast with sets on it."""
+        """The same ledger with a resource's used devices on `index`, so that they combine quickly with sets on
+        it.
+        """
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self
         return evolve(self, in_use={**self._in_use, resource: in_use.on(index.covering(in_use))})
 
     def _reservation(self, key: ContainerKey, resource: ResourceName) -> tuple[Reservation, tuple[Reservation, ...]]:
-        """Return a container's reservation of a resource, and all others."""
+        """Return a container's reservation of a resource, and all other reservations."""
         for place, reservation in enumerate(self.reservations):
             if (reservation.key, reservation.resource) == (key, resource):
                 return reservation, self.reservations[:place] + self.reservations[place + 1 :]
@@ -233,13 +235,13 @@ def _copied(
 
 
 def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """The NUMA nodes of a device, sorted; empty if `NO_TOPOLOGY` is the only one, as in a restored checkpoint."""
+    """The sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may have."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 
 
 def _counted(ledger: Ledger) -> Ledger:
-    """Return the ledger with its devices in use, and those with several owners, computed from its holdings."""
+    """Return the ledger with its used devices, and those with several owners, computed from its holdings."""
     of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:

@@ -15,7 +15,7 @@ from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, 
 from devicecore.domain.names import is_qualified_name
 
 DeviceId = NewType("DeviceId", str)
-"""A device's id: any text, unique within its resource."""
+"""A device's id: any string, unique within its resource."""
 
 NumaNode = NewType("NumaNode", int)
 """The number of a NUMA node of the machine."""
@@ -27,10 +27,10 @@ PodUid = NewType("PodUid", str)
 """A pod's UID, which no other pod ever has."""
 
 Receipt = NewType("Receipt", bytes)
-"""A plugin's answer to Allocate for one container, as bytes of the transport that received it."""
+"""A plugin's answer to Allocate for one container, in the bytes of the transport that received it."""
 
 ResourceName = NewType("ResourceName", str)
-"""An extended resource name such as `nvidia.com/gpu`. The function `resource_name` makes one from text."""
+"""An extended resource name such as `nvidia.com/gpu`. Create one with the function `resource_name`."""
 
 MAX_DEVICE_ID_LENGTH = 63
 """Characters of a device id. A comment in the device plugin API requires this limit; no kubelet checks it."""
@@ -97,9 +97,9 @@ def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
 class Device:
     """One device as its plugin reports it.
 
-    `topology`, in the word of the device-plugin API, holds the NUMA nodes of the device in the plugin's order. None
+    `topology` (the device plugin API's term) holds the device's NUMA nodes in the plugin's order. None
     (the plugin sent no topology) and an empty tuple (it sent one without nodes) differ in hints and in the
-    pod-resources API. If `health` is given as text, `Health.parse` reads it.
+    pod-resources API. If `health` is a string, `Health.parse` reads it.
 
     Raises:
         TypeError: a value has another type.
@@ -112,7 +112,7 @@ class Device:
 
     @property
     def numa_nodes(self) -> tuple[NumaNode, ...]:
-        """The NUMA nodes, empty without topology."""
+        """The NUMA nodes, or none without topology."""
         return self.topology or ()
 
 
@@ -165,7 +165,7 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
 
 @frozen
 class ContainerClaim:
-    """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
+    """An element of a container's `resources.claims`; an empty `request` means the whole claim."""
 
     name: str
     request: str = ""
@@ -179,7 +179,7 @@ def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, 
 class Container:
     """What the managers use of a container's spec.
 
-    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` may be in it, and are
+    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` are allowed and
     ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the
     entries of the pod's `claims` that the container uses. `requests` has the requests that differ from the limits: a
     claim can serve an extended resource that a container requests.
@@ -247,14 +247,14 @@ def _extended_claim(value: ExtendedClaim | None) -> ExtendedClaim | None:
 class Pod:
     """What the managers use of a pod.
 
-    `generated_claims` maps names of `claims` to the ResourceClaims that were made for them (API:
+    `generated_claims` maps names of `claims` to the ResourceClaims that were created for them (API:
     `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)
     pairs that `extended_claim` serves instead of a device plugin. `in_start_order` has all containers in the order in
     which a kubelet admits them: init containers first.
 
     Raises:
         TypeError: a value has another type.
-        ValueError: the uid is empty, or two containers have one name, which the API server refuses.
+        ValueError: the uid is empty, or two containers have the same name, which the API server refuses.
     """
 
     uid: PodUid = field(validator=is_name)
@@ -295,7 +295,7 @@ class Pod:
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
-            TypeError: `name` is not a text, such as a `Container`.
+            TypeError: `name` is not a string but, for example, a `Container`.
         """
         for container in self.in_start_order:
             if container.name == name:
@@ -308,5 +308,7 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Whether `container` is an init container that ends: later ones may reuse its devices (kubelet.md 5.2)."""
+        """Whether `container` is an init container that ends, so that later ones may reuse its devices
+        (kubelet.md 5.2).
+        """
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

@@ -1,7 +1,7 @@
 """Names as the API server accepts them, and the names of resources.
 
-Law: only these functions decide what a name is. A name that one of them accepts is ASCII without spaces, so it can be
-part of a path, a selector or a line of a log.
+Law: only these functions decide what a valid name is. A name that one of them accepts is ASCII without spaces, so it
+    can be part of a path, a selector or a log line.
 """
 
 import re
@@ -20,17 +20,17 @@ _VERSION = re.compile(rf"{_NUMBER}(\.{_NUMBER}){{2}}(-{_BEFORE}(\.{_BEFORE})*)?(
 
 
 def is_dns_label(text: str) -> bool:
-    """Return whether it can be the name of a container, a namespace or a device (Kubernetes: `IsDNS1123Label`)."""
+    """Return whether it is a valid name of a container, namespace or device (Kubernetes: `IsDNS1123Label`)."""
     return len(text) <= MAX_LABEL and _LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
-    """Return whether it can be the name of a pod, a node or a driver (Kubernetes: `IsDNS1123Subdomain`)."""
+    """Return whether it is a valid name of a pod, node or driver (Kubernetes: `IsDNS1123Subdomain`)."""
     return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether it can be the value of a label or of a taint (Kubernetes: `IsValidLabelValue`)."""
+    """Return whether it is a valid value of a label or taint (Kubernetes: `IsValidLabelValue`)."""
     return not text or (len(text) <= MAX_LABEL and _QUALIFIED.fullmatch(text) is not None)
 
 
@@ -42,5 +42,5 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_semantic_version(text: str) -> bool:
-    """Return whether it can be a version among the attributes of a device, as semver.org defines it."""
+    """Return whether it is a valid version attribute of a device, as semver.org defines it."""
     return _VERSION.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Everything that is known of a node's devices, as one value.
+"""Everything that is known about a node's devices, as one value.
 
 Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger as they were at one time.
 """
@@ -28,7 +28,7 @@ from devicecore.domain.model import (
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
 SMALL_ANSWER = 4096
-"""Bytes of an answer to Allocate that does not count. A plugin has at most as many of them as there are containers."""
+"""Answers to Allocate of up to this many bytes do not count. A plugin has at most one of them per container."""
 
 _NOTHING_REPORTED, _NOTHING_HELD = Inventory(), Ledger()
 

@@ -1,6 +1,6 @@
-"""Pods of API objects, from wherever they come: the API server, a kubelet, a manifest.
+"""Turn API objects into pods, whether they come from the API server, a kubelet or a manifest.
 
-Law: any parsed JSON gives a pod, or an error that names the field. Every source of pods uses this function, so one
+Law: any parsed JSON gives a pod or an error that names the field. Every source of pods uses this function, so an
 object is the same pod wherever it was read.
 """
 
@@ -15,10 +15,10 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
 
     Args:
         manifest: parsed JSON, or a `Value` of a document.
-        uid: the UID if it is not that of the manifest, which need not have one then.
+        uid: a UID to use instead of the manifest's, which then need not have one.
 
     Raises:
-        DocumentError: a field has the wrong type, a name or UID is missing, or two containers have one name.
+        DocumentError: a field has the wrong type, a name or UID is missing, or two containers have the same name.
     """
     pod = Value.of(manifest, "Pod")
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]

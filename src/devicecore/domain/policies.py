@@ -1,7 +1,7 @@
-"""Which of the possible devices a container gets: strategies.
+"""Strategies for choosing a container's devices among the possible ones.
 
-Law: a policy is a function of its question. It answers `size` different devices of `available`, among them all of
-`must_include`, and the same question has the same answer. Among equals, the natural order of the ids decides.
+Law: a policy is a function of its question. It answers with `size` different devices of `available`, including all of
+`must_include`, and the same question gets the same answer. Among equals, the natural order of the ids decides.
 """
 
 from collections import Counter
@@ -18,18 +18,20 @@ from devicecore.domain.text import counted, foreign_text
 
 @frozen
 class Choice:
-    """The question to a policy: which `size` devices a container gets. It is the one that a kubelet asks a plugin.
+    """The question that a policy is asked: which `size` devices a container gets.
+
+    A kubelet asks a plugin the same question.
 
     Attributes:
         resource: the extended resource.
         container: the container, with the UID of its pod.
-        available: the devices that may be chosen, with those of `must_include`. If the topology manager has chosen NUMA
+        available: the devices that may be chosen, including `must_include`. If the topology manager has chosen NUMA
             nodes that have enough devices, these are only the devices there (kubelet.md 5.4).
-        must_include: devices that the container gets in any case: those it reuses of an init container, and if the
-            chosen NUMA nodes have too few devices, all of these.
-        size: how many devices the container gets, with those of `must_include`.
-        preferred: what the plugin answered to GetPreferredAllocation, unchecked; empty if it does not offer that.
-        numa_nodes: the NUMA nodes of each device that the plugin lists, empty for one without topology.
+        must_include: devices that the container gets in any case: those it reuses from an init container, and if the
+            chosen NUMA nodes have too few devices, all of those.
+        size: how many devices the container gets, including `must_include`.
+        preferred: the plugin's unchecked answer to GetPreferredAllocation, empty if it does not offer that call.
+        numa_nodes: the NUMA nodes of each device that the plugin lists, empty for a device without topology.
         in_use: devices of the resource that containers hold.
         of_pod: the devices of each resource that containers of the pod hold, with their NUMA nodes.
         affinity: the NUMA nodes that the topology manager chose, None if it has no preference.
@@ -48,7 +50,7 @@ class Choice:
 
     @property
     def missing(self) -> int:
-        """How many devices to choose in addition to those of `must_include`."""
+        """How many devices to choose in addition to `must_include`."""
         return self.size - len(self.must_include)
 
     @property
@@ -79,16 +81,16 @@ def kubelet_order(choice: Choice) -> DeviceSet:
 
 
 def packed(choice: Choice) -> DeviceSet:
-    """Return devices of NUMA nodes that are nearly full, so that others stay free as a whole.
+    """Return devices of NUMA nodes that are nearly full, so that other nodes stay entirely free.
 
-    Of the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it begins with the
+    Of the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it starts with the
     one that has the most.
     """
     return _by_numa_node(choice, Counter())
 
 
 def aligned(choice: Choice) -> DeviceSet:
-    """Return devices of as few NUMA nodes as possible, and near the devices that the pod holds, of any resource.
+    """Return devices on as few NUMA nodes as possible, close to the devices of any resource that the pod holds.
 
     Of the NUMA nodes with enough free devices, it takes the one where the pod holds the most devices.
     """
@@ -98,14 +100,14 @@ def aligned(choice: Choice) -> DeviceSet:
 
 
 def spread(choice: Choice) -> DeviceSet:
-    """Return devices one by one, each of the NUMA node with the fewest devices in use."""
+    """Return devices one by one, each from the NUMA node with the fewest devices in use."""
     return _one_by_one(choice, lambda device: choice.numa_nodes.get(device, ()))
 
 
 def distributed(choice: Choice) -> DeviceSet:
-    """Return replicas one by one, each of the card with the fewest replicas in use (NVIDIA: `distributed`).
+    """Return replicas one by one, each from the card with the fewest replicas in use (NVIDIA: `distributed`).
 
-    The id of a replica is that of its card, `::` and a number, as in `GPU-1::0`.
+    A replica's id is its card's id, `::` and a number, as in `GPU-1::0`.
     """
     return _one_by_one(choice, lambda device: device.partition("::")[0])
 
@@ -117,7 +119,7 @@ POLICIES: Mapping[str, Callable[[Choice], DeviceSet]] = {
     "distributed": distributed,
     "aligned": aligned,
 }
-"""The policies of this module, by the names of the option `--policy`."""
+"""The policies of this module, by their names in the option `--policy`."""
 
 
 def _by_numa_node(choice: Choice, near: Counter[NumaNode]) -> DeviceSet:
@@ -158,10 +160,10 @@ def _one_by_one(choice: Choice, group_of: Callable[[DeviceId], Hashable]) -> Dev
 
 
 def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> DeviceSet:
-    """Ask a policy, and check what it answers.
+    """Ask a policy and check its answer.
 
     Raises:
-        PolicyError: it has raised an error, or its answer breaks the law of this module. The sentence names the policy.
+        PolicyError: it raised an error, or its answer breaks the law of this module. The message names the policy.
     """
     name = foreign_text(getattr(policy, "__qualname__", None) or type(policy).__name__, 100)
     try:
@@ -175,7 +177,7 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
 
 
 def _problem(choice: Choice, ids: Sequence[str]) -> str:
-    """Return what an answer should be and is not; nothing if it is good."""
+    """Return what is wrong with an answer, or an empty string if it is good."""
     if strange := [device for device in ids if device not in choice.available]:
         return f"expected available devices, and {foreign_text(strange[0], 100)} is not one"
     if (twice := repeated(ids)) is not None:

@@ -1,7 +1,8 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
-Law: a text that `k8s.io/apimachinery` refuses is refused, and rounding goes away from zero: a tenth of a device counts
-as one device. A text without digits, such as `Gi`, is 0 there and here, unless Go would read it as a decimal.
+Law: a string that `k8s.io/apimachinery` refuses is refused, and values are rounded away from zero: a tenth of a device
+    counts as one device. A string without digits, such as `Gi`, is 0 there and here, unless Go would read it as a
+    decimal.
 """
 
 import re
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity. Larger ones count as this."""
+"""The largest quantity. Larger ones are treated as this one."""
 
 MAX_QUANTITY_LENGTH = 200
 """Characters of a quantity. The API server has no limit, but a longer text is a mistake or an attack."""
@@ -30,8 +31,8 @@ _INT_DIGITS = 9  # of an exponent; more makes every value 0 or too large
 class Quantity(NamedTuple):
     """An exact quantity: whole billionths, and whether it is written with `Ki`, `Mi` and so on.
 
-    `is_int64` is whether Go keeps it as a whole number of 64 bits, which depends on how it is written: `isInteger` of
-    CEL says this.
+    `is_int64` is whether Go keeps it as a 64-bit integer, which depends on how it is written: CEL's `isInteger` returns
+    this.
 
     >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
     ('1536Mi', '2Gi', '9765625Ki')
@@ -46,7 +47,7 @@ class Quantity(NamedTuple):
     @classmethod
     @lru_cache(maxsize=1024)  # the pods of a node have the same few quantities
     def parse(cls, text: str) -> "Quantity":
-        """Return the quantity that `text` says. What is smaller than a billionth is rounded away from zero.
+        """Parse a quantity. Fractions of a billionth are rounded away from zero.
 
         Raises InvalidQuantityError if `text` is not a quantity.
         """
@@ -73,7 +74,7 @@ class Quantity(NamedTuple):
     def whole(self) -> int:
         """The quantity rounded away from zero to a whole number (Go: `Quantity.Value`).
 
-        In Go, what is larger than `MAX_QUANTITY` becomes any other number.
+        In Go, numbers above `MAX_QUANTITY` overflow to arbitrary values.
         """
         whole = min(-(-abs(self.nanos) // _NANO), MAX_QUANTITY)
         return -whole if self.nanos < 0 else whole
@@ -97,7 +98,8 @@ class Quantity(NamedTuple):
 
 
 def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:
-    """Return whether Go keeps a quantity without a decimal (Go: `ParseQuantity`), and whether it is written whole."""
+    """Return whether Go keeps a quantity without a decimal (`ParseQuantity`), and whether it is written as an integer.
+    """
     whole, _, part = number.partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:

@@ -30,9 +30,9 @@ _NONE = DeviceSet()
 class ResourceRequest:
     """The request of one container for one resource.
 
-    `affinity` are the NUMA nodes that the topology policy chose, None if it has no preference. `already_running` says
-    that the container has been running since before a restart, and that not all pods are known yet. Such a container
-    keeps the devices that it has (kubelet.md 4.5).
+    `affinity` has the NUMA nodes that the topology policy chose, or None if it has no preference. `already_running`
+    says that the container has been running since before a restart, and that not all pods are known yet. Such a
+    container keeps the devices that it has (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -44,7 +44,7 @@ class ResourceRequest:
 
 @frozen
 class AskPlugin:
-    """Ask the plugin which `size` of `candidates`, among them all of `must_include`, it would allocate.
+    """Ask the plugin which `size` of `candidates`, including all of `must_include`, it would allocate.
 
     `eligible` are the candidates that the answer may choose. If the answer is too short, the rest is taken from
     `fallbacks` in turn.
@@ -65,7 +65,7 @@ class AskPlugin:
 
 
 Decision = DeviceSet | AskPlugin
-"""The devices to reserve, empty if the container needs none or has them already; or a question to the plugin."""
+"""The devices to reserve, which may be none, or a question to the plugin."""
 
 
 def devices_to_allocate(
@@ -177,8 +177,8 @@ def filter_by_affinity(
 def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger: Ledger) -> DeviceSet:
     """Return the devices of earlier containers that a container of the pod may reuse (kubelet: `devicesToReuse`).
 
-    Those are the devices of init containers that end, without those that a sidecar or an app container holds
-    (kubelet.md 5.2).
+    Those are the devices of init containers that run to completion, except those that a sidecar or an app container
+    holds (kubelet.md 5.2).
     """
     if not pod.init_containers:
         return _NONE

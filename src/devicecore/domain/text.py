@@ -1,7 +1,7 @@
 """Text from outside: plugins, drivers, manifests, files, servers.
 
 Law: for any text, `foreign_text` returns one printable line of bounded length, and a second call changes nothing. So
-the result can be logged, shown on a terminal, and kept in a state file.
+the result can be logged, shown on a terminal and kept in a state file.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,11 +24,11 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
-    """Bound and escape a text from outside. It may have any length; `limit` is at least 40.
+    """Bound and escape text from outside, of any length. `limit` is at least 40.
 
     A text that is printable and has at most `limit` characters is returned as it is. Otherwise characters that are not
-    printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and what is
-    too long is cut and ends with a note of how many characters there were.
+    printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and text that
+    is too long is truncated and ends with a note of how many characters it had.
     """
     start = text[:limit]
     if not start.isprintable():
@@ -40,7 +40,7 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
 
 
 def shortened(text: str, room: float, width_of: Callable[[str], float] = len) -> str:
-    """Leave out the middle of a name that is wider than `room`, because names of one family differ most at their ends.
+    """Leave out the middle of a name that is wider than `room`, because related names differ most at their ends.
 
     `width_of` returns the width of a character, in the unit of `room`. The end of the name gets two thirds of the room.
     """

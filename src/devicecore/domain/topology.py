@@ -36,7 +36,7 @@ MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""
 
 MAX_ALLOWABLE_NUMA_NODES = 8
-"""The least and the default of the kubelet's option `max-allowable-numa-nodes`."""
+"""The minimum and default of the kubelet's option `max-allowable-numa-nodes`."""
 
 _NONE = DeviceSet()
 
@@ -118,7 +118,7 @@ class PolicyOptions:
         """Return the options with these names and values (kubelet: `NewPolicyOptions`).
 
         Raises:
-            ValueError: an option is not known, or its value is not one that a kubelet accepts.
+            ValueError: an option is unknown, or a kubelet would not accept its value.
         """
         closest, most = False, None
         for name, value in texts.items():
@@ -159,16 +159,17 @@ def _distances(value: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
 
 @frozen
 class Topology:
-    """The machine's NUMA nodes in their order, and the topology manager of the kubelet's configuration.
+    """The machine's NUMA nodes in order, and the kubelet's topology manager settings.
 
-    Policy and scope may be given as texts, such as `"best-effort"`. With `distances`, closer NUMA nodes are preferred,
-    as with the kubelet's option `prefer-closest-numa-nodes`: row by row in the order of `numa_nodes`, how far each NUMA
-    node is from each. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it there is no limit.
+    Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
+    preferred, as with the kubelet's option `prefer-closest-numa-nodes`. It is a matrix of the distances between NUMA
+    nodes,row by row in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it
+    there is no limit.
 
     Raises:
         TypeError: the NUMA nodes are not several numbers, or the distances are not rows of numbers.
-        ValueError: there is no such policy or scope, the NUMA nodes are not different numbers of at least 0, the
-            distances are not of these NUMA nodes, or a policy other than `none` has too many NUMA nodes.
+        ValueError: the policy or scope is unknown, the NUMA nodes are not distinct numbers of at least 0, the
+            distances do not fit these NUMA nodes, or there are too many NUMA nodes for a policy other than `none`.
     """
 
     numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),), converter=_numa_nodes)
@@ -197,7 +198,7 @@ class Topology:
     def _allows_the_nodes(self, _: object, most: int | None) -> None:
         if most is None or _at_least_the_default(most) >= len(self.numa_nodes):
             return
-        if self.policy is not Policy.NONE:  # NewManager looks at the number only then
+        if self.policy is not Policy.NONE:  # NewManager checks the number only then
             problem = f"expected at most {most} NUMA nodes (max-allowable-numa-nodes), got {len(self.numa_nodes)}"
             raise ValueError(problem)
 
@@ -341,7 +342,9 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:
-    """Return the smallest number of NUMA nodes that have `size` devices together; all if they have fewer devices."""
+    """Return the smallest number of NUMA nodes that have `size` devices together, or all if they have
+    fewer.
+    """
     total = 0
     for count, more in enumerate(sorted(per_node, reverse=True), start=1):
         total += more
@@ -376,7 +379,7 @@ def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint
 
 
 _Distance = Callable[[int], int]
-"""How far the NUMA nodes of a mask are from each other. Only masks of the same width are compared by it."""
+"""How far apart the NUMA nodes of a mask are. Used only to compare masks of the same width."""
 
 
 def _distance_within(topology: Topology) -> _Distance:
@@ -400,7 +403,7 @@ def _best(
 ) -> TopologyHint:
     """Return the best hint that combines one hint of each list: its mask is the intersection of their masks.
 
-    A combined hint is preferred only if every list prefers its mask. Such masks are looked for first, because that
+    A combined hint is preferred only if every list prefers its mask. It looks for such masks first, because that
     needs no combinations.
     """
     preferred = _preferred_by_all(everywhere, hint_lists)
@@ -442,7 +445,7 @@ def _rank_of_preferred(mask: NumaMask, distance_within: _Distance) -> tuple[int,
 
 
 def _rank_of_others(bits: int, best_width: int, distance_within: _Distance) -> tuple[bool, int, int, int]:
-    """Return the sort key of masks that are not preferred: the smallest key is best.
+    """Return the sort key for masks that are not preferred: the smallest key is best.
 
     Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
     narrowest first. Among equals, the closest one is best, then the smaller number.

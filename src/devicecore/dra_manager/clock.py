@@ -1,4 +1,4 @@
-"""The time of day for what is compared with later times in the same process.
+"""A time of day that can be compared with later times in the same process.
 
 Law: this time never goes back and never jumps, even if the machine's clock is set.
 """
@@ -9,7 +9,7 @@ _OFFSET = time.time_ns() - time.monotonic_ns()
 
 
 def steady_time_ns() -> int:
-    """Nanoseconds since 1970 by the machine's clock when this module was loaded, and by the monotonic clock since.
+    """Nanoseconds since 1970: the machine's clock when this module was loaded, plus the monotonic clock since then.
 
     What a driver reported ten seconds ago must not count as old because the clock was set forward meanwhile. A
     kubelet's `time.Since` measures in the same way.

@@ -1,6 +1,6 @@
 """The health of the devices of drivers, in memory and in its store.
 
-Law: what drivers report counts even if it cannot be saved, because the file only bridges a restart.
+Law: a driver's report counts even if it cannot be saved, because the file only bridges restarts.
 """
 
 import logging
@@ -43,7 +43,7 @@ class HealthRecord:
         return self._wall_clock()
 
     def begin(self, run: Run) -> None:
-        """Begin a run with the health that was saved. A file that cannot be used counts as empty, as in a kubelet.
+        """Begin a run with the health that was saved. An unusable file counts as empty, as in a kubelet.
 
         Raises DraStoppedError if the run was stopped meanwhile.
         """

@@ -64,20 +64,20 @@ class DraManager(Runs):
     Args:
         transport: connects the manager with drivers.
         claims: where ResourceClaims are read.
-        store: where the file of claims is kept.
+        store: where the claims file is kept.
         pods: which pods are active; without it, `reconcile` releases nothing.
         slices: deletes ResourceSlices of drivers that are gone; without it, none are deleted.
-        health_store: where the health of devices is kept; without it, a restart forgets it.
+        health_store: where device health is kept; without it, a restart forgets it.
         metrics: measures `prepare` and `unprepare`.
         observers: are notified of the health of claimed devices.
-        fail_on_warnings: whether `prepare` fails if a driver answers devices that were not allocated, requests that
-            the claim does not have, or malformed CDI names. A kubelet takes them.
+        fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that
+            the claim does not have, or malformed CDI names. A kubelet accepts them.
         clock: monotonic seconds.
         wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
-        saver: saves the health of devices; managers may share it. Without it, each run has a thread of its own.
+        saver: saves the health of devices; managers may share it. Without it, each run has its own thread.
 
     Raises:
-        TypeError: an argument is something else, such as a store in place of the claims, or a class.
+        TypeError: an argument has the wrong type, such as a store in place of the claims, or a class.
     """
 
     def __init__(
@@ -124,15 +124,15 @@ class DraManager(Runs):
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Restore the claims that were saved, then take registrations (kubelet-dra.md 0).
+        """Restore the saved claims, then accept registrations (kubelet-dra.md 0).
 
-        A file that cannot be used is set aside, and `restored` says so. A second start waits for the first one and does
-        nothing else. A start after a stop is a restart. No driver is known after it, because drivers register again.
+        An unusable file is set aside, and `restored` reports it. A second start only waits for the first one. A start
+        after a stop is a restart. It begins without drivers, because drivers register again.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
             SetUpError: the transport cannot start.
-            DraStoppedError: `stop` was called meanwhile. Nothing is running.
+            DraStoppedError: `stop` was called in the meantime. Nothing is running.
             CalledFromInsideError: it is called from inside a start, a store or an event of the transport.
         """
         self._check_call("start")
@@ -152,13 +152,13 @@ class DraManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
+        """Disconnect all drivers. Every call that has returned is already saved. Stopping twice is not an error.
 
-        A call that is under way fails after its driver has answered, because nothing is saved after a stop.
+        A call in progress fails once its driver has answered, because nothing is saved after a stop.
 
         Raises:
             CalledFromInsideError: it is called from inside a start, a store or an event of the transport, and would
-                wait for itself.
+                deadlock.
         """
         self._check_call("stop")
         self._lifecycle.stop(self._end)
@@ -193,7 +193,7 @@ class DraManager(Runs):
 
     @property
     def now(self) -> int:
-        """The time of its wall clock, with which `health` is asked: nanoseconds since 1970."""
+        """The wall-clock time to pass to `health`, in nanoseconds since 1970."""
         return self._health.now
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ class DraManager(Runs):
     def unprepare(self, pod: PodUid) -> None:
         """Release the claims that a pod uses, after its last container has ended (kubelet: `UnprepareResources`).
 
-        Drivers are called for the claims that no other pod uses. A pod that uses no claim is no error.
+        Drivers are called for the claims that no other pod uses. A pod without claims is not an error.
 
         Raises:
-            TypeError: `pod` is not a UID, such as a `Pod`.
+            TypeError: `pod` is not a UID but, for example, a `Pod`.
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
         """
         checked(pod, str, "DraManager.unprepare: the uid of a pod")

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class PreparedPod:
-    """The prepared claims of a pod, and what looks wrong in the answers of drivers, one sentence each."""
+    """The prepared claims of a pod, and one sentence for each thing that looks wrong in the drivers' answers."""
 
     claims: tuple[ClaimKey, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -101,7 +101,10 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: Run, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Ask a driver for the claims that no other pod has asked for meanwhile. Return warnings about its answer."""
+        """Ask a driver about the claims that no other pod has asked about in the meantime.
+
+        Return warnings about its answer.
+        """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "prepare")
         if turn is None:
             raise TurnTimeoutError(TURN_PATIENCE)
@@ -112,7 +115,7 @@ class Preparation:
             instance = self._drivers.choose(left.driver)
             answer = self._transport.prepare(instance, left.claims)
             warnings: list[str] = []
-            # What is refused, such as 99,000 names, is not looked at any further.
+            # A refused answer, such as one with 99,000 names, is not examined any further.
             is_refused = store_answer(self._saved.cache, left, answer).error is not None
             for claim in () if is_refused else left.claims:
                 allocation = claims[claim.key].allocation or ()

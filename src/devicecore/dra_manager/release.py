@@ -1,7 +1,7 @@
 """Release the claims of a pod that has ended.
 
-Law: the store has the claim, with the pod, until every driver of the claim has released it. If another pod enters the
-claim meanwhile, the claim stays, and its drivers are asked to prepare it again.
+Law: the store has the claim, with the pod, until every driver of the claim has released it. If another pod starts to
+    use the claim in the meantime, the claim stays, and its drivers are asked to prepare it again.
 """
 
 import logging
@@ -127,7 +127,10 @@ class Release:
             _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
 
     def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
-        """Leave claims that others use, and ask drivers to release the others. Return these, and what was released."""
+        """Leave claims that other pods use, and ask drivers to release the rest.
+
+        Return those, and what was released.
+        """
         cache = self._claims.cache
         leaving = leave(cache, pod, keys)
         if leaving.cache is not cache:
@@ -138,7 +141,10 @@ class Release:
         return leaving.last, released
 
     def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
-        """Ask a driver to release the claims that no other pod has entered since. Return the releases after that."""
+        """Ask a driver to release the claims that no other pod has started to use since.
+
+        Return the releases after that.
+        """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
         if turn is None:
             raise TurnTimeoutError(TURN_PATIENCE)

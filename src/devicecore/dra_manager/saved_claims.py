@@ -43,7 +43,7 @@ Step = TypeVar("Step", bound=_Step)
 
 
 class SavedClaims:
-    """The claim cache and its store. Its changes are functions from a cache to a step, which has the next cache."""
+    """The claim cache and its store. A change is a function from a cache to a step, which has the next cache."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
@@ -68,7 +68,7 @@ class SavedClaims:
         self._saved.end()
 
     def run(self) -> Run:
-        """Return the run that is under way. Raises DraStoppedError if there is none."""
+        """Return the current run. Raises DraStoppedError if there is none."""
         return self._state.current_run()
 
     def check_call(self, method: str) -> None:

@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """What one admission has done so far.
 
-    `prepared` are its reservations with the answers of plugins. The last reservation may have no answer yet, and then
-    it is not there. `at` is the container that is being admitted, None before the first.
+    `prepared` has its reservations with the plugins' answers. If the last reservation has no answer yet,
+    it is not included. `at` is the container that is being admitted, None before the first.
     """
 
     pod: Pod
@@ -210,12 +210,12 @@ def _reserved(
 
 
 def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState) -> tuple[NodeState, NodeState]:
-    """Return the state with allocations in place of reservations, as the next value and as the result of a commit.
+    """Return the state with allocations instead of reservations, as the next value and as the result of a commit.
 
-    Allocations that it has already stay.
+    Existing allocations stay.
 
     Raises:
-        KeyError: a reservation was given back, because an interrupt has ended its admission.
+        KeyError: a reservation was given back, because an interrupt ended its admission.
     """
     for reservation, receipt in prepared:
         key, resource = reservation.key, reservation.resource

@@ -36,8 +36,8 @@ class Affinities:
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
         """Return a function that chooses the affinity of each of `containers`, from the state when it is called.
 
-        With the scope `pod`, all containers have one affinity, also if they are admitted one by one. The function and
-        this raise TopologyAffinityError if the policy admits no set of NUMA nodes.
+        With the scope `pod`, all containers share one affinity, even if they are admitted one by one. Both the function
+        and this method raise TopologyAffinityError if the policy admits no set of NUMA nodes.
         """
         if self._topology.policy is Policy.NONE:
             return lambda _: None

@@ -64,15 +64,15 @@ class DeviceManager(Runs):
         metrics: counts registrations and measures Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order to ask them in.
-        observers: are notified of allocations, releases and health.
-        policy: which of the possible devices a container gets; without one, the kubelet's order.
+        observers: are notified of allocations, releases and health changes.
+        policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
-        saver: saves what no call waits for; managers may share it. Without it, each run has a thread of its own.
+        saver: saves what no call waits for; managers may share it. Without it, each run has its own thread.
 
     Raises:
-        TypeError: an argument is something else, such as a sink in place of the store, or a class.
-        ValueError: the budget is below 0.
+        TypeError: an argument has the wrong type, such as a sink in place of the store, or a class.
+        ValueError: the budget is negative.
     """
 
     def __init__(
@@ -143,15 +143,15 @@ class DeviceManager(Runs):
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Restore what was saved, then take registrations (kubelet: `Start`, kubelet.md 2.2).
+        """Restore what was saved, then accept registrations (kubelet: `Start`, kubelet.md 2.2).
 
-        A checkpoint that cannot be used is set aside, never overwritten, and `restored` says so. A second start waits
-        for the first one and does nothing else. A start after a stop is a restart.
+        An unusable checkpoint is set aside, never overwritten, and `restored` reports it. A second start only waits
+        for the first one. A start after a stop is a restart.
 
         Raises:
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
-            ManagerStoppedError: `stop` was called meanwhile. Nothing is running.
+            ManagerStoppedError: `stop` was called in the meantime. Nothing is running.
             CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport.
         """
         self._check_call("start")
@@ -174,14 +174,14 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins. Every answered admission is saved already. A second stop is no error.
+        """Disconnect all plugins. Every answered admission is already saved. Stopping twice is not an error.
 
-        A save that is under way ends first. Admissions that are under way are refused, because after the stop nothing
-        is saved: the store may soon belong to another manager.
+        A save in progress finishes first. Admissions in progress are refused, because nothing is saved after the stop:
+        the store may soon belong to another manager.
 
         Raises:
             CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport,
-                and would wait for itself.
+                and would deadlock.
         """
         self._check_call("stop")
         self._lifecycle.stop(self._end)
@@ -253,16 +253,16 @@ class DeviceManager(Runs):
     def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
         """Allocate devices to all containers of a pod, or to none of them.
 
-        A pod that holds devices already keeps them. `affinity` are NUMA nodes that the caller has chosen for every
+        A pod that holds devices already keeps them. `affinity` has the NUMA nodes that the caller has chosen for every
         container; without it, the topology policy chooses.
 
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
             here; or `NotReady`, if a plugin has not sent its list since the restart, so the caller tries again later.
-            Only `Admitted` is true. Neither a plugin nor a store that fails raises an error here: the pod is refused.
+            Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is refused.
 
         Raises:
-            TypeError: `pod` is not a `Pod`, or `affinity` not several numbers.
+            TypeError: `pod` is not a `Pod`, or `affinity` is not several numbers.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.admit")
@@ -279,7 +279,7 @@ class DeviceManager(Runs):
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
         """Allocate all devices that one container requests, or none (kubelet: `Allocate`, kubelet.md 5.2).
 
-        With the scope `pod`, the NUMA nodes chosen for the first container of the pod are used for those after it.
+        With the scope `pod`, the NUMA nodes chosen for the pod's first container are used for the others.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -292,11 +292,11 @@ class DeviceManager(Runs):
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Prepare the start of a container. Return the settings that it needs, None if it has no devices.
+        """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
 
         Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
         and the container has no allocation yet, it allocates now. See kubelet.md 7.1 (kubelet:
-        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, it gives a
+        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, it issues a
         RuntimeWarning.
 
         Raises:
@@ -329,8 +329,8 @@ class DeviceManager(Runs):
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Free the devices of pods that are no longer active, and remove these pods from the checkpoint.
 
-        `evict` saves the checkpoint, so it takes as long as the store. While the store is busy with another save,
-        `evict` waits for a second at most and leaves its change to the next save.
+        `evict` saves the checkpoint, so it takes as long as the store does. While the store is busy with another save,
+        `evict` waits for at most a second and leaves its change to the next save.
 
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
@@ -358,8 +358,8 @@ class DeviceManager(Runs):
     def tick(self) -> NodeStatus:
         """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
-        A resource without a connected plugin for longer than the grace period is removed, and is in `removed` of this
-        one status. Changes are saved and published, also those that could not be before (kubelet.md 3.6).
+        A resource that has had no connected plugin for longer than the grace period is removed, and is in `removed` of
+        this one status. Changes are saved and published, including those that failed before (kubelet.md 3.6).
         """
         self._lifecycle.check_started()
         self._state.current_run()

@@ -1,6 +1,6 @@
 """One admission at a time for each pod, and the NUMA affinity chosen for a pod as a whole.
 
-Law: the end of an admission's turn releases every reservation that the admission did not commit, also if an interrupt
+Law: the end of an admission's turn releases every reservation that the admission did not commit, even if an interrupt
 kept the admission from ending its turn.
 """
 
@@ -20,7 +20,7 @@ Affinity = Collection[NumaNode] | None
 
 
 class _Witness(set[PodUid]):
-    """A set to which each pod is added whose admission begins. Unlike a plain set it can have weak references."""
+    """A set to which each pod is added when its admission begins. Unlike a plain set, it supports weak references."""
 
 
 class AdmissionTurns(Turns[PodUid]):
@@ -52,8 +52,8 @@ class AdmissionTurns(Turns[PodUid]):
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """Return the affinity chosen for a pod in its turn.
 
-        If there is none, or it is to be chosen again, `choose` is called. It asks hint providers, so it is called
-        without the lock.
+        If there is none yet, or it has to be chosen again, this calls `choose`, without the lock because that asks hint
+        providers.
         """
         with self._lock:
             if pod in self._affinities and not anew:

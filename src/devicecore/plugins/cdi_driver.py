@@ -1,7 +1,7 @@
 """The base class of DRA drivers that pass devices to containers through CDI.
 
 Laws: a claim that is prepared again gets the same devices and the same CDI file, even after the driver was killed or
-the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still under way.
+the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still running.
 Two claims never hold the same device, unless the scheduler has shared it. All of this also holds between two instances
 of the driver that use the same directories, as during a rolling update.
 """
@@ -112,8 +112,8 @@ class CdiDriver(DraDriver, ABC):
     Args:
         name: the driver's name.
         claims: where ResourceClaims are read, because a kubelet's request does not contain the allocation.
-        state_directory: where claims are noted. It must survive a reboot. It is made if it is missing.
-        cdi_directory: where CDI files are written. It is made if it is missing.
+        state_directory: where claims are recorded. It must survive a reboot. Created if missing.
+        cdi_directory: where CDI files are written. Created if missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
         cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0,
             because names begin with the claim's UID, and no device's name could begin with a digit before.
@@ -181,7 +181,7 @@ class CdiDriver(DraDriver, ABC):
         On entry, missing CDI files of prepared claims are written, for example after a reboot.
 
         Args:
-            instance: which one. Two instances may run at once if they have different names, such as their pods' UIDs.
+            instance: its name. Two instances may run at the same time if their names differ, such as their pods' UIDs.
 
         Raises:
             AlreadyRunningError: the instance is already running.

@@ -1,6 +1,6 @@
-"""A plugin whose devices are files: each file below a folder is a device, and its id is the file's name.
+"""A plugin whose devices are files: each file below a directory is a device, and its id is the file's name.
 
-Law: the list is the current content of the folder. A file that appears or disappears is reported within one poll
+Law: the list is the current content of the directory. A file that appears or disappears is reported within one poll
 interval.
 """
 
@@ -30,7 +30,7 @@ class DirectoryPlugin(PollingPlugin):
         resource: the extended resource name.
         path: the folder.
         answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists them.
-        poll_interval: seconds between two looks at the folder, while a kubelet listens.
+        poll_interval: seconds between two reads of the directory, while a kubelet listens.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name.
@@ -88,6 +88,6 @@ def _files(folder: Path) -> Iterator[str]:
             with os.scandir(here) as entries:
                 found = list(entries)
         except OSError:
-            continue  # it has just gone, or may not be read: there is nothing to offer in it
+            continue  # it is gone or not readable, soit has nothing to offer
         pending += [entry.path for entry in found if entry.is_dir(follow_symlinks=False) and len(entry.path) < longest]
         yield from (entry.path for entry in found if not os.path.isdir(entry.path))  # noqa: PTH112 - raises nothing

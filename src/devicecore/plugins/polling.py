@@ -23,7 +23,7 @@ class PollingPlugin(DevicePlugin):
     """
 
     poll_interval: float = 1.0
-    """Seconds between two looks."""
+    """Seconds between two polls."""
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` whenever the list has changed. Return a function that unsubscribes."""

@@ -29,7 +29,7 @@ class SimulatedDriver(CdiDriver):
         pool: the pool of its devices, usually the node's name.
         devices: the names of its devices.
         claims: where ResourceClaims are read.
-        state_directory: where claims are noted. It must survive a reboot.
+        state_directory: where claims are recorded. It must survive a reboot.
         cdi_directory: where CDI files are written.
 
     Raises:
@@ -73,13 +73,13 @@ def parts_of(device: str, parts: int) -> tuple[str, ...]:
 def published(
     devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = (), parts: int = 0
 ) -> tuple[PublishedDevice, ...]:
-    """Return the devices as ResourceSlices have them, each with its parts after it.
+    """Return the devices as ResourceSlices have them, each followed by its parts.
 
     Args:
         devices: their names.
         numa_nodes: the NUMA nodes that they are attached to in turn, or several for a device that is attached to all of
             these.
-        parts: into how many parts each device can be divided, as with NVIDIA's MIG. A device and its parts consume
+        parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume
             the same counters, so a scheduler allocates either the device or its parts.
     """
 

@@ -15,6 +15,6 @@ class ClaimSource(Protocol):
         """Return the claim as it is now, not from a cache. Every call ends within a finite time.
 
         Raises:
-            ClaimSourceError: there is no such claim, or it cannot be read. For a claim that does not exist, the cause
+            ClaimSourceError: the claim does not exist, or it cannot be read. For a claim that does not exist, the cause
                 is `resourceclaims.resource.k8s.io "<name>" not found`.
         """

@@ -26,7 +26,7 @@ class DriverTransport(Protocol):
     """
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to take registrations. Events may come before this returns.
+        """Begin to accept registrations. Events may arrive before this returns.
 
         Raises:
             SetUpError: the adapter's sockets or directories cannot be used; nothing was left behind.
@@ -36,14 +36,14 @@ class DriverTransport(Protocol):
         """Disconnect every driver without events. A second stop, or one before the start, is no error."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Return its answer, of which only the size is checked.
+        """Ask a driver to prepare claims. Return its answer; only its size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Return its answer, of which only the size is checked.
+        """Ask a driver to release claims. Return its answer; only its size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.

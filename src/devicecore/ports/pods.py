@@ -1,6 +1,6 @@
 """What the node knows about pods.
 
-Law: once every source of pods has delivered, a pod that is not listed may lose its devices.
+Law: once every source of pods has reported, a pod that is not listed may lose its devices.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ class PodSource(Protocol):
         """Return the pods that keep their devices. A pod that is being admitted need not be among them."""
 
     def sources_ready(self) -> bool:
-        """Whether every source of pods has delivered once. Before that, a pod that is not listed may be active."""
+        """Whether every source of pods has reported once. Before that, a pod that is not listed may be active."""
 
     def running_containers(self) -> Collection[ContainerKey]:
         """Return the containers that were running when the manager started. The manager asks once, at its start."""

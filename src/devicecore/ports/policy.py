@@ -15,7 +15,7 @@ class AllocationPolicy(Protocol):
     """A function of one argument. `devicecore.domain.policies` has several, and any function of yours will do."""
 
     def __call__(self, choice: Choice, /) -> Collection[DeviceId]:
-        """Return `choice.size` different devices of `choice.available`, among them all of `choice.must_include`.
+        """Return `choice.size` different devices of `choice.available`, including all of `choice.must_include`.
 
         The same choice must get the same answer. The manager holds no lock while it calls a policy. If other containers
         have taken devices in the meantime, the manager asks again. If a policy raises an error or returns an invalid

@@ -18,14 +18,14 @@ If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses t
 
 
 class PluginTransport(Protocol):
-    """Connects the manager with plugins: takes registrations and reports, and makes calls.
+    """Connects the manager with plugins: accepts registrations and reports, and makes calls.
 
     Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter got at construction if that
     is shorter. Then it raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:
-        """Begin to take registrations. Events may come before this returns.
+        """Begin to accept registrations. Events may arrive before this returns.
 
         Raises:
             SetUpError: the adapter's sockets or directories cannot be used. Nothing is left behind.

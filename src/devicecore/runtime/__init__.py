@@ -1,5 +1,5 @@
-"""What both managers are made of: runs, calls under way, turns, saved states, observers, and measuring.
+"""The parts that both managers share: runs, calls in progress, turns, saved states, observers, and measuring.
 
-Law: nothing here decides about devices or claims. What is true of one manager's locks, runs and saves is true of the
-other's, because both have them from here.
+Law: nothing here decides about devices or claims. Both managers give the same guarantees about locks, runs and saves,
+    because both get them from here.
 """

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class CurrentState(Generic[Value]):
     """The value, the run it belongs to, and the callers that wait for another value.
 
-    `stopped` makes the error for a call of a run that is over. The lock is written in C, because an interrupt cannot
+    `stopped` creates the error for a call of a run that is over. The lock is written in C, because an interrupt cannot
     leave it half acquired.
     """
 
@@ -54,7 +54,7 @@ class CurrentState(Generic[Value]):
         return run
 
     def replace(self, change: Callable[[Value], Value], *, run: Run | None = None) -> tuple[Value, Value]:
-        """Replace the value by the result of `change`. Return the value before and the value after.
+        """Replace the value with the result of `change`. Return the value before and after.
 
         If `change` raises an error, the value stays. Raises DeviceCoreError if `run` is given and is not the current
         run.
@@ -69,7 +69,7 @@ class CurrentState(Generic[Value]):
         return before, after
 
     def take(self, change: Callable[[Value], tuple[Value, Result]], *, run: Run | None = None) -> Result:
-        """Make a step: `change` returns the next value, and what this returns. Otherwise like `replace`."""
+        """Like `replace`, but `change` returns the next value and the result of this method."""
         with self._lock:
             if run is not None and run is not self.run:
                 raise self.stopped()
@@ -79,7 +79,7 @@ class CurrentState(Generic[Value]):
         return result
 
     def exchange(self, before: Value, after: Value) -> bool:
-        """Replace the value by `after` if it is still `before`. Return whether it was."""
+        """Replace the value with `after` if it is still `before`. Return whether it was."""
         with self._lock:
             if self.value is not before:
                 return False
@@ -89,11 +89,11 @@ class CurrentState(Generic[Value]):
         return True
 
     def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
-        """Return the first value for which `condition` is met. It is called in the caller's thread, without the lock.
+        """Return the first value for which `condition` is true. It is called in the caller's thread, without the lock.
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds. The text has the last value.
-            TypeError: `condition` is not a function, or `timeout` no number.
+            TypeError: `condition` is not a function, or `timeout` is not a number.
         """
         check_callable("wait_for: condition", condition)
         check_seconds("wait_for: timeout", timeout)

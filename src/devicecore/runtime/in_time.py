@@ -1,10 +1,11 @@
 """Waits no longer than allowed for work that may never end.
 
-gRPC ends a call only when its last write to the socket has ended, even if the call's deadline is over or the call was
-cancelled. If a server reads nothing, for example because its process is stopped, and the socket is full (200 KiB), that
-write does not end. Then neither a call nor the closing of its channel ends before the server reads again or ends.
+gRPC ends a call only when its last write to the socket has ended, even if the call's deadline has passed or the call
+was cancelled. If a server reads nothing, for example because its process is stopped, and the socket is full (200 KiB),
+that write does not end. Then neither the call nor the closing of its channel ends until the server reads again or
+exits.
 
-Law: `in_time` returns or raises within its seconds, whatever the work does.
+Law: `in_time` returns or raises within the given seconds, whatever the work does.
 """
 
 import threading
@@ -17,7 +18,7 @@ from devicecore.runtime.wake_up import WakeUp
 
 Result = TypeVar("Result")
 Job = Callable[[], None]
-"""Work that does not raise."""
+"""Work that never raises."""
 
 NOTICED = 1.0
 """Seconds after which gRPC must have noticed that the time of a call is over, or that a channel was closed."""
@@ -30,7 +31,7 @@ def _in_new_thread(job: Job) -> None:
 def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], None] = _in_new_thread) -> Result:
     """Do the work in another thread and return its result. Work that takes longer does not keep the process alive.
 
-    `begin` has the work done in another thread. Raises TimeoutError if the work takes longer than `seconds`.
+    `begin` runs the work in another thread. Raises TimeoutError if the work takes longer than `seconds`.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -58,8 +59,8 @@ class NoThreadError(Exception):
 class WaitingThreads:
     """Threads that wait for work. One is started only if none waits, because some work never ends.
 
-    Law: an interrupted `begin` takes nothing that others need. So it uses nothing but a list, a queue and a start of a
-    thread that are written in C, and not `threading.Thread`, whose start may lose a lock.
+    Law: an interrupted `begin` holds nothing that others need. So it only uses a list, a queue and a thread start that
+        are written in C, not `threading.Thread`, whose start may leave a lock taken.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class WaitingThreads:
         self._is_ending = False
 
     def begin(self, job: Job) -> None:
-        """Have `job` done in a thread. Raises NoThreadError if no thread can be started, or after the end."""
+        """Run `job` in a thread. Raises NoThreadError if no thread can be started, or after the end."""
         try:
             self._waiting.pop()
         except IndexError:
@@ -83,7 +84,7 @@ class WaitingThreads:
             raise NoThreadError
 
     def end(self) -> None:
-        """End the threads, and wait for those without work. Work that is under way goes on."""
+        """End the threads, and wait for the idle ones. Work in progress continues."""
         self._is_ending = True
         waiting = len(self._waiting)
         self._jobs.put(None)

@@ -1,7 +1,7 @@
-"""Do many jobs in few threads, so that a job that hangs delays only jobs that need the same thing.
+"""Run many jobs in few threads, so that a job that hangs delays only jobs that need the same thing.
 
-Law: two jobs that need the same thing never run at once. There are at most `THREADS` threads, the caller's included.
-Jobs that need the same things are done in their order. If no thread can be started, the caller does all jobs.
+Law: two jobs that need the same thing never run at the same time. There are at most `THREADS` threads, the caller's
+    included. Jobs that need the same things run in order. If no thread can be started, the caller runs all jobs.
 """
 
 import threading
@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 Job = TypeVar("Job")
 
 THREADS = 16
-"""Threads at most. If so many jobs hang at once, the others wait for one of them."""
+"""The maximum number of threads. If this many jobs hang at once, the others wait for one of them."""
 
 Needs = frozenset[Hashable]
 
 
 class JobLanes(Generic[Job]):
-    """The jobs that are left, by what they need. `work` is called with up to `at_once` jobs that need the same."""
+    """The remaining jobs, by what they need. `work` is called with up to `at_once` jobs that need the same."""
 
     def __init__(
         self, jobs: Mapping[Needs, Collection[Job]], work: Callable[[Sequence[Job]], None], *, at_once: int
@@ -32,10 +32,10 @@ class JobLanes(Generic[Job]):
         self._errors: list[BaseException] = []
 
     def run(self) -> None:
-        """Do all jobs. If this is interrupted, jobs that have begun go on, and no other begins.
+        """Run all jobs. If this is interrupted, jobs that have begun continue, and no others begin.
 
         Raises:
-            BaseException: what `work` has raised first. The other jobs are done nevertheless.
+            BaseException: the first error that `work` raised. The other jobs still run.
         """
         try:
             while self._left:  # again, if an interrupt has ended a helper before its time
@@ -61,7 +61,7 @@ class JobLanes(Generic[Job]):
     def _next(self) -> tuple[Needs, list[Job]] | None:
         """Return the jobs that need nothing a running job needs. Without such jobs, the thread ends.
 
-        The jobs that need what this thread has given back are found by itself, so none is left.
+        It finds the jobs that need what it has just released itself, so none is left over.
         """
         with self._lock:
             free = [needs for needs in self._left if self._busy.isdisjoint(needs)]

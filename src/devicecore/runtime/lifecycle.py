@@ -2,15 +2,15 @@
 
 Law: whatever interrupts a start or a stop, the next one first releases what is left, and no call waits for itself.
 
-A class that runs derives from `HasLifecycle` and has two functions. `_begin` takes what a run needs: threads, sockets,
-files, processes. `_end` releases all that `_begin` may have taken. It is called after each start that fails, so it has
-to cope with a `_begin` that did not come far, and with a former `_end` that was interrupted. A class whose start or
-stop needs more derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle` itself.
+A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
+sockets, files, processes. `_end` releases everything that `_begin` may have acquired. It is called after each failed
+start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A class
+whose start or stop needs more derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle` itself.
 
-Only one start is under way at a time, and only one `begin` or `end`. The order of what they do is this:
+There is only one start in progress at a time, and only one `begin` or `end`. They proceed in this order:
 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
-2. The run is running, unless a stop came meanwhile. Then the start fails.
+2. The run is running. If a stop came in the meantime, the start fails instead.
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then the run is over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
@@ -41,8 +41,8 @@ class Lifecycle:
 
     Args:
         name: what errors call the object, such as `the metrics server`.
-        not_started: makes the error of a use that needs a start; without it, a `NotStartedError`.
-        stopped: makes the error of a start during which a stop came; without it, a `StoppedWhileStartingError`.
+        not_started: creates the error for a use that needs a start, by default a `NotStartedError`.
+        stopped: creates the error for a start that was stopped, by default a `StoppedWhileStartingError`.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Lifecycle:
             self.call("stop", self._end, self._run, end)
 
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what `function` returns, which belongs to somebody else and may try to start or stop the object.
+        """Call somebody else's `function`, which may try to start or stop the object, and return its result.
 
-        A start or a stop inside it is an error that has `name`, because it would wait for itself.
+        A start or stop inside it raises an error with `name`, because it would deadlock.
         """
         thread = threading.get_ident()
         if self._enclosing(thread) is not None:
@@ -185,8 +185,8 @@ class HasLifecycle(Runs):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Take what a run needs."""
+        """Acquire what a run needs."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Release all that `_begin` may have taken."""
+        """Release everything that `_begin` may have acquired."""

@@ -24,7 +24,7 @@ class Observers(Generic[Notification]):
         """Whether there is any observer."""
 
     def notify(self, notifications: Iterable[Notification]) -> None:
-        """Call every observer with each of `notifications`, in their order. Without observers nothing is evaluated."""
+        """Call every observer with each of `notifications`, in order. Without observers, nothing is evaluated."""
         if not self._observers:
             return
         for notification in notifications:

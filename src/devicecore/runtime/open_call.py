@@ -1,6 +1,6 @@
-"""A call that is under way in some thread, and whether it still is.
+"""A call in progress in some thread, and whether it still is.
 
-Law: a call that has returned or raised never counts as under way, even if an interrupt (Ctrl-C) kept it from calling
+Law: a call that has returned or raised never counts as in progress, even if an interrupt (Ctrl-C) kept it from calling
 `end`.
 """
 
@@ -10,7 +10,10 @@ from types import FrameType
 
 
 class OpenCall:
-    """A call under way: the thread it runs in, and its frame. It is the call of the function that creates this."""
+    """A call in progress: the thread it runs in, and its frame.
+
+    It is the call of the function that creates this object.
+    """
 
     __slots__ = ("_frame", "thread")
 

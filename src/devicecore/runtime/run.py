@@ -1,6 +1,6 @@
-"""From a start of something to the end of its stop.
+"""A run, from the start of something to the end of its stop.
 
-Law: nothing of one run is used in another run or in another process.
+Law: nothing of one run is used in another run or another process.
 """
 
 import os
@@ -9,7 +9,7 @@ from devicecore.domain.errors import ForkedError
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
 # The number of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
-# that Python is not told of is not noticed, but the interpreter does not work in such a process either.
+# behind Python's back goes unnoticed, but the interpreter does not work in such a process anyway.
 _process = [os.getpid()]
 
 
@@ -26,14 +26,14 @@ def process_id() -> int:
 
 
 class Latch:
-    """Something that happens once, and for which threads wait."""
+    """Something that happens once and that threads wait for."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._wake_up = WakeUp()
 
     def set(self) -> None:
-        """Release all threads that wait, now or later."""
+        """Release all waiting threads, now and later."""
         self._is_set = True
         self._wake_up.wake()
 

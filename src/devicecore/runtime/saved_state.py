@@ -1,4 +1,4 @@
-"""A state that is saved: first it is in the store, then it is so.
+"""A state that is saved: a change is stored first and takes effect afterwards.
 
 Law: a committed change is in the store before anybody sees it and before its call returns. No older value is saved
 after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
@@ -21,7 +21,7 @@ Why it is built like this:
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes that nobody waits for are saved by a thread, which begins and ends with the run, unless several managers share
   one. The call that makes such a change waits a second at most.
-* The end of a run takes the lock of saving. So it waits for the save that is under way, and what comes after it finds
+* The end of a run takes the lock of saving. So it waits for the save in progress, and later calls find
   the run stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, and gets an error.
 """
@@ -51,7 +51,7 @@ PATIENCE = 1.0
 
 
 def drop_frames(error: BaseException | None) -> None:
-    """Remove the frames from an error that is kept, and from its causes: they hold the manager that keeps it."""
+    """Remove the frames from a stored error and its causes: they would keep the manager alive."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
@@ -59,7 +59,7 @@ def drop_frames(error: BaseException | None) -> None:
 
 @define(eq=False)
 class _Commit(Generic[Value]):
-    """A change that a call wants to have saved. When it is over, it is done or has the error that it failed with."""
+    """A change that a call wants to save. At the end, it is done or has the error that it failed with."""
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
@@ -72,9 +72,9 @@ class _Commit(Generic[Value]):
 class SavedState(Generic[Value]):
     """Owns the store and the value saved last. The lock is held while the store is called.
 
-    `encode` makes the content of the store. `alike` says whether two values have the same content, so that nothing has
-    to be saved. `uses_thread` is false if only commits are saved, and no requests. `saver` is a thread that several
-    states share; without it, each run begins one.
+    `encode` renders the content of the store. `alike` says whether two values have the same content, so that nothing
+    has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a thread that several
+    states share; without it, each run starts its own.
     """
 
     in_background = True
@@ -115,7 +115,7 @@ class SavedState(Generic[Value]):
                 self._thread = self._shared or SaverThread()
 
     def end(self) -> None:
-        """Wait for the save that is under way, save what is not saved yet, then end the current run.
+        """Wait for the save in progress, save what is not saved yet, then end the current run.
 
         Raises CalledFromInsideError if the store calls this while it saves.
         """
@@ -169,11 +169,11 @@ class SavedState(Generic[Value]):
         return own.result  # type: ignore[return-value]  # it is that of `change`, whose type is known here only
 
     def _commit_waiting(self, own: _Commit[Value], waiting: Iterable[_Commit[Value]]) -> None:
-        """Do `own` and all commits of its run that wait. The caller holds the lock."""
+        """Carry out `own` and all waiting commits of its run. The caller holds the lock."""
         others = (commit for commit in waiting if commit.run is own.run and commit is not own)
         group = [own, *(commit for commit in others if not commit.call.has_ended)]
         if self._commit_together(group, own.call) is not None:
-            for commit in group:  # each alone, because nobody may fail because of another one
+            for commit in group:  # each alone, so that no commit fails because of another
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:

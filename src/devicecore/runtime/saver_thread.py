@@ -1,10 +1,10 @@
 """A thread that saves when it is asked to.
 
-Law: a request that has returned True is followed by no save that began before it. The thread ends when it is stopped,
-or when nobody owns it anymore.
+Law: once a request has returned True, no save that began before it is still running. The thread ends when it is
+    stopped, or when nobody owns it anymore.
 
-A manager has a thread of its own, or shares one with other managers. A shared thread makes one save after the other, so
-a disk that hangs delays the saves of all of them.
+A manager has its own thread or shares one with other managers. A shared thread saves one after another, so
+a disk that hangs delays all of them.
 """
 
 import logging
@@ -37,7 +37,9 @@ class SaverThread:
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
-        """Have `save` called, and wait until it has returned. Return False if that took longer than `patience` seconds.
+        """Request a call of `save`, and wait until it has returned.
+
+        Return False if that took longer than `patience` seconds.
 
         Without a patience, and in the thread itself, this does not wait.
 

@@ -49,7 +49,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while they are looked up or written, and never while a port is called.
 
-    Errors call a call that has a turn `call`.
+    In errors, `call` is the name of a call that has a turn.
     """
 
     def __init__(self, call: str) -> None:
@@ -88,7 +88,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn for the keys in `keys` that are free, perhaps for none of them. This does not wait."""
+        """Begin a turn for those of `keys` that are free, possibly none. This does not wait."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:
@@ -122,7 +122,7 @@ class Turns(Generic[Key]):
         """Called before a key of a turn is free. The lock is held. An interrupted call is followed by another."""
 
     def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
-        """Begin `turn`, or return another turn that has to end or begin before."""
+        """Begin `turn`, or return another turn that has to end or begin first."""
         with self._lock:
             taken = self._taken
             for key in turn.keys:

@@ -9,7 +9,8 @@ Why it is built like this:
   is over, it goes on without one. `Lock.acquire` checks this.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
   held forever. A lock is written in C, so an interrupt leaves it free or taken, and each of these is a valid state
-  here: the worst that an interrupt does is to lose a wake-up. So whoever waits looks again after `LOOK_AGAIN` seconds.
+  here: the worst that an interrupt does is to lose a wake-up. So a waiting thread looks again after `LOOK_AGAIN`
+      seconds.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""Domain values to and from messages and bytes.
+"""Convert domain values to and from messages and bytes.
 
-Law: everything that a plugin sent is kept, including unknown fields, and what no author could construct; equal values
-are written as equal bytes.
+Law: everything that a plugin sent is kept, including unknown fields and values that a constructor would refuse; equal
+    values are written as equal bytes.
 """
 
 from collections.abc import Iterable

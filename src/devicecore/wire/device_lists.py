@@ -35,8 +35,8 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The beginning and the end that a list has in common with the one before it are taken from that one, portion by
-    portion, because the place where a device ends is only known after all before it was read.
+    The beginning and end that a list shares with the previous one are taken from that one, portion by
+    portion, because the place where a device ends is only known once everything before it was read.
     """
 
     def __init__(self) -> None:
@@ -139,9 +139,9 @@ def _portions(data: bytes) -> list[_Portion]:
 
 
 def _span(head: bytes) -> tuple[int, int]:
-    """Return how many bytes it is from the beginning of `head` to the end of the id, and of the device.
+    """Return the number of bytes from the beginning of `head` to the end of the id, and to the end of the device.
 
-    Raises ValueError if it is not a device, or one that is too long for this.
+    Raises ValueError if it is not a device, or too long for this.
     """
     if len(head) < _HEAD or not head[0] == head[2] == _FIRST or not head[3] + 2 <= head[1] <= _MAX_SHORT:
         raise ValueError
@@ -149,7 +149,7 @@ def _span(head: bytes) -> tuple[int, int]:
 
 
 def _state(rest: bytes) -> DeviceState:
-    """Read the fields of a device after its id. Raises ValueError if protobuf would not write them so."""
+    """Read the fields of a device after its id. Raises ValueError if protobuf would write them differently."""
     message = deviceplugin.Device.FromString(rest)
     if message.ID or message.SerializeToString() != rest:
         raise ValueError

@@ -1,6 +1,6 @@
-"""Values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
+"""Convert values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
 
-Laws: what a driver sent is kept as it came. An answer that holds more than the limits below is refused with one short
+Laws: what a driver sent is kept unchanged. An answer that holds more than the limits below is refused with one short
 sentence, because each of its devices is kept in memory and in a file. `v1beta1` has no share ids.
 """
 
@@ -33,7 +33,7 @@ _NUMBERS = {value: number for number, value in _HEALTH.items()}
 
 
 class TooMuchError(ValueError):
-    """A message holds more than its reader takes."""
+    """A message holds more than its reader accepts."""
 
 
 def to_claims(claims: Claims) -> tuple[ClaimRef, ...]:
@@ -62,7 +62,7 @@ def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepa
     """Write an answer to NodePrepareResources; `v1beta1` reads the same bytes, without share ids."""
     answer = dra_v1.NodePrepareResourcesResponse()
     for uid, result in results.items():
-        entry = answer.claims[uid]  # an entry without anything in it is an answer too
+        entry = answer.claims[uid]  # an empty entry is an answer too
         entry.error = result.error
         entry.devices.extend(map(_from_device, result.devices))
     return answer

@@ -1,8 +1,8 @@
-"""What the answers of a driver take up in the file of claims, and how much that may be.
+"""How much space a driver's answers take up in the claims file, and the limit.
 
-Laws: `size_in_file` is not less than the bytes that the devices have in the file. An answer that is refused changes
-nothing and is refused by the name of its driver, so a driver cannot fill the file for the others. What a file has
-already may be more than the limits; a driver may answer it again, and every other answer that would be more is refused.
+Laws: `size_in_file` is at least the number of bytes that the devices have in the file. A refused answer changes
+nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. What a file already
+has may exceed the limits; a driver may repeat such an answer, and any other answer over the limit is refused.
 """
 
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError
@@ -16,7 +16,7 @@ has at most 32 allocated ones. `MAX_OF_OWNER` is the limit for all answers of th
 
 
 def devices_json(devices: tuple[PreparedDevice, ...] | None) -> list[dict[str, object]] | None:
-    """Return the devices as the file has them, for JSON."""
+    """Return the devices as in the file, for JSON."""
     if devices is None:
         return None
     return [

@@ -1,4 +1,4 @@
-"""What drivers answer, and whether that can be used (kubelet-dra.md 4.5, 4.7, 6.3).
+"""The answers of drivers, and whether they are usable (kubelet-dra.md 4.5, 4.7, 6.3).
 
 Law: an answer must have one result for each claim in the request, and no other result. Results are read in the order of
 their UIDs. The first error is the answer's error, and only the results before it count.
@@ -60,9 +60,9 @@ class CheckedDevices:
 
 @frozen
 class CheckedRelease:
-    """The claims that a driver has released, those that it says it has not, and the error of its answer.
+    """The claims that a driver says it has released, those it says it has not, and the error of its answer.
 
-    A claim that the answer leaves out is in neither list: some drivers answer only for claims that failed.
+    A claim that the answer omits is in neither list: some drivers answer only for claims that failed.
     """
 
     released: tuple[ClaimKey, ...] = ()
@@ -71,13 +71,13 @@ class CheckedRelease:
 
 
 def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareResult]) -> CheckedDevices:
-    """Return the part of an answer to NodePrepareResources that can be used, and its error."""
+    """Return the usable part of an answer to NodePrepareResources, and its error."""
     good, error = _check(PREPARE, asked, answer)
     return CheckedDevices({claim.key: tuple(dict.fromkeys(answer[claim.uid].devices)) for claim in good}, error)
 
 
 def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
-    """Return the part of an answer to NodeUnprepareResources that can be used, and its error."""
+    """Return the usable part of an answer to NodeUnprepareResources, and its error."""
     _, error = _check(UNPREPARE, asked, answer)
     answered = [claim for claim in asked if claim.uid in answer]
     released = tuple(claim.key for claim in answered if not answer[claim.uid].error)
@@ -114,8 +114,8 @@ def answer_warnings(
 ) -> tuple[str, ...]:
     """Return the devices in a driver's answer that look wrong, one sentence for each problem.
 
-    A kubelet accepts such devices, and so does the manager unless its caller sets `fail_on_warnings`. If they are
-    accepted, a malformed CDI name is noticed when the container runtime refuses to create the container.
+    A kubelet accepts such devices, and so does the manager unless its caller sets `fail_on_warnings`. An accepted
+    malformed CDI name is noticed only when the container runtime refuses to create the container.
     """
     own = [result for result in allocation if result.driver == driver]
     places = {(result.pool, result.device) for result in own}

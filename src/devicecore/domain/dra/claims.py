@@ -1,7 +1,7 @@
-"""The claims that pods of this node have asked to prepare: which pods use them, and what drivers answered.
+"""The claims that this node's pods have asked to prepare: which pods use them, and what the drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
-`leave` and `remove` take a pod out of a claim: the pod that they are called for.
+`leave` and `remove` remove a pod from a claim: the pod that they are called for.
 """
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -18,7 +18,7 @@ from devicecore.domain.model import PodUid
 Devices = tuple[PreparedDevice, ...]
 
 ALL_CALLS = "*"
-"""What stands for all calls in `skipNodeOperations`."""
+"""The value that stands for all calls in `skipNodeOperations`."""
 
 _CALLS = frozenset({PREPARE, UNPREPARE})
 
@@ -47,10 +47,10 @@ def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, fro
 class ClaimInfo:
     """A claim as this node knows it (kubelet: `ClaimInfo`).
 
-    `drivers` has the drivers of the claim's allocation, each with the devices that it answered; None before its answer.
-    `answered` are the drivers that have answered in the attempts to prepare the claim that are under way. `calls`
-    counts the calls to prepare it since the start, so that a release notices if there was another one. `skips` has for
-    a driver the calls that none of its devices needs; `*` stands for all of them (KEP-5945, since Kubernetes 1.37).
+    `drivers` has the drivers of the claim's allocation, each with the devices it returned, or None before its answer.
+    `answered` has the drivers that have answered in the current attempts to prepare the claim. `calls`
+    counts the calls to prepare it since the start, so that a release notices another one. `skips` has, for
+    a driver, the calls that none of its devices needs; `*` stands for all of them (KEP-5945, since Kubernetes 1.37).
     """
 
     key: ClaimKey
@@ -82,11 +82,11 @@ class ClaimInfo:
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Return whether the file has the same for both."""
+        """Return whether both look the same in the file."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:
-        """Return whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""
+        """Return whether no pod except `pod` uses the claim, or no pod at all if `pod` is None."""
         return not self.pods or self.pods == {pod}
 
 
@@ -107,10 +107,10 @@ class ClaimBlock(dict[ClaimKey, ClaimInfo]):
 
 
 class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
-    """Claims by key, in the order in which they came, in blocks that nobody changes.
+    """Claims by key, in order of arrival, in immutable blocks.
 
-    A table with another claim shares all blocks but one with the table before, so that it costs the same whatever there
-    is, and a writer sees at once which blocks it has written before.
+    After a change, a table shares all but one block with the table before, so that a change costs the same for any
+    number of claims, and a writer sees at once which blocks it has already written.
     """
 
     __slots__ = ("blocks",)
@@ -173,7 +173,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
         return repr(dict(self.items()))
 
     def values(self) -> ValuesView[ClaimInfo]:
-        """Return the claims in their order."""
+        """Return the claims in order."""
         return self._joined().values()
 
     def items(self) -> ItemsView[ClaimKey, ClaimInfo]:
@@ -216,9 +216,9 @@ class ClaimCache:
         return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
-        """The claims that each of `pods` uses, and under None those that no pod uses; what would be empty is left out.
+        """The claims that each of `pods` uses, and under None those that no pod uses, without empty entries.
 
-        The manager leaves no claim without a pod behind, but a file may have some.
+        The manager never leaves a claim without pods, but a file may have some.
         """
         found: dict[PodUid | None, list[ClaimKey]] = {}
         for key, claim in self.claims.items():
@@ -273,7 +273,7 @@ class ClaimCache:
 
 
 def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: ClaimInfo | None) -> None:
-    """Change the sizes of drivers by what a claim has more or less than before. Equal objects are not measured."""
+    """Adjust the sizes of drivers by how much a claim has grown or shrunk. Equal objects are not measured."""
     old, new = (claim.drivers if claim else {} for claim in (before, after))
     if old is new:
         return

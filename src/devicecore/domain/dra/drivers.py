@@ -1,8 +1,8 @@
-"""The registered drivers: which instances there are, which one is called, and when a driver's slices are wiped.
+"""The registered drivers: their instances, which one is called, and when a driver's slices are wiped.
 
-Laws: a call goes to the newest connected instance of a driver, else to the newest (kubelet-dra.md 3). An event of an
-instance that is not registered changes nothing. A driver's ResourceSlices are deleted only after it has been without a
-connection for 30 seconds without a break (11).
+Laws: a call goes to the newest connected instance of a driver, or to the newest one if none is connected
+    (kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
+    deleted only after it has had no connection for 30 seconds in a row (11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.dra.model import DriverName
 
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""The services that are known, as drivers name them when they register."""
+"""The known services, as drivers name them when they register."""
 
 WIPE_DELAY = 30.0
 """Seconds that a driver may be without a connection before its ResourceSlices are deleted."""
 
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
-"""Seconds between tries to delete ResourceSlices: the first, doubled each time, up to the last."""
+"""Seconds between attempts to delete ResourceSlices: the first, doubled each time, up to the last."""
 
 
 @frozen
@@ -63,7 +63,7 @@ class DriverRegistered:
 
 @frozen
 class DriverConnected:
-    """The connection to an instance has begun."""
+    """The connection to an instance is established."""
 
     instance: InstanceId
 
@@ -112,7 +112,10 @@ class Wipe:
     tries: int = 0
 
     def after_failure(self, now: float) -> "Wipe":
-        """The next try. A kubelet gives up after nine. Here they continue: no other program deletes the slices."""
+        """The next attempt.
+
+        A kubelet gives up after nine. Here attempts continue, because no other program deletes the slices.
+        """
         return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
 
 
@@ -139,7 +142,7 @@ class DriverRegistry:
         return next((instance for instance in reversed(known) if instance in self.connected), known[-1])
 
     def is_registered(self, instance: InstanceId) -> bool:
-        """Return whether this instance is registered, and not only another one of its driver."""
+        """Return whether this very instance of its driver is registered."""
         return instance in self.instances.get(instance.driver, ())
 
     def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":
@@ -178,7 +181,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.connected)
 
     def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """Return the registry without the wipe of a driver. None is that of all drivers."""
+        """Return the registry without the wipe of a driver, or without that of all drivers if `driver` is None."""
         return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":

@@ -23,7 +23,7 @@ class PrepareError(DraError):
 
 @frozen(repr=False)
 class UnprepareError(DraError):
-    """Some claims of a pod are not released, and the pod still uses these. The caller may try again."""
+    """Some of a pod's claims are not released, and the pod still uses them. The caller may try again."""
 
     cause: DeviceCoreError
     _text = "unprepare dynamic resources: {cause}"
@@ -53,7 +53,7 @@ class NoClaimReferenceError(DraError):
 
 @frozen(repr=False)
 class ClaimSourceError(DraError):
-    """A claim cannot be read. `cause` is what the API server or the file system said."""
+    """A claim cannot be read. `cause` is the error of the API server or the file system."""
 
     cause: str
     _text = "{cause}"
@@ -179,7 +179,7 @@ class DriverCallError(DraError):
     """A call to a driver failed as a whole.
 
     `method` is `NodePrepareResources` or `NodeUnprepareResources`, `code` a gRPC code as Go spells it (`Unavailable`).
-    `unanswered` says that the driver may or may not have done it, because the call timed out or the connection broke.
+    `unanswered` means that the driver may or may not have done it, because the call timed out or the connection broke.
     """
 
     method: str
@@ -251,7 +251,7 @@ class SaveClaimsError(DraError):
 
 @frozen(repr=False)
 class SliceError(DraError):
-    """ResourceSlices cannot be deleted. `cause` is what the API server said."""
+    """ResourceSlices cannot be deleted. `cause` is the API server's error."""
 
     cause: str
     _text = "delete ResourceSlices: {cause}"
@@ -259,7 +259,7 @@ class SliceError(DraError):
 
 @frozen(repr=False)
 class SlicePublishError(DraError):
-    """The devices of a driver are not published. `cause` is what the API server said."""
+    """A driver's devices are not published. `cause` is the API server's error."""
 
     driver: str
     cause: str
@@ -268,7 +268,10 @@ class SlicePublishError(DraError):
 
 @frozen(repr=False)
 class InvalidPoolError(DraError, ValueError):
-    """Devices that an API server would not accept in a ResourceSlice. `subject` is what is wrong, such as a device."""
+    """Devices that an API server would not accept in a ResourceSlice.
+
+    `subject` names what is wrong, such as a device.
+    """
 
     subject: str
     problem: str

@@ -1,7 +1,7 @@
 """The health that drivers report for their devices (kubelet-dra.md 10).
 
 Law: a report counts until its limit has passed by the manager's clock. After that, the device's health is unknown. Only
-a report and the end of a stream change what is stored.
+a report or the end of a stream changes what is stored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ MAX_MESSAGE = 1024
 """Bytes of a driver's message; a longer one is cut to 1021 and `...`."""
 
 MAX_SIZE_OF_DRIVER = 6_000_000
-"""Characters of names and messages that are kept of one driver; each device counts 100 more. A report fits into it."""
+"""Characters of names and messages kept for one driver; each device counts 100 more. A report fits into it."""
 
 MAX_SIZE = 12_000_000
 """The same for all drivers together."""
@@ -105,9 +105,9 @@ class HealthCache:
         return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
-        """Store a driver's report. A device that it leaves out keeps its health until its limit has passed.
+        """Store a driver's report. A device that it omits keeps its health until its limit has passed.
 
-        If the devices of the driver would be too large together, those that the report leaves out are forgotten first,
+        If the driver's devices would be too large together, those that the report omits are forgotten first,
         so their health is unknown.
         """
         before = self.drivers.get(driver, {})
@@ -143,7 +143,7 @@ class HealthCache:
 class HealthUpdate:
     """The cache after a report, and the devices (driver, pool, device) whose health it changed.
 
-    `forgotten` is how many devices of the driver were left out, because they would be too large together.
+    `forgotten` is how many devices of the driver were dropped because they would be too large together.
     """
 
     cache: HealthCache
@@ -183,7 +183,7 @@ def _bounded(message: str) -> str:
 
 @frozen
 class ClaimHealthChanged:
-    """A driver reports a change in the health of a device of a claim that these pods use."""
+    """A driver reports that the health of a device has changed, in a claim that these pods use."""
 
     driver: DriverName
     pods: tuple[PodUid, ...]
@@ -257,6 +257,6 @@ def _claim_healths(
 
 
 def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:
-    """Return the claim that a container names: the one made for the entry, else the one that the entry names."""
+    """Return the claim that a container names: the one created for the entry, or the one that the entry names."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
     return claim_key(pod, pod.generated_claims.get(named.name) or direct or "")

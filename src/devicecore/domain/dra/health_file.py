@@ -1,4 +1,4 @@
-"""The kubelet's file of health, `dra_health_state`, both ways (kubelet-dra.md 10.5).
+"""Read and write the kubelet's health file, `dra_health_state` (kubelet-dra.md 10.5).
 
 Laws: any bytes give the health that a kubelet would read. If it could not read the file, `decode` raises an error, and
 the manager starts without the file. What `decode` returns can be encoded again.
@@ -49,7 +49,7 @@ def _json(device: DeviceHealth) -> dict[str, object]:
 
 
 def decode(blob: bytes) -> HealthCache:
-    """Read a file. Raises MalformedCheckpointError if it is not a file of health."""
+    """Read a file. Raises MalformedCheckpointError if it is not a health file."""
     try:
         drivers = _into_drivers(None, parse(blob)) or {}
     except go.RefusedError as refusal:
@@ -63,7 +63,7 @@ def decode(blob: bytes) -> HealthCache:
 
 
 def _time_text(nanoseconds: int) -> str:
-    """A time as RFC 3339 has it, in UTC. A time outside of the years 1 to 9999 becomes the next one within them."""
+    """A time in RFC 3339, in UTC. A time outside of the years 1 to 9999 becomes the nearest one within them."""
     seconds, rest = divmod(nanoseconds, SECOND)
     if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:
         seconds, rest = bounded, 0
@@ -73,7 +73,7 @@ def _time_text(nanoseconds: int) -> str:
 
 
 def _time_of(text: str) -> int:
-    """Return a text of RFC 3339 as nanoseconds since 1970. Raises ValueError if it is no such text.
+    """Return an RFC 3339 time as nanoseconds since 1970. Raises ValueError if it is not one.
 
     With its zone, the time may be outside of the years 1 to 9999.
     """
@@ -81,7 +81,7 @@ def _time_of(text: str) -> int:
     if found is None:
         raise ValueError(text)
     year, rest, fraction, zone = found.groups(default="")
-    # Go has a year 0, Python has not. The calendar repeats every 400 years.
+    # Go has a year 0, Python does not. The calendar repeats every 400 years.
     moment = datetime.fromisoformat(f"{'0400' if year == '0000' else year}{rest}{zone}")
     seconds = (moment - _EPOCH) // timedelta(seconds=1) - (_SECONDS_OF_400_YEARS if year == "0000" else 0)
     return seconds * SECOND + int(fraction[:9].ljust(9, "0"))

@@ -50,7 +50,7 @@ def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
 def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str, ...]]:
     """Return the requests that a container names, by claim (kubelet: `GetResources`).
 
-    An empty one is the claim as a whole. The errors are those of `claim_name`.
+    An empty one means the whole claim. The errors are those of `claim_name`.
     """
     wanted: dict[ClaimKey, tuple[str, ...]] = {}
     for entry in pod.claims:

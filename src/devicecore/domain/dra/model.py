@@ -1,7 +1,7 @@
 """The values of dynamic resource allocation.
 
-Law: `objects` or an adapter parses what comes from outside, once. A claim is known by its namespace and name, and by a
-UID that no other claim ever has.
+Law: everything from outside is parsed once, by `objects` or an adapter. A claim is known by its namespace and name, and
+    by a UID that no other claim ever has.
 """
 
 from typing import NamedTuple, NewType
@@ -37,7 +37,7 @@ class ClaimRef:
 
 @frozen
 class PreparedDevice:
-    """A device as its driver answered, unchanged (kubelet-dra.md 4.7).
+    """A device as its driver returned it, unchanged (kubelet-dra.md 4.7).
 
     `requests` are the requests of the claim that the device serves, without subrequests; if there are none, it serves
     all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file has null
@@ -51,7 +51,7 @@ class PreparedDevice:
     cdi_ids: tuple[str, ...] | None = field(default=None, validator=is_several)
 
     def serves(self, request: str) -> bool:
-        """Return whether the device serves `request`. An empty request stands for the claim as a whole."""
+        """Return whether the device serves `request`. An empty request stands for the whole claim."""
         return not request or not self.requests or request in self.requests
 
 
@@ -62,7 +62,7 @@ class PreparedDevice:
 class AllocatedDevice:
     """One result of a claim's allocation (API: `status.allocation.devices.results[]`).
 
-    With `admin_access`, the device is only looked at, and may belong to other claims at the same time. `skips` are the
+    With `admin_access`, the device is only inspected, and may belong to other claims at the same time. `skips` are the
     calls to the driver that the device does not need (`skipNodeOperations`, Kubernetes 1.37).
     """
 
@@ -89,9 +89,9 @@ class DriverConfig:
 
 @frozen
 class ResourceClaim:
-    """What the DRA manager and drivers use of a ResourceClaim.
+    """The parts of a ResourceClaim that the DRA manager and drivers use.
 
-    `owner` is the UID of its controller, empty if it has none; `allocation` is None before the scheduler has allocated
+    `owner` is the UID of its controller, or empty; `allocation` is None before the scheduler has allocated
     the claim; `reserved_for` holds UIDs of pods. Only drivers use `config`.
     """
 
@@ -103,7 +103,7 @@ class ResourceClaim:
     config: tuple[DriverConfig, ...] = field(default=(), hash=False)
 
     def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:
-        """Return the parameters that the claim has for a device of its allocation; later ones count more."""
+        """Return the claim's parameters for a device of its allocation. Later ones take precedence."""
         names = (device.request, device.request.partition("/")[0])
         return tuple(
             entry.parameters

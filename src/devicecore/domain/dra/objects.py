@@ -1,6 +1,6 @@
-"""Make values of API objects of dynamic resource allocation. Pods are read by `domain.objects`.
+"""Turn API objects of dynamic resource allocation into values. `domain.objects` reads pods.
 
-Law: any parsed JSON gives a value, or an error that names the field.
+Law: any parsed JSON gives a value or an error that names the field.
 """
 
 from devicecore.domain.documents import Value
@@ -13,7 +13,7 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 
     Args:
         manifest: parsed JSON, or a `Value` of a document.
-        uid: the UID if it is not that of the manifest, which need not have one then.
+        uid: a UID to use instead of the manifest's, which then need not have one.
 
     Raises:
         DocumentError: a field has the wrong type, or a name or UID is missing.

@@ -58,7 +58,7 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
     """Check that a pod may use the claim of one of its entries, and that all drivers to be called are registered.
 
     Raises:
-        NotOwnerError: the entry has a template, and the claim was not made for this pod.
+        NotOwnerError: the entry has a template, and the claim was not created for this pod.
         NotReservedError: the claim is not reserved for this pod.
         NotAllocatedError: the claim is not allocated.
         DriverNotRegisteredError: a driver of the allocation is not registered, and one of its devices needs the call.
@@ -76,9 +76,9 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
 
 
 def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
-    """Enter a pod into checked claims. A claim that is in the cache keeps its drivers and devices.
+    """Add a pod to checked claims. A claim that is already in the cache keeps its drivers and devices.
 
-    The error is an `OldClaimError`; the claims before it are entered nevertheless, as in a kubelet.
+    The error is an `OldClaimError`; the pod is still added to the claims before it, as in a kubelet.
     """
     changed: dict[ClaimKey, ClaimInfo] = {}
     for claim in claims:
@@ -104,14 +104,14 @@ def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver |
 
 
 def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
-    """Count a call to a driver. The question that is returned leaves out what other pods have asked meanwhile."""
+    """Count a call to a driver. The returned question omits what other pods have asked in the meantime."""
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.must_ask(ask.driver)]
     left = AskDriver(ask.driver, tuple(claim.ref for claim in claims)) if claims else None
     return Changed(cache.put(*(evolve(claim, calls=claim.calls + 1) for claim in claims)), ask=left)
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
-    """Keep the devices of an answer that can be used (see `check_prepared`), up to the first that is too large."""
+    """Keep the usable devices of an answer (see `check_prepared`), up to the first that is too large."""
     checked = check_prepared(ask.claims, answer)
     driver, error, changed = ask.driver, checked.error, []
     before = total = cache.size_of(driver)

@@ -22,7 +22,7 @@ from devicecore.domain.model import PodUid
 
 @frozen
 class Leaving:
-    """The result of `leave`: the cache in which the pod has left shared claims, and the claims only it uses."""
+    """The result of `leave`: the cache without the pod in shared claims, and the claims that only it uses."""
 
     cache: ClaimCache
     last: tuple[ClaimKey, ...] = ()
@@ -44,7 +44,7 @@ Released = Mapping[ClaimKey, Releases]
 
 
 def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
-    """Take a pod out of the claims that it shares with others. A claim that it does not use is not changed.
+    """Remove a pod from the claims that it shares with other pods. A claim that it does not use is not changed.
 
     If `pod` is None, the result names the claims that no pod uses.
     """
@@ -55,9 +55,9 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
 
 
 def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
-    """Take `pods` out of the claims that they share with others, or with each other.
+    """Remove `pods` from the claims that they share with other pods or with each other.
 
-    The last pod, in the order of UIDs, stays in a claim that only these pods use: with it, drivers have to be asked.
+    The last of them by UID stays in a claim that only these pods use, because its release has to ask drivers.
     """
     changed = []
     for claim in cache.claims.values():
@@ -81,7 +81,7 @@ def next_to_release(
 
 @frozen
 class Uncertain:
-    """The cache before and after claims became uncertain, and what to ask; None if nothing is left to ask."""
+    """The cache before and after claims became uncertain, and what to ask, or None if nothing is left to ask."""
 
     before: ClaimCache
     cache: ClaimCache
@@ -89,9 +89,9 @@ class Uncertain:
 
 
 def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Uncertain:
-    """Mark the claims uncertain that a driver is about to be asked to release: no other pod may rely on them.
+    """Mark the claims as uncertain that a driver is about to be asked to release: no other pod may rely on them.
 
-    The question that is returned leaves out claims that another pod has entered meanwhile.
+    The returned question omits claims that another pod has started to use in the meantime.
     """
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.is_left_to(pod)]
     prepared = (claim for claim in claims if claim.phase is ClaimPhase.PREPARED)
@@ -100,13 +100,16 @@ def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Unc
 
 
 def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> Changed:
-    """Give these claims the phases that they had `before`, because a driver answered that it did not release them."""
+    """Restore the phases that these claims had `before`, because a driver answered that it did not release them."""
     claims = cache.present(keys)
     return Changed(cache.put(*(evolve(claim, phase=before.claims[claim.key].phase) for claim in claims)))
 
 
 def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> Changed:
-    """Forget the claims that all drivers have released. If another pod has entered meanwhile, only this pod leaves."""
+    """Forget the claims that all drivers have released.
+
+    If another pod uses one by now, only this pod is removed from it.
+    """
     claims = cache.present(keys)
     gone = [claim.key for claim in claims if claim.is_left_to(pod) and not _left(claim, released)]
     others = [claim for claim in claims if not claim.is_left_to(pod)]
@@ -114,7 +117,7 @@ def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], re
 
 
 def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys: Collection[ClaimKey]) -> Released:
-    """The releases of an attempt after `driver` has released these claims."""
+    """The releases of an attempt once `driver` has released these claims."""
     changed = {
         claim.key: Releases(claim.calls, frozenset(claim.drivers) - _left(claim, released) | {driver})
         for claim in cache.present(keys)

@@ -1,8 +1,8 @@
 """The devices that a driver publishes, and what must change on an API server so that its ResourceSlices show them.
 
-Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and of other nodes are
-never changed. All slices that have the highest generation of a pool show devices that are wanted, and a scheduler sees
-none of them before the pool has as many slices as it says.
+Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and other nodes are
+never changed. All slices with a pool's highest generation show the desired devices, and a scheduler sees
+none of them until the pool has as many slices as it declares.
 """
 
 import re
@@ -28,12 +28,12 @@ MAX_DEVICES_WITH_FIELDS = 64
 """Devices of one slice if a device has taints, consumes counters, or has lists or other fields of its own."""
 
 MAX_COUNTER_SETS = 8
-"""Sets of counters of one slice, which has no devices then."""
+"""Counter sets of one slice, which then has no devices."""
 
 MAX_GENERATION = 2**63 - 1
 
 NUMA_NODE = "resource.kubernetes.io/numaNode"
-"""The attribute that says to which NUMA node a device is attached, or to which ones (KEP-6072, Kubernetes 1.37)."""
+"""The attribute for the NUMA node or nodes that a device is attached to (KEP-6072, Kubernetes 1.37)."""
 
 _MAX_ATTRIBUTES = 32  # together with capacities
 _MAX_TEXT = 64  # bytes
@@ -50,7 +50,7 @@ class Version(str):
 
 
 AttributeValue = bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
-"""A value, or several of one type: a list of the API, which needs Kubernetes 1.37."""
+"""A value, or several of one type: an API list, which needs Kubernetes 1.37."""
 
 
 @frozen
@@ -61,8 +61,8 @@ class PublishedDevice:
         name: a DNS label, unique in its pool.
         attributes: values by name. A name without a domain belongs to the driver; others have the form `domain/name`.
         capacity: quantities by name, such as `{"memory": "16Gi"}`.
-        fields: further fields of the device, as parsed JSON of the API, such as `taints` and `consumesCounters`. They
-            replace what the other arguments say, and only the API server checks them.
+        fields: more fields of the device, as parsed JSON of the API, such as `taints` and `consumesCounters`. They
+            override the other arguments, and only the API server checks them.
 
     Raises:
         InvalidPoolError: an API server would refuse the device.
@@ -107,7 +107,7 @@ class PublishedDevice:
 
     @property
     def has_details(self) -> bool:
-        """Whether a slice can have fewer devices because of it."""
+        """Whether it reduces the number of devices per slice."""
         return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
@@ -149,9 +149,9 @@ class DevicePool:
     Args:
         driver: the driver's name.
         node: the node's name.
-        name: the pool's name. Schedulers tell pools of one driver apart by it, so it is usually the node's name.
+        name: the pool's name. It distinguishes the pools of a driver, so it is usually the node's name.
         devices: the devices, in the order in which schedulers should prefer them.
-        counters: the sets of counters that devices share, as parsed JSON of the API. They are in slices of their own.
+        counters: the counter sets that devices share, as parsed JSON of the API. They go into separate slices.
 
     Raises:
         InvalidPoolError: an API server would refuse the pool.
@@ -181,9 +181,9 @@ class DevicePool:
             seen.add(device.name)
 
     def slices(self) -> dict[str, list[dict[str, object]]]:
-        """Return the sets of counters or the devices of each slice by the slice's name.
+        """Return the counter sets or the devices of each slice, by slice name.
 
-        If there are no devices, one empty slice is published: without it, an absent driver and a node without devices
+        If there are no devices, one empty slice is published: otherwise an absent driver and a node without devices
         would look the same.
         """
         limit = MAX_DEVICES_WITH_FIELDS if any(device.has_details for device in self.devices) else MAX_DEVICES
@@ -239,19 +239,19 @@ def changes(
     """Return what must be written so that the stored slices show `pool`, and nothing else of its driver on its node.
 
     Args:
-        pool: what is wanted.
+        pool: the desired pool.
         node_uid: the UID of the Node object, which owns the slices.
         stored: the slices that the API server has.
         least_generation: the lowest generation that may be used.
-        returned: what the server made of devices that it was sent, both as `canonical` writes them. A server may
-            add defaults, and drops fields that it does not know.
+        returned: how the server returned devices that it was sent, both as `canonical` writes them. A server may
+            add defaults, and drops unknown fields.
     """
     own = [one for one in stored if (one.driver, one.node) == (pool.driver, pool.node)]
     in_pool = [one for one in own if one.pool == pool.name]
     generation = max([least_generation, *(one.generation for one in in_pool)])
     wanted = _WantedSlices(pool, node_uid, pool.slices(), generation)
     if any(one.generation == generation and not wanted.is_shown_by(one, returned) for one in in_pool):
-        if generation >= MAX_GENERATION:  # there is no higher one, so these have to go first
+        if generation >= MAX_GENERATION:  # there is no higher one, so these have to be deleted first
             return SliceChanges(generation, delete=tuple(one for one in in_pool if one.generation == generation))
         wanted = evolve(wanted, generation=generation + 1)
     stored_by_name = {one.name: one for one in in_pool}
@@ -266,7 +266,7 @@ def changes(
 
 @frozen
 class _WantedSlices:
-    """The slices that show a pool: the devices of each by its name, and the generation of all."""
+    """The slices that show a pool: each slice's devices by slice name, and their generation."""
 
     pool: DevicePool
     node_uid: str
@@ -278,19 +278,21 @@ class _WantedSlices:
         return {"apiVersion": "v1", "kind": "Node", "name": self.pool.node, "uid": self.node_uid, "controller": True}
 
     def is_shown_by(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Return whether a slice shows the devices that are wanted, as the server writes them."""
+        """Return whether a slice shows the desired devices, as the server writes them."""
         if one.name not in self.devices or one.count != len(self.devices):
             return False
         sent, kept = canonical(self.devices[one.name]), canonical(one.devices)
         return kept in (sent, returned.get(sent))
 
     def has(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Whether a slice need not be written: it has this generation, these devices, and the Node as its owner."""
+        """Whether a slice is up to date: it has this generation, these devices, and the Node as its
+        owner.
+        """
         owners = one.metadata.get("ownerReferences")
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def _field(self, name: str) -> str:
-        """Return the content of a slice: sets of counters, each with `counters`, or devices, which have none."""
+        """Return the content of a slice: counter sets, which have `counters`, or devices, which do not."""
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
@@ -310,16 +312,16 @@ class _WantedSlices:
 
 
 def canonical(devices: Collection[object]) -> str:
-    """Devices as one text: the same for objects with the same fields, whether empty ones are written or not.
+    """Devices as one string, which is the same for objects with the same fields, whether or not empty ones are written.
 
-    The times at which taints were added do not count, because the server writes them.
+    It ignores the times at which taints were added, because the server writes them.
     """
     return dumps(_without_empty(list(devices)), sort_keys=True)
 
 
 def _without_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        # The server writes when a taint was added. An attribute of that name is an object, and no text.
+        # The server writes when a taint was added. An attribute of that name is an object, not a string.
         added = "timeAdded" if isinstance(value.get("timeAdded"), str) else None
         shortened = {key: _without_empty(item) for key, item in value.items() if key != added}
         return {key: item for key, item in shortened.items() if item is not None and item not in ({}, [])}

@@ -1,8 +1,8 @@
-"""The kubelet's file of claims, `dra_manager_state`, both ways (kubelet-dra.md 9).
+"""Read and write the kubelet's claims file, `dra_manager_state` (kubelet-dra.md 9).
 
 Laws: equal claims in equal order give equal bytes, and they are the bytes that a kubelet would write. Any bytes give
-what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start. `judge` says
-`OK` of a file if and only if a kubelet would start with it.
+what a kubelet since 1.32 would have read, or a `CheckpointError` where it would have refused to start. `judge` calls a
+file `OK` if and only if a kubelet would start with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from devicecore.domain.go_text import json_text
 from devicecore.domain.model import PodUid
 
 FILE_NAME = "dra_manager_state"
-"""What a kubelet calls the file, in its root directory."""
+"""The kubelet's name for the file, in its root directory."""
 
 _UINT32 = range(2**32)
 _LIST = "state.ClaimInfoStateList"
@@ -37,7 +37,7 @@ _CHECKSUM_OF_START = crc32(_DATA.removesuffix(b"%b}") + b"[")
 
 @frozen
 class ClaimEntry:
-    """A claim as the file has it. A list or an object may be null, which is None."""
+    """A claim as it is in the file. A list or an object may be null, which is None."""
 
     uid: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class ClaimEntry:
 
     @property
     def claim(self) -> ClaimInfo:
-        """The claim of this entry. What is null in the file is empty in it."""
+        """The claim of this entry. Nulls in the file become empty."""
         drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
         pods = frozenset(map(PodUid, self.pods or ()))
         skips = {DriverName(name): operations for name, operations in self.skips.items()}
@@ -88,7 +88,9 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 
 
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
-    """Return the file that a kubelet would write for these entries. None is what it writes before its first claim.
+    """Return the file that a kubelet would write for these entries.
+
+    None stands for what it writes before its first claim.
 
     Raises UnencodableCheckpointError if a string is not Unicode text.
     """
@@ -106,7 +108,7 @@ def _seal(data: bytes) -> bytes:
 
 
 def _escaped(data: bytes) -> bytes:
-    # The data is JSON in which Go's escapes are made already, so only backslashes and quotes need escapes here.
+    # The data is JSON that already has Go's escapes, so only backslashes and quotes need escaping here.
     return data.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
@@ -115,9 +117,9 @@ _Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 
 @define
 class _Block:
-    """A block of claims that was written: each claim with its text, and the texts joined.
+    """A written block of claims: each claim with its text, and the joined text.
 
-    The checksum is made of `joined`. `escaped` is the same with the escapes of the file: to escape thousands of claims
+    The checksum is computed from `joined`. `escaped` is the same with the file's escapes: escaping thousands of claims
     again for each save would cost more than the rest of the save.
     """
 
@@ -192,7 +194,7 @@ class DecodedState:
 def decode(blob: bytes) -> DecodedState:
     """Read a file.
 
-    Raises MalformedCheckpointError if it is not a file of claims, and CorruptCheckpointError if its checksum is wrong,
+    Raises MalformedCheckpointError if it is not a claims file, and CorruptCheckpointError if its checksum is wrong,
     which is checked before its claims are read.
     """
     data, stored = _sealed(parse(blob))
@@ -227,11 +229,11 @@ def judge(blob: bytes | None) -> StateReport:
 
 
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
-    """Return the entries of a file, for readers that only look: its checksum is not compared.
+    """Return the entries of a file without checking its checksum, for read-only tools.
 
     A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30 it has the CDI names of each driver
     and no devices, so the names of one driver are shown as those of one device without a name. Raises
-    MalformedCheckpointError if it is not a file of claims.
+    MalformedCheckpointError if it is not a claims file.
     """
     document = parse(blob)
     data = _struct(_Sealed(), document).data.encode()
