@@ -1,4 +1,4 @@
-"""The rows of the table. Each gives durations, for ever; what is not under the clock is not timed."""
+"""The rows of the table. Each gives durations, forever; what is not under the clock is not timed."""
 
 import os
 import subprocess

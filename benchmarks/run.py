@@ -120,7 +120,7 @@ def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) 
 
 
 def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> list[float]:
-    """Milliseconds that Kubernetes takes for a row; none if it is not measured."""
+    """Milliseconds that Kubernetes takes for a row, or none if it is not measured."""
     if size is None or oracle is None or row not in BOTH:
         return []
     held = encode(checkpoint(size)).decode()

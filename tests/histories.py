@@ -199,7 +199,7 @@ class Replay:
             return {"ok": True, "containers": held, "checkpoint": self.checkpoint()}
         if step["op"] == "allocate":
             self._remove(recorded.uid)
-        said = Refused(verdict.error, verdict.container)  # which a kubelet also says of a pod that is not ready
+        said = Refused(verdict.error, verdict.container)  # which a kubelet also says about a pod that is not ready
         status = {"reason": said.reason, "message": said.message}
         return {"ok": False, "container": verdict.container, "error": str(verdict.error), **status}
 

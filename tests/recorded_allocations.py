@@ -67,7 +67,7 @@ def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situ
 
 
 def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ...] | None:
-    """Claim, request and device of each result, None if there are no results."""
+    """Claim, request and device of each result, or None if there are no results."""
     if results is None:
         return None
     return tuple(
@@ -95,7 +95,7 @@ def allocation_of(
 
 
 def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) -> Json:
-    """The results with the ids of shares as in the recordings, None if there are none."""
+    """The results with the ids of shares as in the recordings, or None if there are none."""
     if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))

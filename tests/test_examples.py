@@ -25,7 +25,7 @@ def test_the_list_of_examples_has_each_of_them() -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest says of each test of all examples, which are in one project without settings."""
+    """What pytest says about each test of all examples, which are in one project without settings."""
     project = tmp_path_factory.mktemp("project")
     for program in PROGRAMS:
         (project / program.name).write_bytes(program.read_bytes())

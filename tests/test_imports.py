@@ -139,7 +139,7 @@ def prefixes(module: str) -> Iterator[str]:
 
 
 def home(module: str) -> str:
-    """What `module` is a part of: its layer, or its adapter."""
+    """What `module` is part of: its layer, or its adapter."""
     parts = module.split(".")
     return ".".join(parts[: 3 if parts[1:2] == ["adapters"] else 2])
 

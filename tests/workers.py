@@ -1,6 +1,6 @@
 """Runs the tests in several processes, which are forks of one that has imported and collected them: `-n 6`.
 
-Law: Each test runs once. The tests of a file run in one process, one after the other. A test with the mark
+Law: Each test runs once. The tests of a file run in one process, one after another. A test with the mark
 `apart` runs in any process, as if it were the only one of its file.
 
 pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of computing for each

@@ -1,4 +1,4 @@
-"""Collect what Kubernetes says of devices and claims: each error, log line, event and status, from its sources.
+"""Collect what Kubernetes says about devices and claims: each error, log line, event and status, from its sources.
 
 Law: the order is that of files and lines, and the same for the same sources. `sentences_of_kubernetes.jsonl` of the
 tools' tests has a verdict on each.

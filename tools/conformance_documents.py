@@ -33,7 +33,7 @@ class Row:
 
 
 def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
-    """Return rows: a text of names is that of checks, and one that begins with `-` is a reason."""
+    """Return rows: a string of names is that of checks, and one that begins with `-` is a reason."""
     return [
         Row(document, sentence, reason=text[1:].strip())
         if text.startswith("-")

@@ -59,7 +59,7 @@ REFUSED = re.compile(
     r"dial tcp|proxyconnect|i/o timeout|no such host|reading https?://|unrecognized import path|toolchain not available"
     r"|lookup disabled|[Cc]onnection (refused|reset)|\b(403 Forbidden|404 Not Found|410 Gone|50[0-9] [A-Z])"
 )
-"""What Go says of a module that it does not get. Anything else that fails is a fault of what is built."""
+"""What Go says about a module that it does not get. Anything else that fails is a fault of what is built."""
 
 
 def default_version() -> str:

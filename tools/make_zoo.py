@@ -109,7 +109,7 @@ SUBJECTS = (
     ),
 )
 
-# What the source says of a failure, by the beginning of the subject's name and the check. Everything here was read.
+# What the source says about a failure, by the beginning of the subject's name and the check. Everything here was read.
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",

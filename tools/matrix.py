@@ -40,7 +40,7 @@ def pythons() -> dict[str, str]:
 
 
 def version_of(python: str) -> str | None:
-    """The version of an interpreter that can make environments; None if it cannot be run."""
+    """The version of an interpreter that can make environments, or None if it cannot be run."""
     script = "import platform, venv; print(platform.python_version())"
     try:
         run = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)

@@ -5,7 +5,7 @@ is another one, or a statement is left out. A fork of the process that has colle
 changed line, the most specific test first, until one fails. Results are kept in `build/mutants-ROOM.json`, so a run
 that ends after `--seconds` goes on where it stopped. With other sources, delete the file.
 
-A room is a part of the code with the tests that are about it. What only tests of other rooms notice is a survivor: who
+A room is part of the code with the tests that are about it. What only tests of other rooms notice is a survivor: who
 changes the room runs its own tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.

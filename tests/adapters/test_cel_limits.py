@@ -165,7 +165,7 @@ def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
-    """While an expression is evaluated, it cannot see that nobody waits for the answer any more."""
+    """While an expression is evaluated, it cannot see that nobody waits for the answer anymore."""
     told, tell = os.pipe()
     parent = os.fork()
     if parent == 0:

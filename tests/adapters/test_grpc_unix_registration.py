@@ -91,7 +91,7 @@ class TestRegister:
                 assert answer.result() == OK
                 assert register(directory, "p.sock") == OK
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
-                # Not later: when the plugin ends its stream now, so soon after it has registered again, it is dialled
+                # Not later: when the plugin ends its stream now, so soon after it has registered again, it is dialed
                 # again, and may still answer while it stops.
                 assert len(recorder.of(PluginRegistered)) == 1
 
@@ -406,7 +406,7 @@ class TestStartAndStop:
     def test_a_directory_may_have_any_name(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Also one that is no text, or none in this locale."""
+        """Also one that is not a string, or none in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")

@@ -276,7 +276,7 @@ def test_a_socket_is_replaced_only_if_no_process_serves_it(stage: Stage, directo
     left_by_a_dead_server(stage.server.socket)
     with stage.server, pytest.raises(DirectoryInUseError):
         Stage(directory).server.start()
-    stage.server.stop()  # twice is no error
+    stage.server.stop()  # twice is not an error
 
 
 def test_a_directory_may_have_any_name(directory: Path) -> None:

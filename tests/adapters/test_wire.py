@@ -58,7 +58,7 @@ def listings(draw: st.DrawFn) -> bytes:
     data = bytearray(conversion.from_devices(draw(st.lists(devices, max_size=4))).SerializeToString())
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(data)))
-        # Lengths and tags, ids and health a second time, a field of no message, two-byte lengths, what is no text.
+        # Lengths and tags, ids and health a second time, a field of no message, two-byte lengths, what is not a string.
         piece = draw(st.sampled_from([b"", b"\n", b"\n\x00", b"\n\x01b", b"\x12\x00", b"\x12\x07Healthy", b"\x1a\x00",
             b"\x08\x01", b"\x80", b"\x81\x00", b"\xff", b"\x05", b"\n\x05\n\x01c\x12\x00"]))  # fmt: skip
         data[place : place + draw(st.integers(0, 2))] = piece
@@ -187,7 +187,7 @@ class TestDevices:
     @example(b"\n\x02\n\x02")  # an id that ends behind its device
     @example(b"\n\x8a\n\n" + b"a" * 10 + b"\x12\x7c" + b"h" * 124)  # a length of two bytes
     def test_lists_are_read_as_protobuf_reads_them(self, data: bytes) -> None:
-        """Device by device, that is; and what is no list for protobuf is none."""
+        """Device by device, that is; and what is not a list for protobuf is none."""
         try:
             plain = conversion.to_devices(deviceplugin.ListAndWatchResponse.FromString(data))
         except DecodeError:

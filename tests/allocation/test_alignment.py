@@ -1,4 +1,4 @@
-"""Constraints that no choice of devices can fulfil are found by counting, not by trying."""
+"""Constraints that no choice of devices can satisfy are found by counting, not by trying."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The texts of docs/maintain/findings.md: what they say of Kubernetes' allocator follows from one fault each."""
+"""The texts of docs/maintain/findings.md: what they say about Kubernetes' allocator follows from one fault each."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ GATES = ("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceT
 
 
 def recording_of(text: str) -> Json:
-    """The objects of a text, in the form of a recording."""
+    """The objects of a string, in the form of a recording."""
     objects: dict[str, list[Json]] = {}
     for one in yaml.safe_load_all(text):
         objects.setdefault(one["kind"], []).append(one)

@@ -1,4 +1,4 @@
-"""Shares of a device have ids that no other share has, also if the claims were allocated one after another."""
+"""Shares of a device have ids that no other share has, even if the claims were allocated one after another."""
 
 from devicecore.domain.allocation import (
     DeviceAllocation,

@@ -71,7 +71,7 @@ def test_a_plugin_keeps_the_contract(check: Check, make: Make) -> None:
 @pytest.mark.parametrize("make", [Simulated, Directory])
 @pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
 def test_a_plugin_notifies_of_changes(check: ChangeCheck, make: Make) -> None:
-    """SimulatedPlugin and DirectoryPlugin keep what is said of lists that change."""
+    """SimulatedPlugin and DirectoryPlugin keep what is said about lists that change."""
     with empty_directories() as directory:
         check(lambda: make(directory()))
 

@@ -70,7 +70,7 @@ def test_a_file_keeps_the_contract(check: Callable[[MakeStore], None], directori
 
 @pytest.mark.parametrize("check", DURABLE_CHECKPOINT_STORE)
 def test_a_file_is_durable(check: Callable[[MakePlace], None], directories: Directories) -> None:
-    """FileStore keeps what is said of crashes, restarts and disks that refuse."""
+    """FileStore keeps what is said about crashes, restarts and disks that refuse."""
     check(lambda: FilePlace(directories()))
 
 

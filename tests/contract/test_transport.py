@@ -30,7 +30,7 @@ Check = Callable[[contracts.MakeTransport], None]
 RemoteCheck = Callable[[contracts.MakeRemoteTransport], None]
 
 PATIENCE = 60.0
-NOT_TRIED_YET = "not tried yet"  # what a served plugin says of its registration at first
+NOT_TRIED_YET = "not tried yet"  # what a served plugin says about its registration at first
 LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests are in a hurry
 
 
@@ -127,7 +127,7 @@ def test_a_transport_keeps_the_contract(check: Check, make: contracts.MakeTransp
 
 @pytest.mark.parametrize("check", contracts.REMOTE_PLUGIN_TRANSPORT)
 def test_a_transport_to_other_processes_keeps_the_contract(check: RemoteCheck) -> None:
-    """GrpcUnixTransport keeps what is said of plugins that do not answer and of places that cannot be used."""
+    """GrpcUnixTransport keeps what is said about plugins that do not answer and of places that cannot be used."""
     check(over_grpc_within)
 
 

@@ -164,7 +164,7 @@ def _values(asked: Json) -> Iterator[bool | None]:
 
 
 def cause_of_value(text: str, error: str, *, ours: bool | None, theirs: bool | None) -> str | None:
-    """Return the row of docs/claims.md to which a difference for one device belongs, None if there is none."""
+    """Return the row of docs/claims.md to which a difference for one device belongs, or None if there is none."""
     if "no such overload" in error and "==" in text and theirs is None and ours is not None:
         return "a version compared with something computed"
     return "missing in []" if " in []" in text and None in (ours, theirs) else None

@@ -325,7 +325,7 @@ def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], or
 
 
 def _joined(row: str, cause: str | None) -> str | None:
-    """Return a row with those of the rest, None if the rest differs for no reason that is known."""
+    """Return a row with those of the rest, or None if the rest differs for no reason that is known."""
     return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
 
 

@@ -130,7 +130,7 @@ class _Live(Comparison):
         super()._compare({**step, "expect": expect}, outcome)
 
     def _named(self, pod: Json, ours: Json, theirs: Json) -> str:
-        """Return the error of the kubelet, or ours if it says the same of another driver or claim that is missing."""
+        """Return the error of the kubelet, or ours if it says the same for another driver or claim that is missing."""
         told, named = str(theirs.get("error", "")), str(ours.get("error", ""))
         found, other = _MISSING.search(told), _MISSING.search(named)
         if told == named or not (found and other and told.replace(found[0], "") == named.replace(other[0], "")):

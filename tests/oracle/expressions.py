@@ -1,4 +1,4 @@
-"""Random CEL expressions of the kinds that DeviceClasses and claims have, most of them right, some cut or misspelt."""
+"""Random CEL expressions like those in DeviceClasses and claims, most of them valid, some cut or misspelled."""
 
 from collections.abc import Callable, Sequence
 from random import Random

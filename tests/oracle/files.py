@@ -183,7 +183,7 @@ def _damaged(random: Random, file: bytes) -> bytes:
 
 
 def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the verdicts. A good file of an older format is no file for a kubelet of today: D23."""
+    """Compare the verdicts. A good file of an older format is not a file for a kubelet of today: D23."""
     theirs = oracle.ask("checkpoint-decode", case)
     found = judge(base64.b64decode(case["file_b64"]))
     ours: Json = {"verdict": found.verdict.value}

@@ -1,4 +1,4 @@
-"""Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` plants one after the other.
+"""Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` plants one after another.
 
 Each is planted in a copy of the library. A fault that is not found within `CASES` cases of its kind is printed, and the
 exit status is 1.
@@ -23,7 +23,7 @@ CASES = 2_000
 
 @frozen
 class Fault:
-    """A text of a file of the library (or of devicecore-numa) in place of another one, and the kind that shows it."""
+    """A string of a file of the library (or of devicecore-numa) in place of another one, and the kind that shows it."""
 
     name: str
     kind: str

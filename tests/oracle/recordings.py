@@ -47,7 +47,7 @@ def checkpoints(oracle: Oracle) -> Iterator[Json]:
 
 
 def checkpoint_files(oracle: Oracle) -> Iterator[Json]:
-    """Damaged checkpoints, and what the kubelet says of them."""
+    """Damaged checkpoints, and what the kubelet says about them."""
     for number, case in _cases(files.damaged_checkpoint):
         yield {"id": f"d{number:04}", **case, **oracle.ask("checkpoint-decode", case)}
 
@@ -59,7 +59,7 @@ def claims(oracle: Oracle) -> Iterator[Json]:
 
 
 def claims_files(oracle: Oracle) -> Iterator[Json]:
-    """Damaged state files, and what the kubelet says of them."""
+    """Damaged state files, and what the kubelet says about them."""
     for number, case in _cases(files.damaged_claims):
         yield {"id": number, **case, **oracle.ask("claims-decode", case)}
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from tests.oracle.asking import Json
 
 LISTS = ("steps", "later", "providers", "claims", "slices", "classes")
-"""The parts of a case of which one after the other is left out."""
+"""The parts of a case of which one after another is left out."""
 
 
 def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
     """Leave out elements of a case while it still differs, until a time of the clock.
 
-    A case that cannot be asked any more, because a step needs one that is left out, counts as one that does not differ.
+    A case that cannot be asked anymore, because a step needs one that is left out, counts as one that does not differ.
     """
     found = True
     while found and time.time() < until:

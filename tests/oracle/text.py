@@ -19,7 +19,7 @@ PARTS = (
 
 
 def quantity(random: Random) -> Json:
-    """A text that is a quantity, or nearly one."""
+    """A string that is a quantity, or nearly one."""
     digits = "".join(random.choice("0123456789") for _ in range(random.choice((0, 1, 1, 2, 3, 5, 14, 15, 18, 19, 25))))
     part = "".join(random.choice("0012345") for _ in range(random.choice((0, 1, 3, 9, 10, 12))))
     number = digits + random.choice(("", "", f".{part}"))
@@ -36,9 +36,9 @@ def _disturbed(random: Random, text: str, letters: str) -> str:
 
 
 def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
-    """Compare what a text is, and its canonical form, which Go writes once it has forgotten the text that it read.
+    """Compare what a string is, and its canonical form, which Go writes once it has forgotten the text that it read.
 
-    D22: the length of a text, the suffix of a number that has 21 zeros or more, and the whole number of a negative
+    D22: the length of a string, the suffix of a number that has 21 zeros or more, and the whole number of a negative
     decimal or of a number that Go cannot hold. Ours is compared with what the number is in decimals.
     """
     text = case["text"]
@@ -73,7 +73,7 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _with_suffix(canonical: str) -> str:
-    """Return a canonical form with a suffix in place of the exponent, which Go keeps of a text that had one (D22)."""
+    """Return a canonical form with a suffix in place of the exponent, which Go keeps of a string that had one (D22)."""
     number, _, exponent = canonical.partition("e")
     tens = int(exponent or 0)
     return number + "0" * max(0, tens - 18) + _SUFFIX_OF[min(tens, 18)] if exponent else canonical
@@ -100,13 +100,13 @@ def _nanos(exact: str) -> str:
 
 
 def name(random: Random) -> Json:
-    """A text that may be a name."""
+    """A string that may be a name."""
     text = "".join(random.choice(PARTS) for _ in range(random.randint(0, 6)))
     return {"text": text[: random.choice((400, 63, 64, 253))]}
 
 
 def judge_name(case: Json, oracle: Oracle) -> Verdict:
-    """Compare what a text can be the name of."""
+    """Compare what a string can be the name of."""
     text = case["text"]
     ours = {
         "dns_label": names.is_dns_label(text),

@@ -71,7 +71,7 @@ def test_comparisons_are_those_of_frozensets(pair: tuple[DeviceSet, DeviceSet]) 
 
 @given(device_sets(), st.lists(device_ids()))
 def test_equal_sets_have_equal_hashes_whatever_their_index(devices: DeviceSet, others: list[DeviceId]) -> None:
-    """The index is no part of the value: on a larger index, a set is equal and has the same hash."""
+    """The index is not part of the value: on a larger index, a set is equal and has the same hash."""
     elsewhere = devices.on(devices.index.covering(others))
     assert elsewhere == devices
     assert hash(elsewhere) == hash(devices)
@@ -87,7 +87,7 @@ def test_a_frozenset_with_the_same_members_has_the_same_hash(devices: DeviceSet)
 @given(device_sets(), st.frozensets(st.integers() | st.none() | st.text(max_size=3), max_size=3))
 @example(DeviceSet.of([DeviceId("gpu-0")]), frozenset({1}))  # raised TypeError: one is no id to be sorted
 def test_a_set_of_other_things_is_another_set(devices: DeviceSet, others: frozenset[object]) -> None:
-    """Comparing with a set of other objects is no error. It is equal only if the members are."""
+    """Comparing with a set of other objects is not an error. It is equal only if the members are."""
     assert (devices == others) == (frozenset(devices) == others)
 
 

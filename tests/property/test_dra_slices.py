@@ -76,7 +76,7 @@ class Server:
         return bool(needed)
 
     def visible(self) -> list[object] | None:
-        """The devices that a scheduler sees; None if the pool is incomplete."""
+        """The devices that a scheduler sees, or None if the pool is incomplete."""
         newest = max((one.generation for one in self.slices.values()), default=0)
         current = [one for one in self.slices.values() if one.generation == newest]
         if not current or len(current) != current[0].count:

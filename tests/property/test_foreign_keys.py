@@ -114,7 +114,7 @@ def ours(node: Json, section: str) -> Json:
 def in_the_end(
     section: str, statuses: Sequence[NodeStatus], *, keep_removed: bool
 ) -> Mapping[ResourceName, int | None]:
-    """The count that each key of ours must have, None if it must be gone; without those that were never named."""
+    """The count that each key of ours must have, or None if it must be gone; without those that were never named."""
     wanted: dict[ResourceName, int | None] = {}
     for status in statuses:
         named = status.capacity if section == "capacity" else status.allocatable

@@ -42,7 +42,7 @@ def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | N
 
 @define
 class NaiveResource:
-    """What must be known of one resource: the live instances with their last lists in order, and the current report."""
+    """What is known about one resource: the live instances with their last lists in order, and the current report."""
 
     live: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     believed: tuple[Device, ...] | None = None

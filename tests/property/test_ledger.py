@@ -156,7 +156,7 @@ def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -
 
 @given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
-    """The other pods' allocations stay, in their order; to evict a pod twice, or one that has nothing, is no change."""
+    """The other pods' allocations stay, in order; to evict a pod twice, or one that has nothing, is not a change."""
     left = ledger.evict(pods)
     assert list(left) == [held for held in ledger if held.key.pod not in pods]
     assert left.evict([*pods, NOBODY]) is left

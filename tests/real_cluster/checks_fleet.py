@@ -45,7 +45,7 @@ OK = 200
 
 @frozen
 class Outage:
-    """What happens to a part of the control plane.
+    """What happens to part of the control plane.
 
     Attributes:
         of: returns the part.
@@ -301,7 +301,7 @@ def _wait_for_line(program: Program, text: str) -> None:
 
 
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return what a kubelet says of its Node, and who holds its Lease. Neither was ever written by devicecore."""
+    """Return what a kubelet says about its Node, and who holds its Lease. Neither was ever written by devicecore."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
     managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
     assert "devicecore" not in managers

@@ -1,6 +1,6 @@
 """A real control plane on free ports of the loopback address: etcd, API server, scheduler and controller manager.
 
-Law: after `stop` no process and no file of it is left, also if the start failed.
+Law: after `stop` no process and no file of it is left, even if the start failed.
 """
 
 import json

@@ -69,7 +69,7 @@ def _shown(value: Json) -> str:
 
 
 def is_listed(path: str, rows: Mapping[str, str]) -> bool:
-    """Whether a row of a table names the path, or a part of the document that it is in."""
+    """Whether a row of a table names the path, or part of the document that it is in."""
     return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
 
 

@@ -168,5 +168,5 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
 
 
 def cause_of(one: Answered) -> str:
-    """Return the cause of a difference, or an empty text if it is not known."""
+    """Return the cause of a difference, or an empty string if it is not known."""
     return next((cause for cause, recognizes in CAUSES.items() if recognizes(one)), "")

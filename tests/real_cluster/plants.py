@@ -1,4 +1,4 @@
-"""Planted faults, each of which a part of `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
+"""Planted faults, each of which part of `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
 
 Each was found by hand in an earlier version, or is of its kind. A plant replaces a function of ours, in the process of
 the tests and in each command of ours that they start. A plant that its check does not find is a hole in the check.
@@ -42,7 +42,7 @@ class Plant:
     Attributes:
         part: of the check; `doctor` and so on.
         check: what selects it in the file of the part (pytest: `-k`).
-        says: a text that the report of the check must have, so that it fails because of the fault.
+        says: a string that the report of the check must have, so that it fails because of the fault.
         grow: plants the fault.
     """
 
@@ -224,7 +224,7 @@ def _a_simulated_plugin_has_one_device_less() -> None:
 
 
 def find(name: str) -> str:
-    """Run the check that has to find a plant. Return what is wrong; empty if the plant was found."""
+    """Run the check that has to find a plant. Return what is wrong, empty if the plant was found."""
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
     command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]

@@ -138,16 +138,16 @@ class Truth:
 
 @frozen
 class Verdicts:
-    """What the tools say of a node, and what is true.
+    """What the tools say about a node, and what is true.
 
     Attributes:
         codes: of the findings of `doctor`.
         sentences: of the findings.
         not_ruled_out: what `doctor` does not rule out.
-        of_record: what `doctor` says of the record and not of the living node, or of the living node alone.
+        of_record: what `doctor` says about the record and not of the living node, or of the living node alone.
         fits: of each probe the exit status of `fits`.
         truths: of each probe what became of it.
-        unexplained: what the cluster says of probes, and `why` does not explain.
+        unexplained: what the cluster says about probes, and `why` does not explain.
     """
 
     codes: tuple[str, ...]
@@ -220,7 +220,7 @@ def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
 
 
 def _content(text: str) -> Json:
-    """Return the document in a text, which is then easier to read, if it says the same."""
+    """Return the document in a string, which is then easier to read, if it says the same."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -334,7 +334,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
-    if not truth.runs:  # what it says of claims depends on what is asked, so it is only kept for readers
+    if not truth.runs:  # what it says about claims depends on what is asked, so it is only kept for readers
         _ours(node.home, "why", name, "--kubeconfig", node.plane.kubeconfig())
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)

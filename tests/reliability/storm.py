@@ -145,7 +145,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
 
 
 def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
-    """Several fleets, one after the other."""
+    """Several fleets, one after another."""
     with managed(directory) as (manager, clock):
         one_fleet(directory, manager, clock, 2 * PROCESSES)  # what is made once and kept
         before = measured()

@@ -148,7 +148,7 @@ class TestTooMuch:
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):
                 answers = callers.map(lambda n: register(directory, "mute.sock", f"acme.io/r{n}"), range(calls))
                 wait_until(lambda: len(recorder.events) >= 30, "the calls have come")
-                assert register(directory, "p.sock") == OK  # while the mute socket is dialled
+                assert register(directory, "p.sock") == OK  # while the mute socket is dialed
                 texts = [text for _, text in answers]
         too_many = f"16 registrations at {directory}/mute.sock are waiting for its answer: answer them, then register"
         assert texts.count(too_many) >= calls - 16 * (1 if calls == 40 else 50)

@@ -239,7 +239,7 @@ def an_undisturbed_failure_changes_nothing(world: World, attempt: Attempt, verdi
 
 
 def an_admitted_pod_has_what_it_asks_for(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """Each request is fulfilled, or named as unhandled, which the manager does only for resources it does not know."""
+    """Each request is satisfied, or named as unhandled, which the manager does only for resources it does not know."""
     if not isinstance(verdict, Admitted) or attempt.ended:
         return
     has, unhandled = holdings(verdict.allocations), set(verdict.unhandled)

@@ -168,7 +168,7 @@ class Steps:
         self.start()
 
     def reboot(self) -> None:
-        """Restart the machine, so that no container runs any more."""
+        """Restart the machine, so that no container runs anymore."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError
@@ -349,7 +349,7 @@ class Steps:
             self._conclude(pod, self._await(pod, pod.in_start_order, ask, laws.WHEN_A_POD_IS_ANSWERED))
 
     def admit_by_container(self) -> None:
-        """Admit the containers of a pod one after the other, until one is refused."""
+        """Admit the containers of a pod one after another, until one is refused."""
         for pod in self._applicants():
             verdict: Verdict = Admitted(pod)
             for container in pod.in_start_order:

@@ -283,7 +283,7 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
 
 
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
-    """Admissions of one pod run one after the other, and the second returns the devices of the first."""
+    """Admissions of one pod run one after another, and the second returns the devices of the first."""
     with Rig(gpus(4)) as rig:
         asked: list[str] = []
         rig.script.always("Allocate", faults.Meanwhile(lambda: asked.append("Allocate")))

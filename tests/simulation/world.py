@@ -275,7 +275,7 @@ class World:
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager with the content of the disk. The old one is not stopped and not used any more.
+        """Start a new manager with the content of the disk. The old one is not stopped and not used anymore.
 
         Raises:
             StoreError: its start failed.
@@ -329,7 +329,7 @@ class World:
         return self.in_flight[-1]
 
     def forget(self, pod: PodUid) -> None:
-        """End the pod: no source lists it any more."""
+        """End the pod: no source lists it anymore."""
         for attempt in self.in_flight:
             attempt.ended |= attempt.pod.uid == pod
         self.pods.active.discard(pod)

@@ -1,4 +1,4 @@
-"""What gRPC says of failed calls, and to servers."""
+"""What gRPC says about failed calls, and to servers."""
 
 import socket
 from pathlib import Path

@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return what is said of the first device that has a reason, for a request of one device."""
+    """Return what is said about the first device that has a reason, for a request of one device."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]

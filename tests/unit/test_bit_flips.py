@@ -62,7 +62,7 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 
 @cache
 def read(blob: bytes) -> checkpoint.CheckpointData | None:
-    """What a file says; None if it is refused. Every test looks at each of the same files."""
+    """What a file says, or None if it is refused. Every test looks at each of the same files."""
     try:
         return checkpoint.decode(blob).verified()
     except CheckpointError:
@@ -88,7 +88,7 @@ def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
 
 
 def test_every_flip_gets_a_verdict() -> None:
-    """Malformed, or the wrong checksum, or all right: `judge` says of a file what `decode` makes of it.
+    """Malformed, or the wrong checksum, or all right: `judge` says about a file what `decode` makes of it.
 
     Of the files that are refused, every fourth is enough.
     """

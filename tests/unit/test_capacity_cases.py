@@ -56,7 +56,7 @@ class Script:
         devices = [Device(DeviceId(row["id"]), Health.parse(row["health"])) for row in step["devices"]]
         if name in self.plugins:
             self.inventory = self.inventory.report(self.plugins[name], devices)
-        else:  # a report without a plugin cannot be told to an inventory: spell the state it would make
+        else:  # a report without a plugin is unknown to an inventory: spell the state it would make
             listed = Inventory().connect(PluginId(name, "", 0), PluginOptions()).report(PluginId(name, "", 0), devices)
             self.inventory = recorded.inventory(evolve(listed.resources[name], plugins=()))
 

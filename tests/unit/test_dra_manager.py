@@ -103,7 +103,7 @@ class Store(MemoryStore):
             self._saved.notify_all()
 
     def wait_for(self, condition: Callable[[ClaimCache], bool]) -> None:
-        """Wait until a file that fulfils `condition` is saved."""
+        """Wait until a file that satisfies `condition` is saved."""
         with self._saved:
             assert self._saved.wait_for(lambda: self.blob is not None and condition(decode(self.blob).cache), SECONDS)
 
@@ -505,7 +505,7 @@ def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
 
 
 def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
-    """A kubelet keeps it for ever."""
+    """A kubelet keeps it forever."""
     node.store.blob = encode([ClaimEntry("uid", "claim", "default", (), {GPU: None})])
     manager = node.manager(driver := Driver())
     assert manager.reconcile() == {}

@@ -111,7 +111,7 @@ class Flow:
             self.transport.connect(plugin)
 
     def admit(self, pod: Pod, step: Json) -> None:
-        """Carry out a step that admits a pod, and check what it says of the outcome."""
+        """Carry out a step that admits a pod, and check what it says about the outcome."""
         plugin = next(self.plugins[name] for name in step["limits"] if name in self.plugins)
         answer = step.get("plugin_allocate", {})
         if "error" in answer:

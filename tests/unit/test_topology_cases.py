@@ -51,7 +51,7 @@ def ledger_of(row: Json) -> Ledger:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_hints_are_those_of_a_kubelet(row: Json) -> None:
-    """For each resource the same masks, and the same of them preferred."""
+    """For each resource the same masks, and the same for them preferred."""
     inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
     lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})

@@ -107,7 +107,7 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Make a fork for each order, until nobody can send any more. Return the words of the order in each fork."""
+    """Make a fork for each order, until nobody can send anymore. Return the words of the order in each fork."""
     gc.freeze()
     while True:
         order, streams, _, _ = socket.recv_fds(requests, _MAX_ORDER, _MAX_STREAMS)

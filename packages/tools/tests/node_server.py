@@ -50,7 +50,7 @@ class NodeServer(LocalApiServer):
         return self.get("Node", name)
 
     def status(self, name: str) -> Json:
-        """The status of a Node as it is now; None if it has none."""
+        """The status of a Node as it is now, or None if it has none."""
         return self.node(name).get("status")
 
     def write(self, name: str, change: Callable[[Json], object], *, manager: str = "kubelet") -> None:

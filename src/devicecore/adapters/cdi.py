@@ -222,7 +222,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _as_go_reads(data: Any, cls: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return data as go-yaml reads it into a type: null counts as missing, and a number is a text where one is due."""
+    """Return data as go-yaml reads it into a type: null is missing, and a number becomes a string where one is due."""
     if cls is str and (data is None or isinstance(data, int | float)):
         return "" if data is None else str(data).lower() if isinstance(data, bool) else str(data)
     if has(cls) and isinstance(data, dict):
@@ -263,7 +263,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     found: tuple[CdiDocument, CdiDevice] | None = None
     for directory in directories:
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
-        if len(having) > 1:  # also if a later directory has the name (Go: `Cache.refresh`)
+        if len(having) > 1:  # even if a later directory has the name (Go: `Cache.refresh`)
             both = " and ".join(path.name for path, _ in having)
             raise UnresolvableError(f"{both} both have {name}")
         for _, spec in having:
@@ -275,7 +275,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return the problem of a file that runtimes ignore, and that has this name in its text, or an empty text."""
+    """Return the problem of a file that runtimes ignore, and that has this name in its text, or an empty string."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (

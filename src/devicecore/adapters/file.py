@@ -45,7 +45,7 @@ class FileStore:
         self._file = DurableFile(self.path, 0o600, max_bytes=MAX_BYTES)
         self._lock = threading.Lock()
         self._ours: tuple[bytes | None, ...] | None = None
-        """What the file may hold if no other process writes it; None if it may hold anything."""
+        """What the file may hold if no other process writes it, or None if it may hold anything."""
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.path)!r})"
@@ -96,7 +96,7 @@ class FileStore:
         self._ours = (blob,)
 
     def set_aside(self) -> str | None:
-        """Rename the file to `<name>.corrupt-<when it was written>`. Return the new path, None if there is no file.
+        """Rename the file to `<name>.corrupt-<when it was written>`. Return the new path, or None if there is no file.
 
         Raises:
             StoreError: it cannot be renamed, or is a directory.

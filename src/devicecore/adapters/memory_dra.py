@@ -68,7 +68,7 @@ class MemoryDriverTransport:
         """Register a driver as if it served at `endpoint` (default: one of its own), and connect to it.
 
         Raises:
-            TypeError: `driver` is no driver.
+            TypeError: `driver` is not a driver.
             DraStoppedError: the transport is not started.
             UnsupportedServicesError: the driver offers no service that is known.
             DeviceCoreError: the listener refuses the driver.

@@ -89,7 +89,7 @@ class InvalidResourceNameError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidQuantityError(DeviceCoreError, ValueError):
-    """A text that is not a Kubernetes quantity."""
+    """A string that is not a Kubernetes quantity."""
 
     text: str
     _text = '"{text}" is not a quantity such as 2, 500m or 1.5Gi'
@@ -491,7 +491,7 @@ class CorruptCheckpointError(CheckpointError):
 
 @frozen(repr=False)
 class UnencodableCheckpointError(CheckpointError, ValueError):
-    """Data that no kubelet can write, such as a text that is not Unicode. Nothing was written."""
+    """Data that no kubelet can write, such as a string that is not Unicode. Nothing was written."""
 
     problem: str
     _text = "checkpoint cannot be written: {problem}"

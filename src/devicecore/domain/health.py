@@ -40,8 +40,7 @@ def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[Re
 def changed_health(
     resource: ResourceName, before: DeviceReport | None, after: DeviceReport | None, ledger: Ledger
 ) -> tuple[HealthChanged, ...]:
-    """The held devices that are new in a plugin's list or whose health has changed, in the order of
-    the ledger.
+    """The held devices that are new in a plugin's list or have changed health, in ledger order.
 
     A device that is no longer listed is left out. A kubelet before 1.37 looks for the holder by the device's id alone,
     so it may name the holder of another resource's device.

@@ -177,7 +177,7 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """The current report of a resource; None if no plugin has sent a list (kubelet: key of `healthyDevices`)."""
+        """The current report of a resource, or None if no plugin has sent a list (kubelet: key of `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 

@@ -1,7 +1,7 @@
 """The cost of reading a JSON text, estimated before it is read.
 
-Law: a text without a `size_problem` is read in bounded time and in less than 500 MB of memory, itself included. Writers
-    of files ask the same function, so what is written can be read again.
+Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, itself included.
+    Writers of files ask the same function, so what is written can be read again.
 
 Values are counted by the commas and brackets in the text, so those inside of strings count as well. An object counts
 twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
@@ -10,7 +10,7 @@ twice, because it takes twice the memory of a list, and a null three times, beca
 from attrs import frozen
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of a text. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
+"""Bytes of a string. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
 
 MAX_OF_OWNER = 4 * 1024 * 1024
 """Bytes that one driver or device plugin may take up in a file of state. That is an eighth of what a store writes, so
@@ -24,7 +24,7 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins
 
 @frozen
 class Reader:
-    """What a reader makes of a text.
+    """What a reader makes of a string.
 
     `max_values` is what it can read in time, `value_bytes` is the memory of a value, and `copies` says how many copies
     of all strings exist at once.
@@ -46,8 +46,8 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 def share_of_file(text: bytes, escapes: int = 0) -> int:
     """Return for how many bytes of a state file a JSON text in it counts, including `escapes` bytes added there.
 
-    The number of values is limited as well. A text with many values counts for more bytes than it has, so that it uses
-    up the same share of both limits.
+    The number of values is limited as well. A string with many values counts for more bytes than it has, so that it
+    uses up the same share of both limits.
     """
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
 

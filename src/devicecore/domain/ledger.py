@@ -197,9 +197,7 @@ class Ledger:
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """The same ledger with a resource's used devices on `index`, so that they combine quickly with sets on
-        it.
-        """
+        """The same ledger with a resource's used devices on `index`, so that they combine quickly with sets on it."""
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self

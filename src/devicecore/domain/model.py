@@ -308,7 +308,5 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Whether `container` is an init container that ends, so that later ones may reuse its devices
-        (kubelet.md 5.2).
-        """
+        """Whether `container` is an init container that ends: later ones may reuse its devices (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

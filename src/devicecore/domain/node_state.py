@@ -83,7 +83,7 @@ class NodeState:
     def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
         """Return what a pod requests, by container, and no device plugin has registered.
 
-        These are extended resources, and names that no resource can have, such as `gpu`: they may be misspelt.
+        These are extended resources, and names that no resource can have, such as `gpu`: they may be misspelled.
         """
         return tuple(
             [

@@ -34,7 +34,7 @@ class Choice:
         numa_nodes: the NUMA nodes of each device that the plugin lists, empty for a device without topology.
         in_use: devices of the resource that containers hold.
         of_pod: the devices of each resource that containers of the pod hold, with their NUMA nodes.
-        affinity: the NUMA nodes that the topology manager chose, None if it has no preference.
+        affinity: the NUMA nodes that the topology manager chose, or None if it has no preference.
     """
 
     resource: ResourceName

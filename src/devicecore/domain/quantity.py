@@ -98,8 +98,7 @@ class Quantity(NamedTuple):
 
 
 def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:
-    """Return whether Go keeps a quantity without a decimal (`ParseQuantity`), and whether it is written as an integer.
-    """
+    """Return whether Go keeps a quantity without a decimal (`ParseQuantity`), and whether it looks like an integer."""
     whole, _, part = number.partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:

@@ -342,9 +342,7 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:
-    """Return the smallest number of NUMA nodes that have `size` devices together, or all if they have
-    fewer.
-    """
+    """Return the smallest number of NUMA nodes that have `size` devices together, or all if they have fewer."""
     total = 0
     for count, more in enumerate(sorted(per_node, reverse=True), start=1):
         total += more

@@ -62,7 +62,7 @@ class DriverList:
         """Delete the slices that are due to be deleted. Return the errors by driver. None stands for all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
-            with suppress(DraStoppedError):  # the run was stopped meanwhile, so nothing is due any more
+            with suppress(DraStoppedError):  # the run was stopped meanwhile, so nothing is due anymore
                 self._wipe_slices(run, self._slices, failed)
         return failed
 
@@ -82,7 +82,7 @@ class DriverList:
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that begins now. If it is not due any more, return the same registry."""
+    """Return the registry without a wipe that begins now. If it is not due anymore, return the same registry."""
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 class Restored:
     """What a manager found in its store when it started.
 
-    `format` is the format of the checkpoint (0, 1 or 2), None if there was no usable one. If there was an unusable one,
-    `problem` says why and `set_aside` where it is kept. `skipped` has entries with an
-    unreadable receipt. `extra` has other fields of the file; each save writes them back.
+    `format` is the format of the checkpoint (0, 1 or 2), or None if there was no usable one. If there was an unusable
+    one, `problem` says why and `set_aside` where it is kept. `skipped` has entries with an unreadable receipt. `extra`
+    has other fields of the file; each save writes them back.
     """
 
     format: int | None = None

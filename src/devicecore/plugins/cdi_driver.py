@@ -297,7 +297,7 @@ class CdiDriver(DraDriver, ABC):
                 yield ClaimUid(path.stem)
 
     def _read(self, uid: ClaimUid) -> _Record | str | None:
-        """Return the record of a claim, None if there is none, or a sentence that says why it cannot be read."""
+        """Return the record of a claim, or None if there is none, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
             return _Record.from_bytes(read_file(path, MAX_RECORD), uid)

@@ -33,7 +33,7 @@ class DriverTransport(Protocol):
         """
 
     def stop(self) -> None:
-        """Disconnect every driver without events. A second stop, or one before the start, is no error."""
+        """Disconnect every driver without events. A second stop, or one before the start, is not an error."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Ask a driver to prepare claims. Return its answer; only its size is checked.

@@ -14,8 +14,8 @@ class ResourceSlices(Protocol):
     def delete(self, driver: DriverName | None) -> None:
         """Delete the slices of this node that `driver` has written; None means every driver.
 
-        Slices of other nodes, and slices without a node, stay. It is no error if there are no slices to delete. Every
-        call ends within a finite time.
+        Slices of other nodes, and slices without a node, stay. It is not an error if there are no slices to delete.
+        Every call ends within a finite time.
 
         Raises:
             SliceError: the slices could not be deleted, or not all of them.

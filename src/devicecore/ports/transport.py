@@ -32,7 +32,10 @@ class PluginTransport(Protocol):
         """
 
     def stop(self) -> None:
-        """Disconnect every plugin without `PluginLost` events. A second stop, or one before the start, is no error."""
+        """Disconnect every plugin without `PluginLost` events.
+
+        A second stop, or one before the start, is not an error.
+        """
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container. Return its answer: a receipt for `read`.

@@ -32,7 +32,7 @@ class CurrentState(Generic[Value]):
         self.value: Value = value
         """The current value. Only the methods of this class write it."""
         self.run: Run | None = None
-        """The current run, None if there is none. Only `begin` and `end` write it."""
+        """The current run, or None if there is none. Only `begin` and `end` write it."""
 
     def begin(self, run: Run, value: Value) -> None:
         """Begin `run` with `value`. Raises DeviceCoreError if the run was stopped before it began."""
@@ -100,7 +100,7 @@ class CurrentState(Generic[Value]):
         until = time.monotonic() + timeout
         changed = WakeUp()
         try:
-            self._waiting.add(changed)  # inside, because an interrupt right after it would leave it there for ever
+            self._waiting.add(changed)  # inside, because an interrupt right after it would leave it there forever
             while not condition(value := self.value):
                 while self.value is value:
                     left = until - time.monotonic()

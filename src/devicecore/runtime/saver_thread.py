@@ -31,7 +31,7 @@ class SaverThread:
     def __init__(self) -> None:
         self._requests = _Requests()
         self._process = process_id()
-        # `is_alive` is never called: an interrupt inside it makes it return False for ever.
+        # `is_alive` is never called: an interrupt inside it makes it return False forever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
         finalize(self, self._requests.put, None).atexit = False  # before the start, in which an interrupt may come
         self._thread.start()

@@ -2,7 +2,7 @@
 
 Laws: Any text is read or refused in bounded time and memory, because its size, its values and its nesting are
 limited. An alias counts as all the values that it stands for. Scalars mean what they mean to Kubernetes
-(sigs.k8s.io/yaml): `yes` is true, `010` is 8, and `1:30` is a text.
+(sigs.k8s.io/yaml): `yes` is true, `010` is 8, and `1:30` is a string.
 """
 
 import json
@@ -18,10 +18,10 @@ from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
-"""Bytes of a text. An API server accepts objects of 1.5 MiB; a large pod has some 20 KiB."""
+"""Bytes of a string. An API server accepts objects of 1.5 MiB; a large pod has some 20 KiB."""
 
 MAX_VALUES = 50_000
-"""Values in a text, keys included; each 64 characters of a value count as one more. A large pod has some 1,000."""
+"""Values in a string, keys included; each 64 characters of a value count as one more. A large pod has some 1,000."""
 
 MAX_DEPTH = 100
 """Levels of nesting. A pod has 10."""
@@ -34,7 +34,7 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 _CORE_TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MAX_NUMBER_LENGTH = 100  # characters; what is longer is a text
+_MAX_NUMBER_LENGTH = 100  # characters; what is longer is a string
 _BITS = 64
 _MAX_INTEGER_LENGTH = 19  # characters; what is shorter has at most 64 bits
 _WORDS: dict[str, bool | None] = {
@@ -47,7 +47,7 @@ Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
 
 
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
-    """Return the documents of a text that are not empty: YAML, or JSON values one after the other.
+    """Return the documents of a string that are not empty: YAML, or JSON values one after another.
 
     `file` is the name of its file. Raises `error`, a DocumentError, if the text is not YAML, or too large.
     """
@@ -99,7 +99,7 @@ def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentErro
 
 
 class _RefusedError(Exception):
-    """Why a text is refused, without the name of its file."""
+    """Why a string is refused, without the name of its file."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem)
@@ -139,7 +139,7 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """Return the values of a text that is JSON. Return none of any other: the reader of YAML says what is wrong."""
+    """Return the values of a string that is JSON. Return none of any other: the reader of YAML says what is wrong."""
     # YAML is not read instead: it allows neither tabs for indentation nor half of a surrogate pair, as JSON does.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []
@@ -312,7 +312,7 @@ def _resolved(text: str) -> Data:
 
 
 def _number(text: str) -> int | float | None:
-    """Return the number that a text is: an integer of 64 bits, or a finite float."""
+    """Return the number that a string is: an integer of 64 bits, or a finite float."""
     if len(text) > _MAX_NUMBER_LENGTH:
         return None
     if matched := _INTEGER.fullmatch(text):

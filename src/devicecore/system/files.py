@@ -161,7 +161,7 @@ class DurableFile:
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file, and what a crash has left of it; on return the disk has neither. No file is no error."""
+        """Delete the file, and what a crash has left of it; on return the disk has neither. No file is not an error."""
         self._seen = None
         try:
             self._sweep()
@@ -171,7 +171,7 @@ class DurableFile:
             return  # its directory has gone
 
     def set_aside(self) -> str | None:
-        """Rename the file to `<name>.corrupt-<when it was written>`. Return that path, None if there is no file."""
+        """Rename the file to `<name>.corrupt-<when it was written>`. Return that path, or None if there is no file."""
         try:
             written = _written_at(self._path.lstat().st_mtime)
         except FileNotFoundError:

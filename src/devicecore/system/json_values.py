@@ -72,7 +72,7 @@ def _is_tuple(cls: Any) -> bool:  # noqa: ANN401 - cattrs passes any type
 
 
 def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN401 - cattrs passes any type
-    """A text or an object is not a list, although Python can iterate over it."""
+    """A string or an object is not a list, although Python can iterate over it."""
     elements: Any = GenericAlias(list, get_args(cls)[0])
     structure = list_structure_factory(elements, _CONVERTER)
 

@@ -406,7 +406,7 @@ class Delayed:
         return call.answer_nothing()
 
     def release(self) -> None:
-        """Deliver the delayed events in their order."""
+        """Deliver the delayed events in order."""
         calls, self._calls = self._calls, []
         for call in calls:
             call.proceed()

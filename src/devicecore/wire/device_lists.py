@@ -112,7 +112,7 @@ def _joined(portions: Iterable[_Portion]) -> DeviceList:
 
 def _portions(data: bytes) -> list[_Portion]:
     """Read a list without anything unusual. Raises DecodeError or ValueError if there is something unusual in it."""
-    text = data.decode("latin-1")  # one letter for one byte; making a text of each id takes longer
+    text = data.decode("latin-1")  # one letter for one byte; making a string of each id takes longer
     spans: dict[bytes, tuple[int, int]] = {}
     states: dict[bytes, DeviceState] = {}
     portions = []

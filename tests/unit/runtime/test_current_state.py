@@ -134,7 +134,7 @@ def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
 
 
 def test_a_wait_that_is_interrupted_at_any_place_leaves_nobody_waiting() -> None:
-    """Who is left there is woken at each change, for ever."""
+    """Who is left there is woken at each change, forever."""
     at, is_interrupted = 0, True
     while is_interrupted:
         at += 1

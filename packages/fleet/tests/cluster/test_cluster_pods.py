@@ -149,7 +149,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog
     node.bind(a_pod("a", 3))
     uid = node.server.get("Pod", "a")["metadata"]["uid"]
     assert isinstance(node.plugin, SimulatedPlugin)
-    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that something is said of the former pod, twice
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that something is said about the former pod, twice
     node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
     node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})

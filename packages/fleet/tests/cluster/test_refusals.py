@@ -1,4 +1,4 @@
-"""What the log says of many nodes that are refused."""
+"""What the log says about many nodes that are refused."""
 
 from typing import cast
 

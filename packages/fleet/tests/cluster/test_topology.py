@@ -1,4 +1,4 @@
-"""NodeResourceTopology objects: what they say of the devices, and when they are written."""
+"""NodeResourceTopology objects: what they say about the devices, and when they are written."""
 
 from collections.abc import Hashable, Iterator
 from typing import Any

@@ -440,7 +440,7 @@ class Pods(Protocol):
         """Return whether all pods are known, so that one that is not active is gone."""
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an object of the API; empty if it is not known."""
+        """Return a pod as an object of the API, empty if it is not known."""
 
 
 class NodeManagers:

@@ -98,7 +98,7 @@ def test_repair_mends_a_wrong_checksum_in_the_format_of_the_file(devicecore: Run
 
 
 def test_a_list_without_entries_is_no_checkpoint(devicecore: Run, tmp_path: Path) -> None:
-    """Kubernetes 1.37.2 says of it: malformed."""
+    """Kubernetes 1.37.2 says about it: malformed."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("[]")
     for command in (["repair"], ["convert", "--to", "2", "-o", str(new)]):

@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 def asked(
     root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str], *options: str
 ) -> tuple[int, dict[str, Any]]:
-    """The exit status of `fits`, and what it says of the node."""
+    """The exit status of `fits`, and what it says about the node."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     status = main(["fits", str(file), "--node", str(root), "--json", *options])

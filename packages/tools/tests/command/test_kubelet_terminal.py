@@ -225,4 +225,4 @@ def test_sigterm_ends_it_after_signals_that_mean_nothing(root: Path) -> None:
             assert any("pod default/train: Running" in line for line in log)
             assert ends_in_time(process) == 0
         finally:
-            process.kill()  # else a failure would wait for ever
+            process.kill()  # else a failure would wait forever

@@ -49,7 +49,7 @@ def kubelet(directory: Path) -> Iterator[Kubelet]:
 
 @pytest.fixture
 def devicecore_process() -> Iterator[Start]:
-    """Start `devicecore` with these arguments; at the end none of them runs any more."""
+    """Start `devicecore` with these arguments; at the end none of them runs anymore."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":

@@ -61,7 +61,7 @@ def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_is_late_after_a_restart_is_told_of_the_option(tmp_path: Path) -> None:
-    """Its second start takes for ever."""
+    """Its second start takes forever."""
     script = f"test -e {tmp_path}/started && exec sleep 600; touch {tmp_path}/started; exec {sys.executable} {DRIVER}"
     checks = [BY_NAME["replaces-stale-sockets"]]
     report = run(["sh", "-c", script], settings=evolve(QUICK, returning=1.0), checks=checks)

@@ -316,7 +316,7 @@ def pod_does_not_end(look: Look) -> Look:
 
 
 def driver_silent(look: Look) -> Look:
-    """A driver has published a device, and does not answer any more."""
+    """A driver has published a device, and does not answer anymore."""
     hanging = PublishedDeviceSeen("hangs.other.org", "n1", "card-0")
     seen, path = look.sockets.value or SocketsSeen(), "plugins_registry/hangs.other.org-reg.sock"
     sockets = evolve(
@@ -433,7 +433,7 @@ def held_not_published(look: Look) -> Look:
 
 
 def plugin_gone(look: Look) -> Look:
-    """A pod holds a device of which the kubelet has no healthy one any more."""
+    """A pod holds a device of which the kubelet has no healthy one anymore."""
     look = with_entries(look, ("uid-serve", "main", FPGA, {0: ("fpga-7",)}))
     look = with_holding(look, HoldingSeen("default", "serve", "main", FPGA, {"fpga-7": (0,)}))
     node = node_of(look)

@@ -161,7 +161,7 @@ def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_pat
     assert look.sockets.value is not None
     assert look.sockets.value.remade == {"device-plugins/gpu.sock"}
     assert "plugin-restarts" in [one.code for one in nodes.report_of(look).findings]
-    # A kubelet that starts makes its two sockets one after the other, and a look may come between them.
+    # A kubelet that starts makes its two sockets one after another, and a look may come between them.
     for at, socket in ((9_014.0, "../pod-resources/kubelet.sock"), (9_014.5, "kubelet.sock")):
         make(socket, at)
         assert (sources.look().sockets.value or look.sockets.value).remade == frozenset()

@@ -131,7 +131,7 @@ def ended(look: Look) -> Look:
 
 
 def an_ordinary_deletion(look: Look) -> Look:
-    """The kubelet does not list the pod any more; its entry stays in the file until the next write."""
+    """The kubelet does not list the pod anymore; its entry stays in the file until the next write."""
     return nodes.of_a_pod_that_is_gone(look)
 
 
@@ -174,7 +174,7 @@ def old_api(look: Look) -> Look:
 
 
 def removed_resource(look: Look) -> Look:
-    """A resource that was removed stays on the Node with 0 for ever, and others may add resources of their own."""
+    """A resource that was removed stays on the Node with 0 forever, and others may add resources of their own."""
     node = nodes.node_of(look)
     more = {"example.com/former": 0, "example.org/dongle": 3}
     return nodes.with_node(

@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2 that were misread once: what must be said of them, and what must not."""
+"""Nodes of a real kubelet 1.36.2 that were misread once: what must be said about them, and what must not."""
 
 import json
 import socket

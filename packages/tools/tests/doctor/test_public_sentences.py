@@ -10,7 +10,7 @@ from devicecore_tools.doctor.pod.scheduler import NodesSeen
 
 FILE = Path(__file__).parent.parent / "data" / "public_sentences.jsonl"
 TABLE = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-"""A text with neutral names, the thread, the ids of the explanations, and words that they have or never have."""
+"""A string with neutral names, the thread, the ids of the explanations, and words that they have or never have."""
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{one['thread'][19:]} {one['ids'][0]}" for one in TABLE])

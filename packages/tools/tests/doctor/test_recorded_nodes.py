@@ -414,7 +414,7 @@ def with_a_stopped_kubelet(root: Path) -> None:
 
 
 def with_objects_only(root: Path) -> None:
-    """What an API server alone says of the node."""
+    """What an API server alone says about the node."""
     for path in root.iterdir():
         if path.name not in {"pods.json", "node.json", "events.json", "resourceclaims.json", "resourceslices.json"}:
             path.unlink()

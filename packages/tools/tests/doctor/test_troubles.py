@@ -1,6 +1,6 @@
 """Nodes of a real kubelet 1.37.2 in trouble, as `make cluster PART=doctor RECORDS=...` has recorded them.
 
-In each record, `truth.json` has pods that were tried on the node: what `fits` says of them is what became of them.
+In each record, `truth.json` has pods that were tried on the node: what `fits` says about them is what became of them.
 """
 
 import json

@@ -162,7 +162,7 @@ class KubeletWorld:
         return plugin
 
     def put(self, name: str, *objects: Json | str) -> None:
-        """Write a manifest of these objects, or of a text as it is."""
+        """Write a manifest of these objects, or of a string as it is."""
         unfinished = self.manifests / f".{name}"  # a name that does not count
         unfinished.write_text("\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
         unfinished.rename(self.manifests / f"{name}.yaml")
@@ -227,7 +227,7 @@ class World(KubeletWorld):
         return capacity, allocatable
 
     def in_pod_resources(self) -> tuple[Json, Json]:
-        """What the pod-resources API says of pods and of allocatable devices."""
+        """What the pod-resources API says about pods and of allocatable devices."""
         with PodResourcesClient(self.root / "pod-resources" / "kubelet.sock") as client:
             listed = {
                 (pod.namespace, pod.name, container.name, device.resource_name, id_)
@@ -240,7 +240,7 @@ class World(KubeletWorld):
             return listed, {(device.resource_name, id_) for device in allocatable for id_ in device.device_ids}
 
     def in_checkpoint(self) -> tuple[Json, Json]:
-        """What the checkpoint says of pods and of healthy devices."""
+        """What the checkpoint says about pods and of healthy devices."""
         data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
         names = {pod["uid"]: pod for pod in json.loads((self.root / "state.json").read_text())["pods"]}
         entries = {

@@ -10,7 +10,7 @@ JSON, STRATEGIC = "application/json", "application/strategic-merge-patch+json"
 
 
 class Reply(NamedTuple):
-    """The answer: its code, and its body as JSON or as a text."""
+    """The answer: its code, and its body as JSON or as a string."""
 
     code: int
     body: Any

@@ -28,7 +28,7 @@ def test_a_plugin_that_reports_nothing_is_blamed_although_the_undo_command_fails
 def test_a_change_of_health_can_be_undone(directory: Path) -> None:
     """Without the undo command, the second check would find the change in the list of the new process.
 
-    The first list of that process is empty, which is no change of health.
+    The first list of that process is empty, which is not a change of health.
     """
     settings = evolve(QUICK, timeout=5, undo_health=f"rm {directory}/sick")
     report = run_checks_on("loses-a-later-change", HEALTH, settings, directory)

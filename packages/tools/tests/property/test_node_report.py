@@ -73,7 +73,7 @@ class CleanSteps(Steps):
         ]
 
     def observe(self, file: Path) -> looks.Look:
-        """What each source says of the node at rest."""
+        """What each source says about the node at rest."""
         world = self.world
         if world.disk.content.blob is not None:
             file.write_bytes(world.disk.content.blob)

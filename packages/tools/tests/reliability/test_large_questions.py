@@ -86,7 +86,7 @@ def many_constraints() -> tuple[dict[str, Any], Objects]:
 
 
 def many_alternatives() -> tuple[dict[str, Any], Objects]:
-    """Alternatives that no device of a large node fulfils."""
+    """Alternatives that no device of a large node satisfies."""
     requests = [
         {
             "name": f"r{number}",

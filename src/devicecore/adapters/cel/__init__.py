@@ -50,7 +50,7 @@ _MAX_VALUES = 10_000
 """Values of one expression that are remembered."""
 
 _TOO_LONG = "Iteration budget exceeded"
-"""What the library says of an expression that visits too many elements. It is evaluated in pieces then."""
+"""What the library says about an expression that visits too many elements. It is evaluated in pieces then."""
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
 
@@ -102,12 +102,12 @@ def _type_name(kind: "cel.Type") -> str:
 
 @frozen(eq=False)
 class _Compiled:
-    """An expression ready for use, with what is known of it.
+    """An expression ready for use, with what is known about it.
 
     Attributes:
         expression: None if it is evaluated in a process with limits.
-        pieces: what to evaluate one by one if the library finds the whole one too long; None if it has no pieces.
-        reads: the attributes and capacities that it reads; None if they are not known.
+        pieces: what to evaluate one by one if the library finds the whole one too long, or None if it has no pieces.
+        reads: the attributes and capacities that it reads, or None if they are not known.
         values: known values.
     """
 
@@ -149,7 +149,7 @@ class CelSelectors:
         self._checking = self._make_environment(functions.QUANTITY, checked)
         self._environment = self._make_environment(functions.VALUE, evaluated)
         self._compiled = lru_cache(maxsize=1000)(self._compile)
-        # A device is usually asked about several expressions, one after the other.
+        # A device is usually asked about several expressions, one after another.
         self._activation = lru_cache(maxsize=1)(self._make_activation)
         self._is_sound = lru_cache(maxsize=1)(self._has_sound_attributes)
 

@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
 Law: each function has the name, the arguments and the result that it has in Kubernetes. Values of types that CEL does
-not know are messages with one text, which is the same for equal values. What a function makes is bounded.
+not know are messages with one string, which is the same for equal values. What a function makes is bounded.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""Characters of a text that a function makes, and elements of a list."""
+"""Characters of a string that a function makes, and elements of a list."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000
@@ -332,7 +332,7 @@ def _texts_and_lists() -> Iterator[_Row]:
 
 
 def _split(text: str, separator: str, limit: int = -1) -> list[str]:
-    """Return the parts of a text as Go does: of an empty text and separator, none."""
+    """Return the parts of a string as Go does: of an empty string and separator, none."""
     if limit == 0:
         return []
     if separator:
@@ -341,7 +341,7 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     return parts if not 0 < limit < len(parts) else [*parts[: limit - 1], text[limit - 1 :]]
 
 
-# Python's own regular expressions can take for ever. Those of the library cannot.
+# Python's own regular expressions can take forever. Those of the library cannot.
 _REGULAR = cel.NewEnv(
     config=cel.NewEnvConfigFromYaml("extensions: [{name: optional}, {name: regex}]"),
     variables={"text": _TEXT, "pattern": _TEXT},

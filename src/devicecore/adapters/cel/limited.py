@@ -1,7 +1,7 @@
 """Evaluation of CEL expressions in a process with limits.
 
 Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of processor time and `MAX_WAIT` seconds, or it is a
-`SelectorError`. The process ends with the one that has started it, also if that is killed, and nothing of it is left
+`SelectorError`. The process ends with the one that has started it, even if that is killed, and nothing of it is left
 behind. A fork asks a process of its own, and never ends that of its parent.
 
 Most expressions compare attributes, and cannot take more than a small multiple of their length: they need no process
@@ -69,7 +69,7 @@ LENGTH = 8
 
 
 class NoProcessError(SelectorError):
-    """The process could not be started, so that nothing is known of the expression."""
+    """The process could not be started, so that nothing is known about the expression."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the process that evaluates such expressions did not start: {reason}", at_run_time=False)

@@ -94,7 +94,7 @@ class _NotSentError(Exception):
 
 
 class _DirectCalls:
-    """Calls over a blocking channel to the socket file with `identity`. Nothing is dialled before the first call."""
+    """Calls over a blocking channel to the socket file with `identity`. Nothing is dialed before the first call."""
 
     def __init__(self, path: str, identity: SocketIdentity, message_bytes: int) -> None:
         self._path = path

@@ -38,7 +38,7 @@ class SocketDirectory:
         self._wipe = wipe
         self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
-        self._locks: list[int] = []  # the open lock file; none if we do not own the directory
+        self._locks: list[int] = []  # the open lock file, or none if we do not own the directory
 
     def claim(self) -> None:
         """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
@@ -106,7 +106,7 @@ class SocketDirectory:
         try:
             found = os.lstat(path)
         except OSError:
-            return None  # dialling it will tell
+            return None  # dialing it will tell
         if stat.S_ISLNK(found.st_mode):
             return "it is a symbolic link"
         if not stat.S_ISSOCK(found.st_mode):

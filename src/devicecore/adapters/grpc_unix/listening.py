@@ -111,7 +111,7 @@ class TransportRun(Generic[Reported, Peers]):
         try:
             notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
         except RuntimeError:
-            return  # the program is ending without having stopped us, so the listener is not called any more
+            return  # the program is ending without having stopped us, so the listener is not called anymore
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:

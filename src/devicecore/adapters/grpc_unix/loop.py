@@ -225,7 +225,7 @@ class LoopThread:
 class LoopUser:
     """One object that uses the shared loop between its start and its stop.
 
-    `begin` calls `open_` on the loop, and `end` calls `close`: also if `open_` has failed, and again after an
+    `begin` calls `open_` on the loop, and `end` calls `close`: even if `open_` has failed, and again after an
     interrupt.
     """
 

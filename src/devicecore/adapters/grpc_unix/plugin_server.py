@@ -207,7 +207,7 @@ class PluginService(Service):
 class _Accepted:
     """A kubelet has accepted the plugin.
 
-    `by` is that kubelet's socket; None if its plugin watcher has found the plugin. `is_uncertain` says that a stream
+    `by` is that kubelet's socket, or None if its plugin watcher has found the plugin. `is_uncertain` says that a stream
     ended while the plugin registered: it may have been that of the former kubelet, or of this one.
     """
 
@@ -236,7 +236,7 @@ _Registration = _Accepted | _Refused | _Unregistered
 class ServedPlugin(ServedSockets[PluginService]):
     """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
 
-    `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
+    `kubelet_socket` is where it registers, or None if a kubelet's plugin watcher is to find it.
     """
 
     _NOT_ASKED = "not tried yet"

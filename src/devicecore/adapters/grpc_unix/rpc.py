@@ -92,7 +92,7 @@ Behavior = Callable[[Any, Any], Any]
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
-    """Open a channel to the unix socket at `path`; nothing is dialled yet."""
+    """Open a channel to the unix socket at `path`; nothing is dialed yet."""
     return grpc.aio.insecure_channel(target(path), options=channel_options(max_message_bytes))
 
 

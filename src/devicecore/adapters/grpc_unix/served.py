@@ -1,4 +1,4 @@
-"""What served plugins and served drivers have in common: methods, sockets that are kept, and what kubelets say of them.
+"""What served plugins and drivers share: methods, sockets that are kept, and what kubelets say about them.
 
 Laws: a plugin or driver is called in worker threads, and an exception that it raises is its answer to the kubelet. Each
 socket is served from the start to the stop, and again if it was deleted or its directory comes late.

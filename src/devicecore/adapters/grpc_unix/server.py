@@ -271,7 +271,7 @@ class RegistrationServer:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
-                # Its socket was taken over: it cannot be reached any more, and two at one socket would be refused.
+                # Its socket was taken over: it cannot be reached anymore, and two at one socket would be refused.
                 await predecessor.disconnect()
             await self._notify(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
@@ -307,7 +307,7 @@ class RegistrationServer:
             reason = str(error)
         except Exception as error:
             logger.exception("a list of %s cannot be used", plugin.resource)
-            reason = repr(error)  # the plugin counts as lost, because its devices are not known any more
+            reason = repr(error)  # the plugin counts as lost, because its devices are not known anymore
         logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
 
     def _forget(self, client: PluginClient) -> None:

@@ -99,7 +99,7 @@ class PluginWatcher:
         directory: made with mode 0755 if its last part is missing.
         handlers: one for each type of plugins.
         limits: how long a plugin may take to be reached, and how long its messages may be.
-        own_socket: the kubelet's own socket, which is never dialled.
+        own_socket: the kubelet's own socket, which is never dialed.
         allow_shared: whether other users may write to the directory and to those below it.
     """
 
@@ -287,7 +287,7 @@ def sockets_below(
     allow_shared: bool = False,
     identify: Callable[[str], SocketIdentity | None] = socket_identity,
 ) -> Iterator[tuple[str, SocketIdentity]]:
-    """Yield path and identity of every socket that can be dialled, in the order of their paths.
+    """Yield path and identity of every socket that can be dialed, in the order of their paths.
 
     `identify` returns the identity of the socket at a path, or None; by default it follows no links.
 

@@ -66,10 +66,10 @@ class RequestError(DeviceCoreError):
 
     Attributes:
         cause: one sentence.
-        status: the HTTP status of a refusal; None if the server has not answered.
-        reason: the API server's word for a refusal, such as `NotFound`; empty if there is none.
+        status: the HTTP status of a refusal, or None if the server has not answered.
+        reason: the API server's word for a refusal, such as `NotFound`, empty if there is none.
         pause: seconds for which the server asked not to be called.
-        message: the words of the server that refuses, which are a part of the cause.
+        message: the words of the server that refuses, which are part of the cause.
         kind: errors of the same kind are logged once in a row; by default the status, or the cause if there is none.
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
@@ -132,7 +132,7 @@ class ApiRequest:
         method: the HTTP method.
         path: the path below the server's URL, with names as they are in URLs.
         query: the parameters.
-        body: parsed JSON; None if there is none.
+        body: parsed JSON, or None if there is none.
         kind: the type of the body.
     """
 
@@ -198,7 +198,7 @@ class ApiServer:
         return self.read(request, lambda answer: answer)
 
     def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
-        """Send a request and return its answer as `parse` returns it. Raises RequestError also if `parse` raises."""
+        """Send a request and return its answer as `parse` returns it. Raises RequestError even if `parse` raises."""
         return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:
@@ -240,7 +240,7 @@ class ApiServer:
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
         returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch after
-        some minutes. Raises RequestError also if the versions since then are no longer known.
+        some minutes. Raises RequestError even if the versions since then are no longer known.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -455,7 +455,7 @@ def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequ
 
 
 def _status(content: bytes) -> Mapping[str, object]:
-    """Return the object of an answer, a Status if an API server refuses; empty if it is something else."""
+    """Return the object of an answer, a Status if an API server refuses, empty if it is something else."""
     try:
         body = _loads(content)
     except (ValueError, RecursionError):

@@ -26,10 +26,10 @@ class PatchType(Enum):
 
 
 Counts = Mapping[ResourceName, int | None]
-"""How many of each resource; None if the key must be removed."""
+"""How many of each resource, or None if the key must be removed."""
 
 Changes = Mapping[str, Mapping[ResourceName, str | None]]
-"""What to write into each map of the status; None if the key must be removed."""
+"""What to write into each map of the status, or None if the key must be removed."""
 
 Path = tuple[str, ...]
 """The way to a field, such as `("status", "capacity", "example.com/gpu")`."""
@@ -80,7 +80,7 @@ class NodeObject:
     Attributes:
         name: its name.
         version: its `resourceVersion`.
-        status: the maps of its status that exist; None if it has no status.
+        status: the maps of its status that exist, or None if it has no status.
         applied: the paths in the status that each field manager has applied.
         written: the paths in the status that each field manager has applied or written otherwise.
     """

@@ -76,7 +76,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
         self._has_wanted = False  # whether anything was wanted since this was made
-        self._version: str | None = None  # from which to watch; empty for the beginning, None if it is not known
+        self._version: str | None = None  # from which to watch; empty for the beginning, or None if it is not known
         self._must_compare = False
         self._is_missing = False  # whether the object does not exist; as soon as it is seen, it is tried again
         self._closing = False

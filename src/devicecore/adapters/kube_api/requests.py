@@ -70,7 +70,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object that is the answer. Raises RequestError also if this is not started."""
+        """Send a request, and return the object that is the answer. Raises RequestError even if this is not started."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()

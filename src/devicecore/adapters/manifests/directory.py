@@ -41,7 +41,7 @@ class Changes:
         added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
         removed: pods to release.
         problems: the problems that are new.
-        mended: the files that had a problem and have none now.
+        fixed: the files that had a problem and have none now.
         is_complete: whether all manifests are read. Otherwise the next poll goes on, and need not wait.
     """
 
@@ -106,7 +106,7 @@ class ManifestPods(PodSource):
         return self._uids
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as its manifest has it, with what a `Pod` leaves out; empty if no manifest has it."""
+        """Return a pod as its manifest has it, with what a `Pod` leaves out, empty if no manifest has it."""
         for file in tuple(self._files.values()):
             manifest = file.in_force
             for number, one in enumerate(manifest.pods):

@@ -34,15 +34,17 @@ class File:
     Attributes:
         name: its name in the directory.
         in_force: what it said last that could be used.
-        says: what it says now; None if that cannot be used.
-        problem: why it cannot be used; None if it can.
+        says: what it says now, or None if that cannot be used.
+        problem: why it cannot be used, or None if it can.
     """
 
     name: str
     in_force: Manifest = NOTHING
     says: Manifest | None = None
     problem: ManifestError | None = None
-    _digest: bytes | None = None  # of the text read last; None if none could be read, so that the next look tries again
+    _digest: bytes | None = (
+        None  # of the text read last, or None if none could be read, so that the next look tries again
+    )
     _stamp: Stamp | None = None
     _stamp_is_reliable: bool = False
 

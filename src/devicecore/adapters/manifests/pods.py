@@ -42,7 +42,7 @@ class ManifestError(DocumentError):
 
 @frozen
 class Manifest:
-    """A text and what is in it."""
+    """A string and what is in it."""
 
     text: str
     pods: tuple[Pod, ...] = ()
@@ -102,7 +102,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
 
 def pod_objects(text: str, file: str) -> list[object]:
-    """Return the pods in a manifest that can be used, as it has them, in their order."""
+    """Return the pods in a manifest that can be used, as it has them, in order."""
     documents = read_documents(text, file, error=ManifestError)
     return [item.data for document in documents for kind, item in _objects_in(document) if kind == _POD]
 

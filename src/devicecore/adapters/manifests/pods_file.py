@@ -1,6 +1,6 @@
 """What survives a restart: the text of each manifest, the pods that ran, and in which boot of the machine.
 
-Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known of earlier pods.
+Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known about earlier pods.
 
 There is no container runtime here. What a kubelet asks its runtime after a restart, this file answers. In
 the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
@@ -124,7 +124,7 @@ def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
 
 
 def this_boot() -> str:
-    """Return the identity of this boot of the machine; empty if the kernel does not give it."""
+    """Return the identity of this boot of the machine, empty if the kernel does not give it."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

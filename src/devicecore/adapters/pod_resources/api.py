@@ -56,7 +56,7 @@ class PinnedResources(Protocol):
 
 @frozen
 class Snapshot:
-    """What the answers are computed from: the state of all devices, the active pods in their order, and claims.
+    """What the answers are computed from: the state of all devices, the active pods in order, and claims.
 
     `pinned` has exclusive CPUs and memory of NUMA nodes; without it, nobody has any.
     """

@@ -142,7 +142,7 @@ def _contradiction(
     consuming: Iterable[PoolSlice],
     counters: Mapping[str, Mapping[str, Quantity]],
 ) -> str:
-    """Return what is wrong with a pool, or an empty text if nothing is."""
+    """Return what is wrong with a pool, or an empty string if nothing is."""
     for what, names in (
         ("device", [device.key.device for one in here for device in one.devices]),
         ("counter set", [name for one in sets for name, _ in one.counters]),

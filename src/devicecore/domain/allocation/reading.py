@@ -163,7 +163,7 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 
 
 def _check_kind(one: Value, kind: str) -> str:
-    """Return the version of an object, or an empty text if it has none.
+    """Return the version of an object, or an empty string if it has none.
 
     Refuses another kind, and v1alpha3, whose fields are unknown.
     """

@@ -45,7 +45,7 @@ class Decoded:
 
     @cached_property
     def explanation(self) -> str:
-        """The probable cause of a wrong checksum, or an empty text if the file shows none."""
+        """The probable cause of a wrong checksum, or an empty string if the file shows none."""
         if self.valid or self.stored is None:
             return ""
         if self.is_foreign:

@@ -82,10 +82,10 @@ def before(data: bytes, state: int) -> int:
 
 @define(eq=False)  # not frozen, because creating a frozen object takes twice as long
 class HashedText:
-    """A text that remembers the effect of hashing it, so that it is not read again for each state.
+    """A string that remembers the effect of hashing it, so that it is not read again for each state.
 
-    Only the low eight bits of the state before are combined with the text. A text of n bytes leads from the state h to
-    `prime**n * h + effect[h & 255]`.
+    Only the low eight bits of the state before are combined with the text. A string of n bytes leads from the state h
+    to `prime**n * h + effect[h & 255]`.
     """
 
     parts: tuple[bytes, ...]

@@ -20,7 +20,7 @@ MAX_DEPTH = 10_000
 """Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
-"""Commas and brackets of a text that is nested deeper than Python calls. Such a text is read in Python, slowly."""
+"""Commas and brackets of a string that is nested deeper than Python calls. Such a string is read in Python, slowly."""
 
 MAX_REPLACED = 1_000_000
 """Bytes that are not UTF-8. At most as many escapes are searched for lone surrogates."""
@@ -220,7 +220,7 @@ class _DeepParser:
                 return self.scalar()
 
     def peek(self) -> str:
-        """Return the next character after white space, or an empty text at the end."""
+        """Return the next character after whitespace, or an empty string at the end."""
         if space := _SPACES.match(self.text, self.at):
             self.at = space.end()
         return self.text[self.at : self.at + 1]

@@ -177,7 +177,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
         return self._joined().values()
 
     def items(self) -> ItemsView[ClaimKey, ClaimInfo]:
-        """Return the keys and claims in their order."""
+        """Return the keys and claims in order."""
         return self._joined().items()
 
     def _joined(self) -> dict[ClaimKey, ClaimInfo]:

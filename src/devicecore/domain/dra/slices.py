@@ -285,9 +285,7 @@ class _WantedSlices:
         return kept in (sent, returned.get(sent))
 
     def has(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Whether a slice is up to date: it has this generation, these devices, and the Node as its
-        owner.
-        """
+        """Whether a slice is up to date: it has this generation, these devices, and the Node as its owner."""
         owners = one.metadata.get("ownerReferences")
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 

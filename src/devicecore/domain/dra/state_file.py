@@ -154,7 +154,7 @@ class StateWriter:
         for number, block in enumerate(blocks):
             checksum = block.checksum(checksum, b"," if number else b"")
         self._blocks = tuple(blocks)
-        # Memory for a text of some megabytes costs more than all before, so it is joined once.
+        # Memory for a string of some megabytes costs more than all before, so it is joined once.
         pieces = [block.escaped for block in blocks] or [b""]
         pieces[0] = _START + pieces[0]
         pieces[-1] += b']}","Checksum":%d}' % crc32(b"]}", checksum)

@@ -199,7 +199,7 @@ def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> Non
 
 @DRIVER_TRANSPORT.check
 def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
-    """The driver is asked for the claims in their order; every field of its answer comes back."""
+    """The driver is asked for the claims in order; every field of its answer comes back."""
     with _connected(make) as (transport, driver, instance):
         driver.prepared = {
             CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED),
@@ -272,7 +272,7 @@ def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def stops_once(make: MakeDriverTransport) -> None:
-    """Stopping twice, or before the start, is no error, and after a stop no event comes."""
+    """Stopping twice, or before the start, is not an error, and after a stop no event comes."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.stop()

@@ -58,7 +58,7 @@ def deletes_the_slices_of_all_drivers(make: MakeSlices) -> None:
 
 @RESOURCE_SLICES.check
 def deletes_nothing_where_there_is_nothing(make: MakeSlices) -> None:
-    """Deleting slices that do not exist is no error."""
+    """Deleting slices that do not exist is not an error."""
     with make() as harness:
         harness.slices.delete(GPU_DRIVER)
         harness.slices.delete(None)

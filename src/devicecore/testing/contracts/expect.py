@@ -56,7 +56,7 @@ def expect(what: str, actual: object, expected: object) -> None:
 
 
 def expect_in(what: str, whole: Container[T], part: T) -> None:
-    """Expect that a text or a list has a part. Raises AssertionError if it has not."""
+    """Expect that a string or a list has a part. Raises AssertionError if it has not."""
     __tracebackhide__ = True
     if part not in whole:
         message = f"{what}: expected {part!r} in it, got {whole!r}"

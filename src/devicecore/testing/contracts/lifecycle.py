@@ -366,7 +366,7 @@ class _Call:
 
 
 def _state_of(thread: threading.Thread) -> str:
-    """Return the state of a thread, `S` if it sleeps, and how often it has been switched; empty if it has ended."""
+    """Return the state of a thread, `S` if it sleeps, and how often it has been switched, empty if it has ended."""
     try:
         lines = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """The contract of `PluginTransport`.
 
-Law: a transport passes on requests, answers and events unchanged and in their order, and never mixes up two instances
+Law: a transport passes on requests, answers and events unchanged and in order, and never mixes up two instances
 of a plugin.
 """
 
@@ -188,7 +188,7 @@ def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
-    """A plugin is asked for exactly the devices of the call, in their order."""
+    """A plugin is asked for exactly the devices of the call, in order."""
     with connected(make) as (running, plugin, id_):
         for devices in (IDS, tuple(reversed(IDS)), IDS[:1]):
             running.transport.allocate(id_, devices)
@@ -215,7 +215,7 @@ def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
-    """`read` raises `UnreadableReceiptError` for bytes that are no answer of a plugin."""
+    """`read` raises `UnreadableReceiptError` for bytes that are not answer of a plugin."""
     with make() as harness:
         for junk in (b"\xff" * 20, b"\x0a\xff"):
             read = partial(harness.transport.read, Receipt(junk))
@@ -224,7 +224,7 @@ def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def passes_on_preferences_unchecked(make: MakeTransport) -> None:
-    """Preferred devices are passed on in their order, even if they are too few, too many, repeated or unavailable."""
+    """Preferred devices are passed on in order, even if they are too few, too many, repeated or unavailable."""
     with connected(make) as (running, plugin, id_):
         for prefers in (IDS[1::-1], (), ("foreign",), (*IDS, *IDS)):
             plugin.prefers = prefers

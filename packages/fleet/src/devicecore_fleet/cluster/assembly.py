@@ -42,8 +42,8 @@ class NodeRefusedError(SetUpError):
 class InCluster(Outside):
     """What a node has on the API server besides the counts of its devices.
 
-    `pods` are those that the API server has bound to it, None if it does not run them. `sink` is the Node that was
-    made, None if none was. `topology` publishes its NUMA nodes, None if it does not.
+    `pods` are those that the API server has bound to it, or None if it does not run them. `sink` is the Node that was
+    made, or None if none was. `topology` publishes its NUMA nodes, or None if it does not.
     """
 
     pods: ClusterPods | None
@@ -113,7 +113,7 @@ def begin(
 
 
 def _boot() -> str:
-    """Return the number of the boot of this machine; empty if it is not known."""
+    """Return the number of the boot of this machine, empty if it is not known."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

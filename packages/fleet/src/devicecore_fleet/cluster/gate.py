@@ -22,7 +22,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     Args:
         writer: sends the requests of all nodes.
-        claims: reads claims for all nodes; None if they are read elsewhere.
+        claims: reads claims for all nodes, or None if they are read elsewhere.
         receiver: returns who takes the pods of the node.
         is_closed: whether it is closed at first.
     """

@@ -34,7 +34,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class BehaviorError(ValueError):
-    """A text that says nothing that a container could do."""
+    """A string that says nothing that a container could do."""
 
 
 @frozen
@@ -42,7 +42,7 @@ class Behavior:
     """What one container would do.
 
     Attributes:
-        code: with which it ends; None if it goes on.
+        code: with which it ends, or None if it goes on.
         lasts: seconds from its start to its end.
         is_oom: whether it ends because it needed too much memory.
         probe: `liveness` or `startup` if it is stopped because that probe fails, else empty.
@@ -92,7 +92,7 @@ class Life:
         restarts: how often it was started again.
         is_ready: whether it runs, and no probe fails.
         is_starting: whether it runs, and its startup probe has not succeeded.
-        until: when it is otherwise; None if it stays so.
+        until: when it is otherwise, or None if it stays so.
     """
 
     waiting: tuple[str, str] | None = None

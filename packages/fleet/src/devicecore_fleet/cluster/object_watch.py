@@ -1,8 +1,9 @@
 """The pods that a scheduler has bound to nodes, and the Nodes: a list, and then a watch from its version.
 
-Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said of any object, so what
-was known stays known. After `410 Gone`, an event that cannot be read, or the third refusal in a row, the objects are
-listed again, never from a cache that may be older than what is known. An object that cannot be understood is skipped.
+Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said about any object, so
+    what was known stays known. After `410 Gone`, an event that cannot be read, or the third refusal in a row, the
+    objects are listed again, never from a cache that may be older than what is known. An object that cannot be
+    understood is skipped.
 """
 
 import logging
@@ -30,7 +31,7 @@ _REFUSALS = 3  # in a row, after which the version may be what is refused
 _OF_CLIENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)  # whatever is asked for
 
 GRANT_SECONDS = 10.0
-"""Seconds for which a missing permission is no error: its role may have been made just now, or the server started."""
+"""Seconds for which a missing permission is not an error: its role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What an object raises in which a field has the wrong type, or a time or number that nothing can be done with."""
@@ -45,7 +46,7 @@ class ObjectHandler(Protocol):
         """Whether an object matters. Others are dropped."""
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Take all objects there are. One that is not among them does not exist any more, or is not selected."""
+        """Take all objects there are. One that is not among them does not exist anymore, or is not selected."""
 
     def seen(self, kind: str, found: Json) -> None:
         """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the object."""
@@ -229,7 +230,7 @@ def skipped(what: str, found: Json, error: Exception) -> None:
 
 
 def node_of(pod: Json) -> str:
-    """Return the name of the node that a pod is bound to; empty if it is bound to none."""
+    """Return the name of the node that a pod is bound to, empty if it is bound to none."""
     return str(pod["spec"].get("nodeName") or "")
 
 

@@ -55,7 +55,7 @@ class ClusterPods(PodFeed, PodReporter):
         writer: takes what is to be sent to the API server.
         wake: called when there is something to do for the engine.
         host_ips: the addresses of the node.
-        node: returns the Node, which pods must fit; None if it is not known.
+        node: returns the Node, which pods must fit, or None if it is not known.
         clock: monotonic seconds.
         wall: returns the time that the server is told.
         says: returns what the containers of a pod would do, if its annotation does not say it.
@@ -218,7 +218,7 @@ class ClusterPods(PodFeed, PodReporter):
         return pod in self._ran
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as the server has it; empty if it is gone."""
+        """Return a pod as the server has it, empty if it is gone."""
         with self._lock:
             record = self._records.get(pod)
             return {} if record is None else record.object

@@ -70,7 +70,7 @@ class Stage(Enum):
     LEAVING = 2
     """The engine was told to release it."""
     RELEASED = 3
-    """It holds nothing any more."""
+    """It holds nothing anymore."""
     REMOVED = 4
     """The server was told so."""
 
@@ -87,7 +87,7 @@ class Step(Enum):
 
 @define(eq=False)
 class PodRecord:
-    """One pod: what the server says of it, what the engine says of it, and how far its end has come."""
+    """One pod: what the server says about it, what the engine says about it, and how far its end has come."""
 
     object: Json
     pod: Pod | None = None
@@ -152,7 +152,7 @@ class PodRecord:
 
     @property
     def is_released(self) -> bool:
-        """Whether it holds nothing any more."""
+        """Whether it holds nothing anymore."""
         return self.stage.value >= Stage.RELEASED.value
 
     @property
@@ -278,7 +278,7 @@ class PodRecord:
         return said
 
     def _said_of(self, name: str, image: str, before: Life | None, now: Life) -> list[Said]:
-        """Return what a kubelet says of a container that was as `before` when it was looked at last, if it was."""
+        """Return what a kubelet says about a container that was as `before` when it was looked at last, if it was."""
         said, would = list[Said](), self._behavior(name)
         if would.probe and before is not None and now.ends > before.ends:
             said += failed_probe(would.probe, name, restarts=self._restarts(name, would.code or 0, would.probe))
@@ -297,7 +297,7 @@ class PodRecord:
         self.start_time = _parsed(status.get("startTime"))
         self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
         if any(one.get("restartCount") for one in known):
-            self.started = self.start_time  # when its first containers started is not shown any more
+            self.started = self.start_time  # when its first containers started is not shown anymore
         is_over = self.phase in FINAL or self.is_deleting or not any(one.get("restartCount") for one in known)
         if is_over and states and all("terminated" in state for state in states):
             self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
@@ -317,7 +317,7 @@ class PodRecord:
         self.ended = wall
         if self.started is None:
             return [PAST_DEADLINE] if self.is_late else []
-        # Sidecars are stopped also if the others have ended by themselves.
+        # Sidecars are stopped even if the others have ended by themselves.
         killed = runs if self.is_deleting or self.is_late else []
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
         if not killed:  # the containers have ended by themselves, or because of their probes
@@ -485,7 +485,7 @@ def _time(state: Json, name: str) -> datetime | None:
 
 
 def _parsed(text: object) -> datetime | None:
-    """Return the time in UTC that a text says. Return None for another text."""
+    """Return the time in UTC that a string says. Return None for another text."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)

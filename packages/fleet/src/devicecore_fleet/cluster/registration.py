@@ -67,7 +67,7 @@ def utc_now() -> datetime:
 class RegisteredNodes(ObjectHandler):
     """Hands the Nodes of a watch to the nodes of this process.
 
-    `seen_by` has what takes the Node of each name; None stands for a Node that the watch does not show any more.
+    `seen_by` has what takes the Node of each name; None stands for a Node that the watch does not show anymore.
     """
 
     def __init__(self, seen_by: Mapping[str, Callable[[Json | None], None]]) -> None:
@@ -140,7 +140,7 @@ class RegisteredNode(NodeStatusSink):
         self._is_overwritten = False  # by others, and it is put right at the next tick
         self._may_repair = True  # at once: not twice between two ticks
         self._next_look: datetime | None = None  # for a Node that is gone
-        self._next_report: datetime | None = None  # of the conditions; None if it is not known, or now
+        self._next_report: datetime | None = None  # of the conditions, or None if it is not known, or now
         self._problem: str | None = "the Node is not registered yet"
 
     @property
@@ -162,7 +162,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def uid(self) -> str | None:
-        """The UID of the Node; None if it is not registered."""
+        """The UID of the Node, or None if it is not registered."""
         node = self._node
         return None if node is None else str(node["metadata"]["uid"])
 
@@ -190,7 +190,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was published; None if it does."""
+        """Why the Node does not show what was published, or None if it does."""
         problem = self._problem
         return None if problem is None else SinkError(f"node {self.name}", problem)
 
@@ -221,7 +221,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it does not show it any more. This does not wait."""
+        """Take the Node as the watch shows it, or None if it does not show it anymore. This does not wait."""
         node = self._node
         if node is None or self._refusal is not None:
             return  # it is registered first

@@ -28,7 +28,7 @@ from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
-"""Sends requests. Returns the seconds after which it wants to run again; None if it is done."""
+"""Sends requests. Returns the seconds after which it wants to run again, or None if it is done."""
 
 THREADS = 4
 """Threads, each with a connection of its own: 50 pods a second need one or two."""
@@ -173,7 +173,7 @@ class ApiWriter(HasLifecycle, Writer):
 
     @property
     def problem(self) -> str | None:
-        """Why the API server cannot be written to; None if no problem is known."""
+        """Why the API server cannot be written to, or None if no problem is known."""
         return self._problem
 
     @property

@@ -105,7 +105,7 @@ def start(
 
     Raises:
         RootInUseError: another fleet keeps its files in the root.
-        NoServiceAccountError: no kubeconfig is named, and this is no pod.
+        NoServiceAccountError: no kubeconfig is named, and this is not a pod.
         SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
         StoreError: there is an unusable checkpoint, and it cannot be set aside.
     """

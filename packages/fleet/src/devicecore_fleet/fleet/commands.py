@@ -30,7 +30,7 @@ USAGE = (
 
 
 def check_command(command: Sequence[str], group: GroupDescription) -> str:
-    """Return why a node of a group cannot obey; empty if it can."""
+    """Return why a node of a group cannot obey, empty if it can."""
     match command:
         case ["unhealthy" | "healthy", device]:
             return "" if places_of(device, group) else f"there is no device {_shown(device)}"

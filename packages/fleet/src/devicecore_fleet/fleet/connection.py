@@ -115,7 +115,7 @@ class ServerConnection(NodeConnection):
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it does not show it any more."""
+        """Take the Node as the watch shows it, or None if it does not show it anymore."""
         if not self.gate.is_closed:
             self._node.seen(node)
 

@@ -28,7 +28,7 @@ MAX_NODES = 5_000
 
 
 def filled(pattern: str, number: int, node: str = "") -> str:
-    """Return a text in which `{number}`, `{number:03}` and `{node}` are replaced."""
+    """Return a string in which `{number}`, `{number:03}` and `{node}` are replaced."""
 
     def value(found: re.Match[str]) -> str:
         return node if found[1] == "node" else str(number).zfill(int(found[2] or 0))
@@ -39,7 +39,7 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 def filled_in(value: object, number: int, node: str) -> object:
     """Return parsed JSON in whose texts, and not in whose keys, the same is replaced.
 
-    Raises ValueError if a text that stands for the number of an attribute is none.
+    Raises ValueError if a string that stands for the number of an attribute is none.
     """
     match value:
         case {"int": str(text), **others} if not others:
@@ -61,8 +61,8 @@ class DevicePattern:
     Attributes:
         name: the pattern of their names.
         first: the number of the first.
-        numa: the NUMA nodes to which they are attached, in equal parts; none if they have no topology.
-        fields: of a DRA driver's devices, what a ResourceSlice says of them next to their names.
+        numa: the NUMA nodes to which they are attached, in equal parts, or none if they have no topology.
+        fields: of a DRA driver's devices, what a ResourceSlice says about them next to their names.
     """
 
     name: str
@@ -160,7 +160,7 @@ class GroupDescription:
         annotations: of each Node; `{node}` is its name.
         provider_id: of each Node, with `{node}`; empty for none.
         containers: what the containers of pods would do. Of several that fit a pod, the first counts.
-        managers: the managers of CPUs and memory, and the machine; None if the nodes have none.
+        managers: the managers of CPUs and memory, and the machine, or None if the nodes have none.
         allocatable: what pods may have of the capacity, where that is less.
     """
 
@@ -209,7 +209,7 @@ class PlannedCommand:
         at: seconds after the start of the fleet.
         nodes: a name, or a pattern with `*`, `?` and `[...]`.
         command: what happens to each of them, in words.
-        lasts: seconds after which it is undone; None if it stays.
+        lasts: seconds after which it is undone, or None if it stays.
         every: seconds after which it happens again; None for once.
     """
 

@@ -1,7 +1,7 @@
 """A fleet: the loop that runs the nodes, and what a user does to them.
 
 Laws: A node is looked at when something woke it or when a time that it named has come, and ticks once in 10 seconds.
-Ticks are spread evenly, so a fleet sends its Leases one after the other and never all at once. Nothing is polled.
+Ticks are spread evenly, so a fleet sends its Leases one after another and never all at once. Nothing is polled.
 """
 
 import fnmatch
@@ -94,7 +94,7 @@ class Fleet(HasLifecycle):
         connect: connects each node with the cluster.
         wake: called from other threads when `step` has something to do.
         disconnect: called with the name of a node that was removed.
-        read: reads the description again; None if it cannot be.
+        read: reads the description again, or None if it cannot be.
     """
 
     def __init__(
@@ -444,6 +444,6 @@ class Fleet(HasLifecycle):
             patience: seconds to wait for it.
 
         Returns:
-            The counts; None if there are none in time.
+            The counts, or None if there are none in time.
         """
         return self._ask(lambda: Totals.of(self.views()), patience)

@@ -1,7 +1,7 @@
 """Reads a fleet's file.
 
 Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. A field
-that is not known is refused, because a misspelt one would be missed without a word.
+that is not known is refused, because a misspelled one would be missed without a word.
 """
 
 import fnmatch
@@ -242,7 +242,7 @@ def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
 
 
 def _text(value: Value) -> str:
-    """Return an option as a kubelet has it: YAML makes a boolean or a number of a text without quotation marks."""
+    """Return an option as a kubelet has it: YAML makes a boolean or a number of a string without quotation marks."""
     return str(value.data).lower() if isinstance(value.data, bool | int) else value.text()
 
 
@@ -263,7 +263,7 @@ def _annotations(value: Value) -> Mapping[str, str]:
 
 
 def _of_each_node(value: Value) -> str:
-    """Return a text that may have `{node}` in it."""
+    """Return a string that may have `{node}` in it."""
     text = value.text("")
     if len(text) > _MAX_TEXT or "{number" in text:
         value.refuse(

@@ -184,7 +184,7 @@ def _best_nodes(
     *,
     by_socket: bool,
 ) -> tuple[Sequence[int], Sequence[int]] | None:
-    """Return the best `width` NUMA nodes and those that give the remainder, None if no nodes are possible."""
+    """Return the best `width` NUMA nodes and those that give the remainder, or None if no nodes are possible."""
     best, best_nodes, best_rest = inf, None, None
     best_is_in_socket = False
     for combo in _combinations(nodes, width):

@@ -46,7 +46,7 @@ class CpuOptions:
         `alpha` and `beta` are the feature gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions.
 
         Raises:
-            NumaConfigError: an option does not exist, needs a feature gate, is no truth value, or excludes another.
+            NumaConfigError: an option does not exist, needs a feature gate, is not a truth value, or excludes another.
         """
         values: dict[str, bool] = {}
         for name, text in sorted(given.items()):
@@ -92,7 +92,7 @@ class CpuState:
     reusable: tuple[str, Cpus] = ("", 0)
 
     def of_container(self, uid: str, container: str) -> Cpus | None:
-        """Return the exclusive CPUs of a container, None if it has none."""
+        """Return the exclusive CPUs of a container, or None if it has none."""
         return self.of_pod(uid).get(container)
 
     def of_pod(self, uid: str) -> Mapping[str, Cpus]:
@@ -234,7 +234,7 @@ class StaticCpuPolicy:
         return sum(set(self.layout.sockets_of(cpus))) if self.options.align_by_socket else cpus
 
     def hints(self, state: CpuState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None, empty without a preference."""
         requested = pod.cpus if container is None else container.cpus
         if not pod.is_exclusive or not requested:
             return {}

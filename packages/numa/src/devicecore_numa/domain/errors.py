@@ -13,7 +13,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen(repr=False)
 class InvalidCpuListError(DeviceCoreError, ValueError):
-    """A text that is not a list of CPUs."""
+    """A string that is not a list of CPUs."""
 
     text: str
 
@@ -54,7 +54,7 @@ class CpuAdmissionError(AdmissionError):
 class SmtAlignmentError(AdmissionError):
     """With `full-pcpus-only`, a container gets whole cores or nothing.
 
-    `available` is None if the request is no multiple of a core. A kubelet refuses the pod with the reason
+    `available` is None if the request is not a multiple of a core. A kubelet refuses the pod with the reason
     `SMTAlignmentError` and this sentence alone.
     """
 

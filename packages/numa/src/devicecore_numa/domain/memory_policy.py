@@ -90,7 +90,7 @@ class MemoryState:
     reusable: tuple[str, Mapping[tuple[tuple[int, ...], str], int]] = ("", MappingProxyType({}))
 
     def of_container(self, uid: str, container: str) -> tuple[Block, ...] | None:
-        """Return the blocks of a container, None if it has none."""
+        """Return the blocks of a container, or None if it has none."""
         return self.assignments.get(uid, {}).get(container)
 
     def reusable_of(self, uid: str, group: tuple[int, ...], resource: str) -> int:
@@ -251,7 +251,7 @@ class StaticMemoryPolicy:
         return group
 
     def hints(self, state: MemoryState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None, empty without a preference."""
         asked = pod.containers if container is None else (container,)
         if not pod.is_exclusive or any(not amount.is_int64 for one in asked for amount in one.memory.values()):
             return {}

@@ -97,7 +97,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodRequest:
     """Return what the managers use of `pod`, an object of the API.
 
     Raises:
-        InvalidQuantityError: a request or a limit is no quantity.
+        InvalidQuantityError: a request or a limit is not a quantity.
     """
     spec, status = _mapping(pod.get("spec")), _mapping(pod.get("status"))
     resources = [

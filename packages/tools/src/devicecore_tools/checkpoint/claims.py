@@ -41,7 +41,7 @@ class StateDifference:
 def is_file_of_claims(blob: bytes) -> bool | None:
     """Return whether a file is one of claims, and not of device plugins. Return None if its content does not say.
 
-    In a file of claims `Data` is a text, in a checkpoint an object.
+    In a file of claims `Data` is a string, in a checkpoint an object.
     """
     if first := _FIRST_FIELD.match(blob):  # of nearly every file, which is not read twice then
         return first[1] == b'"'

@@ -1,4 +1,4 @@
-"""What a checkpoint says of holders: who holds a device, which devices are free, and what cannot be right.
+"""What a checkpoint says about holders: who holds a device, which devices are free, and what cannot be right.
 
 Law: all of this is computed from the file's data. A checksum that fits does not make it true.
 """

@@ -156,7 +156,7 @@ def _living(pods: Sequence[PodSeen]) -> set[str]:
 
 
 def _why_not_gone(pods: Sequence[PodSeen], found: Salvaged, result: Repaired) -> str:
-    """Return why a list does not show that the pods are gone whose entries would be dropped; empty if it does."""
+    """Return why a list does not show that the pods are gone whose entries would be dropped, empty if it does."""
     ended = {uid for seen in pods if seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
     dropped = {one.pod for one in result.dropped if one.reason is DropReason.POD_GONE}
     return why_incomplete(pods, {one.pod_uid for one in found.data.entries or ()}) if dropped - ended else ""

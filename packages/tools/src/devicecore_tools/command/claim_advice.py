@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """Advise that a device is allocated as a whole if a part of it is wanted."""
+    """Advise that a device is allocated as a whole if part of it is wanted."""
     for one in refused.verdicts if request.capacity else ():
         device = trial.objects.devices.get(one.device)
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
@@ -192,7 +192,7 @@ def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iter
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
     missing = [foreign_text(one, _MAX_CLASS) for one in missing]
     if missing and known:
-        # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelt `gpu.nvidia.com`.
+        # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelled `gpu.nvidia.com`.
         first, _, rest = missing[0].partition(".")
         kin = {name.partition(".")[0]: name for name in known if name.partition(".")[2] == rest}
         near = [kin[one] for one in get_close_matches(first, kin, n=1)]

@@ -1,4 +1,4 @@
-"""What `why` says of the claims of one pod, or of one claim: on the best node, and on the others by kind.
+"""What `why` says about the claims of one pod, or of one claim: on the best node, and on the others by kind.
 
 Law: it fits on one screen, unless each device is asked for.
 """
@@ -55,7 +55,7 @@ class AllocatedReport:
 
 @frozen
 class ClaimReport:
-    """What nodes say of the claims of one pod, or of one claim.
+    """What nodes say about the claims of one pod, or of one claim.
 
     Attributes:
         title: the pod or the claim.
@@ -63,9 +63,9 @@ class ClaimReport:
         claims: those that are not allocated.
         answers: of each node.
         allocated: the other claims of the pod.
-        asks: what the pod asks for besides; None if the question is about a claim alone.
+        asks: what the pod asks for besides, or None if the question is about a claim alone.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
-        refused: why an API server refuses the pod or a claim of it; empty if it takes them.
+        refused: why an API server refuses the pod or a claim of it, empty if it takes them.
         unjudged: what a scheduler looks at besides, so that it may refuse the pod all the same.
         assumed: what is taken as granted, because it was not read.
         lacking: which claim of the pod is not there, so that a scheduler does not look for a node.

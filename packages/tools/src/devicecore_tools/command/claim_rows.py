@@ -116,7 +116,7 @@ def problem_pairs(
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
     if refused.is_unknown and not refused.verdicts:
         return  # the question was given up, and every other row would take as long
-    # An error says nothing of devices, so that nothing is known of what constraints lack.
+    # An error says nothing of devices, so that nothing is known about what constraints lack.
     for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
         yield "because", line
     yield from _but(best)

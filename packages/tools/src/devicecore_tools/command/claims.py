@@ -92,7 +92,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             one
             for one in items
             if one["kind"].data in CLAIM_KINDS
-            # A name that is no text may have no hash; `claim_of` refuses it.
+            # A name that is not a string may have no hash; `claim_of` refuses it.
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
@@ -256,7 +256,7 @@ def _documents(
     problems: dict[str, str],
     pods: Sequence[Value],
 ) -> Iterator[Value]:
-    """Return the documents one after the other, so that the text of only one of them has to be kept.
+    """Return the documents one after another, so that the text of only one of them has to be kept.
 
     `problems` gets why an API server does not list kinds that only some pods need.
     """
@@ -278,7 +278,7 @@ def _documents(
                 continue
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
-            # A list says its kind also if it is empty, so that it is known that there are no pods.
+            # A list says its kind even if it is empty, so that it is known that there are no pods.
             found = {"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in items]}
             yield Value(found, f"{kubeconfig}: {kind}")
 
@@ -296,7 +296,7 @@ _OPTIONAL = (
 
 @without_collector()
 def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
-    """Print what each pod and claim has, or what the nodes say of it if it has nothing. Return the exit status.
+    """Print what each pod and claim has, or what the nodes say about it if it has nothing. Return the exit status.
 
     `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
     cannot be read.
@@ -357,7 +357,7 @@ def _report_of_pod(
     *,
     is_kubelet_asked: bool = False,
 ) -> "ClaimReport":
-    """Return what nodes say of a pod: of what it asks besides devices, and of its claims.
+    """Return what nodes say about a pod: of what it asks besides devices, and of its claims.
 
     A kubelet that is asked besides answers for the devices of plugins, if no Node does. If no node takes the pod, the
     claims that nobody else uses lose their devices first, as a scheduler takes them away.
@@ -434,7 +434,7 @@ def answer_of_node(
     budget: Budget,
     is_named: bool = True,
 ) -> "ClaimReport | None":
-    """Return what a node says of a pod. Return None if no file says anything of what it asks for.
+    """Return what a node says about a pod. Return None if no file says anything of what it asks for.
 
     A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
     files say nothing of the node.

@@ -26,14 +26,17 @@ COMMANDS = {
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
 }
-"""The module and the name of each command, and what it says of itself, in a sentence that fits into 80 columns."""
+"""The module and the name of each command, and what it says about itself, in a sentence that fits into 80 columns."""
 
 
 WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
 """The commands that devicecore.pyz, the one file that has no gRPC, can run."""
 
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
-"""The commands of devicecore-fleet, and what they say of themselves. They are listed also where it is not installed."""
+"""The commands of devicecore-fleet, and what they say about themselves.
+
+They are listed also where it is not installed.
+"""
 
 
 class _CommandTree(Group):

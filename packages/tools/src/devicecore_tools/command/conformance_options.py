@@ -15,7 +15,7 @@ _LATE = "Checks for which no time is left are not decided; if one of severity mu
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read a path below the directory of plugins. An empty text is returned as it is."""
+    """Read a path below the directory of plugins. An empty string is returned as it is."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or "\0" in text:
         message = f"{foreign_text(text)!r}: expected a path below {{plugins}}, such as my-driver, without '..'."

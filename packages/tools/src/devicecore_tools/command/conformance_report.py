@@ -214,7 +214,7 @@ def _version() -> str:
 
 
 def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
-    """Return the checks that `--only` and `--skip` leave, in their order.
+    """Return the checks that `--only` and `--skip` leave, in order.
 
     Args:
         checks: all checks.

@@ -43,7 +43,7 @@ _TICK = 1e-6  # seconds by which a later look is later, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # of pages and pictures: they are made to be shown
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
-_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something of the node also if nothing names a device
+_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something of the node even if nothing names a device
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]

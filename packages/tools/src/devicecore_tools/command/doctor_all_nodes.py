@@ -24,7 +24,7 @@ _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have it, or one that says the same of other pods and devices."""
+    """A finding, and the nodes that have it, or one that says the same for other pods and devices."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]

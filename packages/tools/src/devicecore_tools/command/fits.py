@@ -169,10 +169,10 @@ _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
 
 @frozen
 class _Tried:
-    """What is known of a pod on a node: what its kubelet says, and what a scheduler says of its claims.
+    """What is known about a pod on a node: what its kubelet says, and what a scheduler says about its claims.
 
-    `problem` says why nothing is known of the claims there; empty if something is, or if it has none. `doubts` is what
-    is wrong on the node and may keep the pod from running although it fits.
+    `problem` says why nothing is known about the claims there, empty if something is, or if it has none. `doubts` is
+    what is wrong on the node and may keep the pod from running although it fits.
     """
 
     answer: "Fit"
@@ -253,7 +253,7 @@ def _tried(
         node = node.without([uid for uid in node.holders if node.pod_name(uid) in names])
     answer = fit(node, admitted, budget)
     found = tuple(doubts(admitted, facts, node.topology.policy)) if facts is not None and answer.fits else ()
-    # What --slices and --claims decide is no claim that "was not looked at", and a class serves what no plugin has.
+    # What --slices and --claims decide is not a claim that "was not looked at", and a class serves what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 

@@ -25,7 +25,7 @@ _MAX_PROSE = 120  # columns of prose on a wide terminal
 _FEW = 3  # devices without a holder that have rows of their own
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that a narrow terminal does without: SOURCE, NUMA
-_OF_ANOTHER = re.compile(r"Node \S* ?is another (machine|one) than")  # what `sources.machine` says of two nodes
+_OF_ANOTHER = re.compile(r"Node \S* ?is another (machine|one) than")  # what `sources.machine` says about two nodes
 _SKIPPED = "it is skipped, because"  # of a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a cell that is cut
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
@@ -135,7 +135,7 @@ def folded(start: str, text: str, indent: int, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text without control characters, cut to a width."""
+    """Return a string without control characters, cut to a width."""
     text = foreign_text(text, 4_000)
     return text if len(text) <= width else f"{text[: width - 1]}\u2026"
 

@@ -73,7 +73,7 @@ def policy_options(context: click.Context, option: click.Parameter, text: str) -
 
 
 def policy_options_of(text: str) -> PolicyOptions:
-    """Return the options of a text `NAME=VALUE,...`. Raises ValueError if a kubelet would not start with them."""
+    """Return the options of a string `NAME=VALUE,...`. Raises ValueError if a kubelet would not start with them."""
     words = [word.strip().partition("=") for word in text.split(",")] if text else []
     return PolicyOptions.of({name: value for name, _, value in words})
 
@@ -176,7 +176,7 @@ class Seconds(click.FloatRange):
 
 
 def address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Read an IP address. Without a text, return None."""
+    """Read an IP address. Without a string, return None."""
     try:
         return None if text is None else str(ip_address(text))
     except ValueError:
@@ -185,7 +185,7 @@ def address(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read the name of an extended resource. An empty text is returned as it is."""
+    """Read the name of an extended resource. An empty string is returned as it is."""
     if text and not is_extended_resource(text):
         message = (
             f"{text!r} is not an extended resource: expected a domain, a slash and a name, such as example.com/gpu, "

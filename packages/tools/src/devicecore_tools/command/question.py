@@ -57,7 +57,7 @@ class Said:
 
 @frozen
 class Named:
-    """The name of a pod or of a claim, as `name` or `namespace/name`. `kind` says of which; empty for either."""
+    """The name of a pod or of a claim, as `name` or `namespace/name`. `kind` says about which; empty for either."""
 
     name: str
     kind: str = ""
@@ -71,7 +71,7 @@ KINDS = ("message", "pod", "claim")
 
 
 def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Question:
-    """Return what somebody asks who gives a text, the name of a file, `-` for standard input, or a name.
+    """Return what somebody asks who gives a string, the name of a file, `-` for standard input, or a name.
 
     A name is looked for on the API server of all nodes, if one is given without a node. `kind` is one of `KINDS`, or
     empty: then a name is that of a pod or else of a claim, and any other text is a message.
@@ -108,7 +108,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Qu
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
-    """Return what somebody asks who gives a text or documents. Raises ValueError if they are not of the kind."""
+    """Return what somebody asks who gives a string or documents. Raises ValueError if they are not of the kind."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
         wanted = evolve(wanted, claims=()) if wanted.pods else None
@@ -131,7 +131,7 @@ def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
 
 
 def exists(text: str) -> bool:
-    """Return whether a text is the name of a file, also of a pipe, as `<(kubectl ...)` is one."""
+    """Return whether a string is the name of a file, also of a pipe, as `<(kubectl ...)` is one."""
     try:
         return Path(text).exists()
     except PermissionError:  # opening it says so
@@ -212,7 +212,7 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 
 
 def said_in(data: bytes, place: str) -> Said:
-    """Return the messages in a text or a document. Raises ValueError if it cannot be used."""
+    """Return the messages in a string or a document. Raises ValueError if it cannot be used."""
     from devicecore.adapters.manifests.pods import template_hint
     from devicecore_tools.doctor.pod.pasted import find_all
     from devicecore_tools.doctor.reading.large_documents import parse_document

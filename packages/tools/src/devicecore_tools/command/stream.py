@@ -23,7 +23,7 @@ class _Piece:
 class Stream:
     """Writes texts to a file descriptor from a thread of its own. It does not close the descriptor.
 
-    With `latest_only`, a text that has not been written yet is replaced by the next one, as suits pictures. Otherwise
+    With `latest_only`, a string that has not been written yet is replaced by the next one, as suits pictures. Otherwise
     texts wait, and those that come while `MAX_WAITING` bytes wait are dropped.
     """
 

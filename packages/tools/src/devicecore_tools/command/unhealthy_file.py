@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnhealthyFile:
-    """A file with the names or numbers of devices, separated by white space. The rest of a line after # is a comment.
+    """A file with the names or numbers of devices, separated by whitespace. The rest of a line after # is a comment.
 
     Args:
         path: the file.

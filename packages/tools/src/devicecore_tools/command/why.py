@@ -255,7 +255,7 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 
 
 def _standing(said: Said) -> str:
-    """Return a sentence for pods that were certainly not refused, or an empty text."""
+    """Return a sentence for pods that were certainly not refused, or an empty string."""
     seen = said.seen
     if seen is None and _STANDING.fullmatch(said.what):
         return f"{said.what}: no kubelet has refused any of them"
@@ -273,7 +273,7 @@ class _Sources:
 
     Attributes:
         options: the options that name them.
-        facts: what they say; None if the options name no source.
+        facts: what they say, or None if the options name no source.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
         managers: its CPU manager and memory manager; None if its directory was not read.

@@ -15,7 +15,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import Report, Result, Severity
 from devicecore_tools.conformance.reports import WORDS, counts_of, crashes, summary
 
-_MAX_TEXT = 4000  # characters of one text
+_MAX_TEXT = 4000  # characters of one string
 NOT_MADE = "not made"
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --line: #c9d1d9; --quiet: #57606a; --box: #f3f5f7;
@@ -78,7 +78,7 @@ def as_page(report: Report, day: date) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text from outside for HTML and for SVG: printable, of bounded length, and escaped."""
+    """Return a string from outside for HTML and for SVG: printable, of bounded length, and escaped."""
     return escape(foreign_text(text, _MAX_TEXT))
 
 
@@ -128,7 +128,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def title_of(page: str) -> str:
-    """Return what was checked, and its release, as a card says it. Return an empty text if the page is no card."""
+    """Return what was checked, and its release, as a card says it. Return an empty string if the page is not a card."""
     title, release = (found[1] if (found := one.search(page)) else "" for one in (_TITLE, _RELEASE))
     return unescape(title) + (f", release {unescape(release)}" if release else "")
 

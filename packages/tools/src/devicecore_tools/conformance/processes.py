@@ -156,7 +156,7 @@ def has_panicked(process: PluginProcess) -> bool:
 
 
 def problem_of_command(command: str, directory: Path, timeout: float) -> str:
-    """Run a shell command of the user. Return why it failed, or an empty text. `{dir}` in it is the directory."""
+    """Run a shell command of the user. Return why it failed, or an empty string. `{dir}` in it is the directory."""
     process = PluginProcess(["/bin/sh", "-c", command], directory)
     try:
         process.start()
@@ -235,7 +235,7 @@ class Usage:
         return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
 
     def growth_until(self, later: Self, calls: int, idle: float) -> str:
-        """Return what has grown with the calls between two looks, in a few words, or an empty text.
+        """Return what has grown with the calls between two looks, in a few words, or an empty string.
 
         `idle` is how many bytes it prints in a second without calls.
         """

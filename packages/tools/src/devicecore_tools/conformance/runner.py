@@ -1,4 +1,4 @@
-"""Makes checks one after the other.
+"""Makes checks one after another.
 
 Law: every check has a result, and a check that aborts the run names the reason of all skipped checks after it.
 """
@@ -47,19 +47,19 @@ def run_checks(
     later: list[Check[Subject]] | None = None,
     not_made: str = "",
 ) -> tuple[tuple[Result, ...], str]:
-    """Make the checks in their order.
+    """Make the checks in order.
 
     Args:
         checks: the checks.
         subject: what they check.
         on_result: called with each result, but not with those of checks that were not made after an `Abort`.
-        later: gets the checks that have raised `NotYet`, which have no result then; None if they are not decided.
+        later: gets the checks that have raised `NotYet`, which have no result then, or None if they are not decided.
         not_made: why no check is made. The text is empty if they are.
         excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
         queued: tells whether the subject itself had to wait. One that had a processor at once is not excused.
 
     Returns:
-        The results of all checks, and why the last ones were not made, or an empty text.
+        The results of all checks, and why the last ones were not made, or an empty string.
     """
     results: list[Result] = []
     for check in checks:

@@ -81,7 +81,7 @@ class PodEntry:
 
 @frozen
 class Before:
-    """What is known of a pod from before the start of this process.
+    """What is known about a pod from before the start of this process.
 
     Attributes:
         has_run: its containers run.

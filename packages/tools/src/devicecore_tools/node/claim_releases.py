@@ -63,7 +63,7 @@ class ClaimReleases:
 
     @property
     def problems(self) -> Mapping[PodUid, str]:
-        """Why the claims of a pod are not released yet; empty if no attempt has failed."""
+        """Why the claims of a pod are not released yet, empty if no attempt has failed."""
         return {uid: leaving.problem for uid, leaving in self._leaving.items()}
 
     def waits_for(self) -> Iterable[str]:

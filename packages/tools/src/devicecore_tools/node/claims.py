@@ -178,7 +178,7 @@ class NodeClaims:
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
-        """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""
+        """Return the claims of a container for the pod-resources API, or none if one is not known, as in a kubelet."""
         if self.manager is None:
             return ()
         from devicecore.adapters.pod_resources.claims import to_dynamic_resources

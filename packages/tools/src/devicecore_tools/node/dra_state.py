@@ -67,7 +67,7 @@ class PreparationFacts:
     Attributes:
         claims: the pod's claims in manifests, each with whether an older claim of that name is still there.
         served: for each driver, the instance that would be called, and whether it is connected.
-        drivers: the drivers of the pod's claims; empty if they are not known, so that every driver may matter.
+        drivers: the drivers of the pod's claims, empty if they are not known, so that every driver may matter.
     """
 
     claims: tuple[object, ...]

@@ -73,7 +73,7 @@ class NodeEngine:
 
     Args:
         manager: allocates the devices. The engine starts and stops it.
-        pods: where pods come from; None if there are none.
+        pods: where pods come from, or None if there are none.
         claims: prepares and releases the claims of pods. The first pod or driver that needs it starts it; the engine
             stops it.
         wake: called from other threads when there is something to do for `advance`.
@@ -82,7 +82,7 @@ class NodeEngine:
             the engine's thread.
         workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
         clock: monotonic seconds.
-        managers: the managers of CPUs and memory; None if nobody pins either.
+        managers: the managers of CPUs and memory, or None if nobody pins either.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class PodFeed(PodSource, Protocol):
         """
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an object of the API, with its CPUs and memory; empty if it is gone. Any thread may ask."""
+        """Return a pod as an object of the API, with its CPUs and memory, empty if it is gone. Any thread may ask."""
 
     def mark_running(self, pod: PodUid) -> None:
         """Remember for the next start that the containers of a pod run."""

@@ -44,7 +44,7 @@ class OutcomeKind(Enum):
 
 @frozen
 class PodRefusal:
-    """What a kubelet says of a pod that it refuses.
+    """What a kubelet says about a pod that it refuses.
 
     Attributes:
         reason: the reason.

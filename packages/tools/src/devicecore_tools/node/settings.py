@@ -117,13 +117,13 @@ class NodeSettings:
     Attributes:
         name: the name of the Node object.
         root: where sockets and checkpoint are.
-        manifests: a directory of pods and ResourceClaims; None if there is none.
+        manifests: a directory of pods and ResourceClaims, or None if there is none.
         topology: the machine's NUMA nodes and the policy for them.
         policy: which of the possible devices a container gets; None for the kubelet's order.
         allow_shared_directory: whether other users may write to the root or a directory in it.
         metrics_port: where to serve metrics; None for nowhere.
         server: what the node does on an API server; None to publish its status in a file.
-        managers: the CPU manager and the memory manager; None if neither pins anything.
+        managers: the CPU manager and the memory manager, or None if neither pins anything.
     """
 
     name: str

@@ -126,7 +126,7 @@ class ContainerClaimState:
 
 @frozen
 class ClaimsState:
-    """Dynamic resource allocation at one time; empty if nothing uses it. `containers` are those of pods with claims."""
+    """Dynamic resource allocation at one time, empty if nothing uses it. `containers` are those of pods with claims."""
 
     claims: tuple[ClaimState, ...] = ()
     drivers: tuple[DriverState, ...] = ()
@@ -285,7 +285,7 @@ class KubeletState:
 
 
 class PodTexts:
-    """The JSON texts of pods. A text is made again only if something has changed that is in it."""
+    """The JSON texts of pods. A string is made again only if something has changed that is in it."""
 
     def __init__(self) -> None:
         self._texts: dict[PodUid, tuple[tuple[object, ...], str]] = {}

@@ -31,7 +31,7 @@ class LoggedSink(NodeStatusSink):
 
     @property
     def problem(self) -> str | None:
-        """Why the latest status is not published; None if it is."""
+        """Why the latest status is not published, or None if it is."""
         error = self._refused or self._still_failing()
         return foreign_text(str(error)) if error else None
 

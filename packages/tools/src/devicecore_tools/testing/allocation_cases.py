@@ -49,7 +49,7 @@ EXPRESSIONS: Mapping[str, Callable[[str, Any], bool | None]] = {
     ),
     'device.attributes["resource.kubernetes.io"].numaNode == 0': lambda _, device: _numa(device),
 }
-"""The expressions of the cases, and what each says of a driver and a device of the API: None if it is an error."""
+"""The expressions of the cases, and what each says about a driver and a device of the API: None if it is an error."""
 
 _SAFE = tuple(EXPRESSIONS)[:-1]
 _CLASSES: list[Json] = [
@@ -65,7 +65,7 @@ CLASSES: list[Json] = [
 
 
 def evaluate(expression: str, driver: str, device: Json) -> bool | None:
-    """Return what an expression of the cases says of a device, None if it is an error."""
+    """Return what an expression of the cases says about a device, or None if it is an error."""
     return EXPRESSIONS[expression](driver, device)
 
 

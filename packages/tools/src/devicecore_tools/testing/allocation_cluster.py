@@ -111,7 +111,7 @@ _SCALARS = ("int", "bool", "string", "version")
 
 @frozen(eq=False)
 class Device:
-    """A published device, with what its slice says of it."""
+    """A published device, with what its slice says about it."""
 
     key: Key
     spec: Json
@@ -152,7 +152,7 @@ class Device:
         return frozenset(single | several)
 
     def consumed(self, wanted: Mapping[str, int]) -> dict[str, int] | None:
-        """Return what one share consumes of each capacity, None if a request policy does not allow it."""
+        """Return what one share consumes of each capacity, or None if a request policy does not allow it."""
         found = {name: _consumed(one, wanted.get(name)) for name, one in self.capacity.items()}
         return None if None in found.values() else {name: one for name, one in found.items() if one is not None}
 
@@ -244,7 +244,7 @@ class Pool:
 
     @cached_property
     def problem(self) -> Rule | None:
-        """The rule that keeps its devices from being given, None if there is none."""
+        """The rule that keeps its devices from being given, or None if there is none."""
         is_complete = any(number in self.counts for number in self.numbers)
         if not is_complete or (len(self.counts) > 1 and not self.is_lenient):
             return Rule.COMPLETE

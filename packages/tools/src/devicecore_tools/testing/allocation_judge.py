@@ -12,7 +12,7 @@ A case is a JSON object: `node`, `classes`, `slices` and `claims` are API object
 `allocated` is what the cluster's claims hold already:
 
 * `devices`: `driver`, `pool`, `device` of each device that is held alone;
-* `shared`: the same of each share of a device that allows multiple allocations;
+* `shared`: the same for each share of a device that allows multiple allocations;
 * `capacity`: the same, and as `consumed` what all its shares consume.
 
 The slices are those of the whole cluster, whatever node they are for. The claims are those of one pod, in its order.
@@ -57,7 +57,7 @@ MAX_STEPS = 200_000
 
 
 _OF_OTHERS = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
-"""What is said of devices that a request does not mean."""
+"""What is said about devices that a request does not mean."""
 
 
 class TooLargeError(Exception):
@@ -266,7 +266,7 @@ class Judge:
         self._text = _Reading(case, evaluate, max_steps, {})
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest alternatives that are possible, None if there is no allocation.
+        """Return an allocation with the earliest alternatives that are possible, or None if there is no allocation.
 
         Raises:
             TooLargeError: the search tried too many devices.
@@ -338,7 +338,7 @@ class _Reading:
     # --- what a request may get ---------------------------------------------------------------------------------------
 
     def _find_results(self, request: _Request, device: Device) -> Sequence[bool | None]:
-        """Return what the selectors of the class and of the request say of a device, None for an error."""
+        """Return what the selectors of the class and of the request say about a device, None for an error."""
         found = (self._classes[request.spec["deviceClassName"]], request.spec)
         return [
             self._evaluate(one["cel"]["expression"], device.key[0], device.spec) if "cel" in one else None
@@ -347,12 +347,12 @@ class _Reading:
         ]
 
     def _selects(self, request: _Request, device: Device) -> bool | None:
-        """Return whether the class and the request select a device, None if that cannot be said because of an error."""
+        """Return whether the class and the request select a device, or None if an error makes that unknown."""
         results = self._results(request, device)
         return False if False in results else None if None in results else True
 
     def _find_fitting(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that keeps a device from a request whatever else is allocated, None if there is none."""
+        """Return the rule that keeps a device from a request whatever else is allocated, or None if there is none."""
         if problem := self.cluster.pool_of(device).problem:
             return problem
         if not offers(device.place, self._node):
@@ -365,7 +365,7 @@ class _Reading:
         return self._repelled(request, device)
 
     def _repelled(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that keeps a device from a request that describes it, None if there is none."""
+        """Return the rule that keeps a device from a request that describes it, or None if there is none."""
         if not all(request.tolerates(one) for one in device.spec.get("taints") or ()):
             return Rule.TAINTS
         consumed = device.consumed(request.wanted(device.key[0])) if device.is_shared else {}
@@ -408,7 +408,7 @@ class _Reading:
     # --- the search ---------------------------------------------------------------------------------------------------
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest alternatives that are possible, None if there is no allocation."""
+        """Return an allocation with the earliest alternatives that are possible, or None if there is no allocation."""
         found = self._search([])
         return None if found is None else [Given(one.request.claim, one.request.name, one.device.key) for one in found]
 
@@ -422,7 +422,7 @@ class _Reading:
         return None
 
     def _fulfil(self, chosen: Sequence[_Request], start: Sequence[_Taken], budget: list[int]) -> list[_Taken] | None:
-        """Return the devices of one choice of alternatives, None if it is not possible."""
+        """Return the devices of one choice of alternatives, or None if it is not possible."""
         candidates = []
         for request in chosen:
             devices = self._candidates(request)
@@ -455,7 +455,7 @@ class _Reading:
         state: _State,
         budget: list[int],
     ) -> bool:
-        """Fill the slots from this one on. One request gets its devices in their order, `first` is where it is."""
+        """Fill the slots from this one on. One request gets its devices in order, `first` is where it is."""
         if slot == len(slots):
             return True
         request, devices, goes_on = slots[slot]
@@ -493,7 +493,7 @@ class _Reading:
 
         An expression that is an error "causes allocation of devices to abort". A consumer that looks for all devices,
         or for the best of several alternatives, "should wait" while a pool is incomplete. Enhancement proposal 4815
-        says of a pool with contradictions both that its devices are not used and that scheduling is aborted. What
+        says about a pool with contradictions both that its devices are not used and that scheduling is aborted. What
         happens if an alternative cannot be understood is not said.
         """
         requests = [one for alternatives in self._requests for one in alternatives]

@@ -152,7 +152,7 @@ def reserve(server: LocalApiServer, claim: ClaimKey, pod: str, uid: str) -> None
 
 
 def release(server: LocalApiServer, claim: ClaimKey, uid: str) -> None:
-    """End a reservation, as the controller does when the pod has ended. A claim that is gone is no error."""
+    """End a reservation, as the controller does when the pod has ended. A claim that is gone is not an error."""
 
     def remove(body: Json) -> None:
         consumers = body.get("status", {}).get("reservedFor", [])

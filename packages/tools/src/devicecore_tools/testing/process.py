@@ -261,7 +261,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def crash(self) -> str:
-        """What the process printed of a crash: from its first line on, such as `panic: ...`, or an empty text."""
+        """What the process printed of a crash: from its first line on, such as `panic: ...`, or an empty string."""
         with self._changes:
             lines = tuple(self._lines)
         beginnings = [number for number, line in enumerate(lines) if _CRASH.match(line)]

@@ -39,7 +39,7 @@ def new_short_directory() -> Path:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with everything in it, or the file or link that lies in its place. Nothing is no error.
+    """Remove a directory with everything in it, or the file or link that lies in its place. Nothing is not an error.
 
     `shutil.rmtree` fails at a link, at a thousand nested directories, and at a directory without permissions. Here
     each level is moved up before its parent is removed, so no path becomes long and no function calls itself.

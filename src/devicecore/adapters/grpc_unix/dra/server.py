@@ -67,7 +67,7 @@ def serve_driver(
         report_period: seconds after which the last health report is repeated.
 
     Raises:
-        TypeError: `driver` is no driver.
+        TypeError: `driver` is not a driver.
         SocketPathTooLongError: a socket's path is too long.
         DirectoryError: a socket cannot be made in its directory.
     """

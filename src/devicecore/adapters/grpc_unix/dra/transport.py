@@ -129,17 +129,17 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Raises DriverCallError also if its answer holds too much."""
+        """Ask a driver to prepare claims. Raises DriverCallError even if its answer holds too much."""
         return self._ask(instance, calls.PREPARE_METHODS, claims, to_prepared)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Raises DriverCallError also if its answer holds too much."""
+        """Ask a driver to release claims. Raises DriverCallError even if its answer holds too much."""
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
         """Cut the connection to an instance, which stays registered; a new one begins at once.
 
-        An instance that is not registered is no error.
+        An instance that is not registered is not an error.
         """
         run = self._run
         client = None if run is None else run.peers.find(instance)

@@ -74,7 +74,7 @@ def failed_probe(probe: str, container: str, *, restarts: bool) -> list[Said]:
 
 
 def not_understood(problem: str) -> Said:
-    """An annotation says nothing that could be done. This event is no kubelet's."""
+    """An annotation says nothing that could be done. This event is not a kubelet's."""
     return Said("NotUnderstood", problem, is_warning=True)
 
 

@@ -36,7 +36,7 @@ def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool |
         found: the Lease.
         node: the name of the node.
         process: the identity of this process.
-        has_ended: returns whether another process has ended; None if that is not known.
+        has_ended: returns whether another process has ended, or None if that is not known.
         now: the time.
     """
     name = str((found.get("spec") or {}).get("holderIdentity") or "")
@@ -73,7 +73,7 @@ def lease(node: str, process: str, uid: str | None, now: datetime, before: Json 
     Args:
         node: the name of the node.
         process: the identity of the process that holds it.
-        uid: the UID of the Node, which owns the Lease; None if it does not exist yet.
+        uid: the UID of the Node, which owns the Lease, or None if it does not exist yet.
         now: when the Lease is renewed.
         before: the Lease as the API server has it.
     """

@@ -58,7 +58,7 @@ class NodeDescription:
         host_ips: its addresses.
         taints: taints of a new Node.
         info: fields of `nodeInfo`.
-        problem: why the node is not ready; empty if it is.
+        problem: why the node is not ready, empty if it is.
         adopts: whether a Node or Lease that devicecore has not made is taken over.
         annotations: further annotations.
         provider_id: by which the controller of a cloud or an autoscaler knows the node; empty for none.
@@ -109,7 +109,7 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
 
 
 def foreign_node(found: Json, node: NodeDescription) -> str:
-    """Return why a Node that exists is not this one; empty if devicecore has made it, and a fleet if this is of one."""
+    """Return why a Node that exists is not this one, empty if devicecore has made it, and a fleet if this is of one."""
     metadata, (key, value) = found["metadata"], ANNOTATION
     if (metadata.get("annotations") or {}).get(key) != value:
         return f"it has no annotation {key}={value}"

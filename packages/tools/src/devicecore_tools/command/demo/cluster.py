@@ -175,7 +175,7 @@ class ClusterNode:
         self.claims.start()
 
     def stop(self) -> None:
-        """Stop them. Twice, or before the start, is no error."""
+        """Stop them. Twice, or before the start, is not an error."""
         with ExitStack() as last_to_first:
             last_to_first.callback(self.manager.stop)
             last_to_first.callback(self.claims.stop)
@@ -292,7 +292,7 @@ def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -
 
 
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
-    """Return the first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
+    """Return the first node that has enough of everything for `pod`; else what kube-scheduler says about it."""
     lacks = {node: node.lacks(pod) for node in nodes}
     if fitting := [node for node in nodes if not lacks[node]]:
         return fitting[0]

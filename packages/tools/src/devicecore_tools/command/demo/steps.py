@@ -52,7 +52,7 @@ class StepRun:
         self._width = min(_WIDTH, console.width) - len(_INDENT)
 
     def show(self, text: str, style: str = "") -> None:
-        """Print a text for people, folded to at most 80 columns."""
+        """Print a string for people, folded to at most 80 columns."""
         if not self._silent:
             for line in text.splitlines():
                 folded = fold(foreign_text(line), self._width)

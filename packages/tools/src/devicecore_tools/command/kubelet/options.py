@@ -241,7 +241,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
 
 
 def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
-    """Return the settings of the managers of CPUs and memory, None if no option names any."""
+    """Return the settings of the managers of CPUs and memory, or None if no option names any."""
     given = {flag: str(text) for flag in FLAGS if (text := options.get(flag.replace("-", "_"))) is not None}
     if not given.keys() - {"topology-manager-policy-options"} and options["machine"] is None:
         return None

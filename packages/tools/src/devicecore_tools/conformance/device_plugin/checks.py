@@ -1330,7 +1330,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     plugin.kubelet.expects_changes = True
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
-        if plugin.seen.provocation != "":  # a command that has worked once is no wrong one
+        if plugin.seen.provocation != "":  # a command that has worked once is not a wrong one
             plugin.seen.provocation = problem
         if not problem:
             plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
@@ -1380,7 +1380,7 @@ def _allocated_while_sick(
 
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
-    """Run a command of the user. Return why it failed, or an empty text."""
+    """Run a command of the user. Return why it failed, or an empty string."""
     return problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
 
 
@@ -1652,7 +1652,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
 
 
 ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))
-"""The checks that are no cells of the table of situations."""
+"""The checks that are not cells of the table of situations."""
 
 
 # --- helpers of several checks ----------------------------------------------------------------------------------------

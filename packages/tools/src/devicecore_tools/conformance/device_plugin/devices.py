@@ -178,5 +178,5 @@ def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:
 
 
 def health_changes(before: Mapping[str, str], now: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the devices with another health, or that have gone. A new device is no change of health."""
+    """Return the devices with another health, or that have gone. A new device is not a change of health."""
     return {id_: now.get(id_, "gone") for id_ in sorted(before) if now.get(id_) != before[id_]}

@@ -312,7 +312,7 @@ class BareKubelet:
                 setattr(registration.request, name, getattr(registration.request, name)[:_MAX_TEXT])
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
-        """Connect to the plugin. Return the stage and the problem if a kubelet refuses it, else two empty texts."""
+        """Connect to the plugin. Return the stage and the problem if a kubelet refuses it, else two empty strings."""
         request = registration.request
         if self.refusal:
             return "refused", self.refusal

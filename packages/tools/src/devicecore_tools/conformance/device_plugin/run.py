@@ -116,7 +116,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
         raise problem
-    return sentence  # also if it has crashed, because a plugin may end with its kubelet in whatever way
+    return sentence  # even if it has crashed, because a plugin may end with its kubelet in whatever way
 
 
 @contextmanager

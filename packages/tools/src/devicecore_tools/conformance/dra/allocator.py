@@ -54,7 +54,7 @@ _EXPRESSIONS = Expressions(_FEATURES)
 
 @frozen
 class AllocationError(DeviceCoreError):
-    """The published devices cannot fulfil a claim."""
+    """The published devices cannot satisfy a claim."""
 
     problem: str
     _text = "{problem}"

@@ -131,7 +131,7 @@ class Calls:
         for claim in claims:  # one by one, because what it does with several is the subject of a check
             try:
                 answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
-            except CallFailedError as error:  # what it says of such calls is the subject of other checks
+            except CallFailedError as error:  # what it says about such calls is the subject of other checks
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = not is_reachable(instance.endpoint)
                     return
@@ -142,7 +142,8 @@ class Calls:
                     self.claims.held.update(device.key for device in claim.devices)
         self._left = []
 
-    # --- what is known of its habits ----------------------------------------------------------------------------------
+    # --- what is known about its habits
+    # ----------------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
         """Do nothing if the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
@@ -181,7 +182,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
 
-        Return True also if that cannot be found out, or if the driver has never done it.
+        Return True even if that cannot be found out, or if the driver has never done it.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True

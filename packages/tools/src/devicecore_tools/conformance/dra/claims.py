@@ -240,7 +240,7 @@ class Claims:
         return self.create(spec, self._allocate(spec, chosen, self._taken), name=name, namespace=namespace)
 
     def part_of(self, device: SliceDevice) -> Claim:
-        """Create a claim for a part of a device that may be allocated several times. Raises Skip as `new` does."""
+        """Create a claim for part of a device that may be allocated several times. Raises Skip as `new` does."""
         spec = self.request(1)
         exactly = spec["devices"]["requests"][0]["exactly"]
         capacity = exactly.get("capacity") or _share_of([device.body.get("capacity") or {}])

@@ -73,7 +73,7 @@ class RuntimeConnection:
             size, call, kind, _ = _HEADER.unpack_from(received)
             end = _HEADER.size + size
             if size > _MAX_MESSAGE:
-                raise EOFError  # else the driver could send for ever, and nothing of it would be taken
+                raise EOFError  # else the driver could send forever, and nothing of it would be taken
             if len(received) < end:
                 return
             body = bytes(received[_HEADER.size : end])

@@ -120,7 +120,7 @@ class Environment:
         return {key: self.expand(text, texts) for key, text in variables.items()} | as_environment(self.marker)
 
     def expand(self, text: str, texts: Mapping[str, str] = {}) -> str:
-        """Replace the placeholders in a text. `texts` are those that differ from the usual ones."""
+        """Replace the placeholders in a string. `texts` are those that differ from the usual ones."""
         return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:

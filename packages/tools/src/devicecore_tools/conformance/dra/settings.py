@@ -22,7 +22,7 @@ class DriverTestSettings:
         data: a directory below `plugins` that exists whenever the driver starts, such as `my-driver`; empty for none.
         environment: additional environment variables of the driver. Placeholders are replaced in the values.
         objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
-            among them is no object: its spec is that of every claim that the checks make. What a Node of the name
+            among them is not an object: its spec is that of every claim that the checks make. What a Node of the name
             `node` has is added to the run's own.
         device_class: the class in the claims that the checks make; by default one that selects all of the driver's
             devices.

@@ -1,7 +1,7 @@
 """A correct device plugin, except for the one fault in its second argument: `plugin.py DIR [FAULT]`.
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
-values of FAULT are no faults but habits of correct plugins: those for which `PLUGIN_FAULTS` names no check.
+values of FAULT are not faults but habits of correct plugins: those for which `PLUGIN_FAULTS` names no check.
 
 Law: without a fault, every check passes on it.
 """
@@ -491,7 +491,7 @@ if __name__ == "__main__":
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)
     if FAULT == "busy":
         threading.Thread(target=burn, daemon=True).start()
-    # In a thread, because the handler of a signal would wait for ever for a lock that the main thread holds itself.
+    # In a thread, because the handler of a signal would wait forever for a lock that the main thread holds itself.
     work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
     work.start()
     work.join()

@@ -39,7 +39,7 @@ class ClaimedHardware:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
         published = {one.key: one for one in look.slices.value or ()}
         self.missing: str = _missing(look)
-        """Why any device may belong to a claim; empty if that is known."""
+        """Why any device may belong to a claim, empty if that is known."""
         self._unpublished = [key for key in self._prepared if key not in published]
         self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
         self._by_address: dict[str, tuple[Device, str]] = {}
@@ -79,7 +79,7 @@ class ClaimedHardware:
 
     @property
     def unidentified(self) -> str:
-        """Why it is not known which hardware the device of a claim is; empty if it is known of all."""
+        """Why it is not known which hardware the device of a claim is, empty if it is known about all."""
         return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
 
     def _unpublished_as(self, key: Device) -> str:
@@ -88,7 +88,7 @@ class ClaimedHardware:
     def _find(self, resource: str, device: str) -> SameDevice | str:
         """Return the device of a claim that is certainly the same, or else why one may be.
 
-        The result is an empty text if none can be.
+        The result is an empty string if none can be.
         """
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
@@ -145,7 +145,7 @@ class ClaimedHardware:
 
 
 def pci_address(text: str) -> str | None:
-    """Return the PCI address in a text, as `dddd:bb:dd.f`. The result is None if there is none, or more than one.
+    """Return the PCI address in a string, as `dddd:bb:dd.f`. The result is None if there is none, or more than one.
 
     >>> pci_address("00000000:3B:00.0"), pci_address("gpu-0000-3b-00-0"), pci_address("gpu-0")
     ('0000:3b:00.0', '0000:3b:00.0', None)

@@ -57,7 +57,7 @@ class DraDevice:
     `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
     `watchers` are the claims that have only admin access to it, which keeps it from nobody.
     `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
-    far as its pool goes; None if that is not known.
+    far as its pool goes, or None if that is not known.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -74,12 +74,12 @@ class DraDevice:
 
 @frozen
 class DraDevices:
-    """What is known of drivers and claims.
+    """What is known about drivers and claims.
 
     Attributes:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
-        why_not_free: why no device can be called free; empty if one can.
+        why_not_free: why no device can be called free, empty if one can.
         allocated: the drivers of each claim at the API server, none if it is not allocated.
         waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.

@@ -63,7 +63,7 @@ class Entry:
     Attributes:
         kind: what it is.
         name: which one.
-        hole: why it is not known whether it is sound, as the end of a sentence; empty if that is known.
+        hole: why it is not known whether it is sound, as the end of a sentence, empty if that is known.
         resource: the resource or driver whose findings are findings of it, too.
     """
 
@@ -167,7 +167,7 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
 
 
 def _registration(facts: Facts, living: int) -> str:
-    """Return what is not known of whether plugins are registered, or can be; empty if nothing."""
+    """Return what is not known about whether plugins are registered, or can be, empty if nothing."""
     look, node = facts.look, facts.look.node.value
     sockets = look.sockets.value
     if facts.kubelet is not KubeletNow.ANSWERS or sockets is None:
@@ -275,7 +275,7 @@ def _pods(facts: Facts) -> Iterator[Entry]:
 
 
 def _why_unknown(facts: Facts, pod: PodSeen) -> str:
-    """Return what is not known of a pod; empty if it runs, has ended, or says itself what it waits for."""
+    """Return what is not known about a pod, empty if it runs, has ended, or says itself what it waits for."""
     who = f"pod {name(pod.identity)}"
     if pod.phase in {"", "Unknown"} or pod.said[0] == "NodeLost":
         return f"whether {who} runs: its phase is {pod.phase or 'not known'} {foreign_text(pod.said[0], 100)}".rstrip()
@@ -335,7 +335,7 @@ _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
 def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
-    """Return what the status of a pod says of its devices, if the kubelet's lists say otherwise now."""
+    """Return what the status of a pod says about its devices, if the kubelet's lists say otherwise now."""
     if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
         return ""
     for (container, resource), devices in pod.statuses.items():
@@ -433,7 +433,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim keeps devices of this node from others, although nobody here uses it; empty if it is new."""
+    """Return why a claim keeps devices of this node from others, although nobody here uses it, empty if it is new."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""

@@ -1,7 +1,7 @@
 """What nodes have, what of it is requested, held and free, and who holds it: the answer of `devicecore nodes`.
 
 Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: what
-a pod requests is taken from the moment the pod is bound, also if no container has begun.
+a pod requests is taken from the moment the pod is bound, even if no container has begun.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -53,11 +53,11 @@ class DeviceUse:
     """A device and a container that has it, or several devices with unknown ids.
 
     Attributes:
-        device: the id that a plugin gave it, or `pool/device` of a driver; empty if no source names it.
+        device: the id that a plugin gave it, or `pool/device` of a driver, empty if no source names it.
         count: 1, or how many devices without a name.
         state: `held`, `requested` (the pod has not begun), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
             status of the pod says so.
-        namespace, pod, container: who has it; empty if nobody has, or if that is not known.
+        namespace, pod, container: who has it, empty if nobody has, or if that is not known.
         claim: the ResourceClaim through which it is had, as `namespace/name`.
     """
 

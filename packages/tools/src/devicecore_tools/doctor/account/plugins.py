@@ -33,7 +33,7 @@ class PluginSockets:
     Attributes:
         is_known: whether the directory is that of a kubelet and was read.
         dead: the sockets of plugins at which nobody listens.
-        unassigned: the sockets that may be those of a plugin which the kubelet does not use; None if not known.
+        unassigned: the sockets that may be those of a plugin which the kubelet does not use, or None if not known.
     """
 
     is_known: bool

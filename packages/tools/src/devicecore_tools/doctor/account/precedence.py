@@ -38,7 +38,10 @@ from devicecore_tools.doctor.look.values import (
 
 
 class KubeletNow(Enum):
-    """What is known of the process. If it is `STOPPED`, nobody listens at its sockets; if `SILENT`, nobody answers."""
+    """What is known about the process.
+
+    If it is `STOPPED`, nobody listens at its sockets; if `SILENT`, nobody answers.
+    """
 
     ANSWERS = "answers"
     STARTING = "starting"
@@ -57,9 +60,9 @@ class OwnerState(Enum):
 
 @frozen
 class Owner:
-    """A container that holds devices of one resource, as far as the sources show. Empty texts are not known.
+    """A container that holds devices of one resource, as far as the sources show. Empty strings are not known.
 
-    `pod` is what the pods source says of the owner's pod.
+    `pod` is what the pods source says about the owner's pod.
     """
 
     uid: str
@@ -116,7 +119,7 @@ class Pods:
 
     Attributes:
         was_read: whether the source was read.
-        why_incomplete: why a pod that it does not name may not be gone; empty if such a pod is gone.
+        why_incomplete: why a pod that it does not name may not be gone, empty if such a pod is gone.
         by_uid: all pods by each UID that a kubelet may know them by.
         by_name: all pods by namespace and name.
         here: the pods that a kubelet has admitted on this node and that have not ended.
@@ -169,7 +172,7 @@ class Pods:
 
 
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
-    """Return why a list of pods may not have all pods of the node of a checkpoint; empty if it has.
+    """Return why a list of pods may not have all pods of the node of a checkpoint, empty if it has.
 
     Nothing in a list says whether it was asked for with a namespace or a selector, so its pods have to show it: a list
     of all namespaces has pods of two of them on one node, be it another node, because each node of a cluster has pods
@@ -518,7 +521,7 @@ class Lists:
     Attributes:
         registered: the healthy devices of each resource at the last write of the checkpoint, in its order.
         in_file: the same as sets.
-        allocatable: the healthy devices of each resource as the kubelet answered; None if it was not asked.
+        allocatable: the healthy devices of each resource as the kubelet answered, or None if it was not asked.
         listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
         left_out: the resources of which the kubelet's answer has no device, while the Node counts those of the file:

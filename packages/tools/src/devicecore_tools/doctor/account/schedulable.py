@@ -42,7 +42,7 @@ class Closed:
         evidence: what the Node says.
         cure: after what it takes pods, as the end of a sentence that begins with "it fits if".
         do: what to do, with the command.
-        taint: what a pod may tolerate; None if nothing helps.
+        taint: what a pod may tolerate, or None if nothing helps.
         admits_only_critical: whether the kubelet refuses other pods, whatever they tolerate.
     """
 

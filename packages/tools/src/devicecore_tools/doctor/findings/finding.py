@@ -105,7 +105,7 @@ class NodeFinding:
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
-    """Return what the status of a pod says of devices of a container, if no source nearer to the kubelet was read."""
+    """Return what a pod's status says about a container's devices, if no source closer to the kubelet was read."""
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
     return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))

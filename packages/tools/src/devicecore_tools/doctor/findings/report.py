@@ -63,11 +63,11 @@ class DeviceRow:
         resource: the resource of a plugin, or the name of a DRA driver.
         device: the plugin's id, or the name of the driver's device.
         pool: the pool of a driver's device; empty for a plugin's.
-        note: what else is known of the holder, or of the one before it.
+        note: what else is known about the holder, or of the one before it.
         numa_nodes: None if no source says.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
-        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
-            else its UID.
+        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known about the pod: namespace and
+            name, else its UID.
         container: empty if no container holds the device.
         sources: which sources name the holder, or the device if it has none.
         state: whether the holder, or that there is none, is certain.
@@ -112,14 +112,14 @@ class PinnedRow:
 
 @frozen
 class NodeReport:
-    """What is known of a node's devices, and what is wrong.
+    """What is known about a node's devices, and what is wrong.
 
     Attributes:
         name: that of the Node object, empty if it is not known.
         sources: what was read.
         devices: one row for each device and holder.
         findings: what is wrong.
-        is_enough: whether anything is known of devices.
+        is_enough: whether anything is known about devices.
         not_ruled_out: what may be wrong besides, because a source is missing; the most certain first.
         account: how many things there were to be judged, by kind, and how they came out.
         pinned: the exclusive CPUs and the memory of NUMA nodes that containers have.

@@ -50,7 +50,7 @@ def why_old(report: FileReport) -> str:
 
 
 def why_old_format(number: int | None) -> str:
-    """Return what a sound file of a format means to later kubelets; empty if they read it."""
+    """Return what a sound file of a format means to later kubelets, empty if they read it."""
     last = _LAST_READERS.get(number)
     if not last:
         return ""

@@ -16,7 +16,7 @@ class TopologySettings:
     """The topology manager of a kubelet. Without NUMA nodes, devices say which there are.
 
     `is_given` says that a user or the kubelet's configuration says so; otherwise it is what a kubelet does by default.
-    `distances` are row by row those between the NUMA nodes, in their order; without them they are not known.
+    `distances` are row by row those between the NUMA nodes, in order; without them they are not known.
     """
 
     policy: Policy = Policy.NONE
@@ -33,7 +33,7 @@ class TopologySettings:
         return Topology(nodes, self.policy, self.scope, distances=self.distances if uses else ())
 
     def not_known_on(self, topology: Topology) -> str:
-        """Return what a kubelet knows that this topology lacks, and how to name it; empty if it lacks nothing."""
+        """Return what a kubelet knows that this topology lacks, and how to name it, empty if it lacks nothing."""
         if len(topology.numa_nodes) == 1:
             return ""
         if not self.is_given:
@@ -45,7 +45,7 @@ class TopologySettings:
         return "how far the NUMA nodes are from each other: name it with --numa-distances"
 
     def problem_on(self, topology: Topology) -> str:
-        """Return why a kubelet does not start on a machine with this topology (`NewManager`); empty if it does."""
+        """Return why a kubelet does not start on a machine with this topology (`NewManager`), empty if it does."""
         most, count = self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES, len(topology.numa_nodes)
         if count <= most or topology.policy is Policy.NONE:
             return ""

@@ -46,7 +46,7 @@ NO_FILE = "there is no such file"
 """How a note or a reason begins if there is no file on the node."""
 
 NOBODY_LISTENS = "no process listens at the socket"
-"""What is said of a socket whose process has gone."""
+"""What is said about a socket whose process has gone."""
 
 LIST_HAS = "its list has"
 """How the reason begins for which a plugin's list was not read, although the plugin answers."""
@@ -87,11 +87,11 @@ class Reading(Generic[Value]):
     """What one source said.
 
     Attributes:
-        place: the file, directory, socket or address that was read; empty if none was given.
-        value: what it said; None if it could not be read.
-        problem: why there is no value; empty if there is one.
+        place: the file, directory, socket or address that was read, empty if none was given.
+        value: what it said, or None if it could not be read.
+        problem: why there is no value, empty if there is one.
         notes: what could not be read of a source that was read otherwise, one sentence each.
-        is_whole: whether it has the objects of all namespaces. This is not known of a file.
+        is_whole: whether it has the objects of all namespaces. This is not known about a file.
         is_recorded: whether it is a record's, so that it was whole unless the record says otherwise.
     """
 
@@ -135,7 +135,7 @@ class CheckpointSeen:
     """The checkpoint file. `data` is None if nothing of it could be read; a wrong checksum does not prevent that.
 
     `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself. `unwritable` says
-    why a kubelet cannot write it; empty if it can, as far as one can see.
+    why a kubelet cannot write it, empty if it can, as far as one can see.
     """
 
     verdict: FileReport
@@ -229,7 +229,7 @@ class ClaimsSeen:
         unanswered: the drivers of each claim of which the file has no device. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
         uids: the UID of each claim: a claim that was deleted and made again has another one.
-        problem: why a kubelet cannot start with the file; empty if it is what the kubelet wrote.
+        problem: why a kubelet cannot start with the file, empty if it is what the kubelet wrote.
     """
 
     devices: tuple[PreparedDeviceSeen, ...] = ()
@@ -281,7 +281,7 @@ class EventSeen:
 
 @frozen
 class MachineSeen:
-    """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes; empty if not known.
+    """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes, empty if not known.
 
     `policy` is that of its kubelet's topology manager.
     """
@@ -328,13 +328,13 @@ class PublishedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has published, with its attributes that are texts.
 
     Attributes:
-        numa_nodes: what an attribute `numaNode` says, None if there is none.
-        taint: a taint for which only claims that tolerate it get the device; empty if there is none.
-        remark: a taint that keeps nobody from the device, as a text: a driver says something of it.
-        pool_problem: why its pool gives no device; empty if it does.
-        counters: what it shares with the other devices of its pool; None if nothing.
+        numa_nodes: what an attribute `numaNode` says, or None if there is none.
+        taint: a taint for which only claims that tolerate it get the device, empty if there is none.
+        remark: a taint that keeps nobody from the device, as a string: a driver says something of it.
+        pool_problem: why its pool gives no device, empty if it does.
+        counters: what it shares with the other devices of its pool, or None if nothing.
         is_own: whether it was published for this node by the node's name, as the node's own driver does.
-        is_usable: whether claims on this node can get it; None if that is not known, or its pool is incomplete.
+        is_usable: whether claims on this node can get it, or None if that is not known, or its pool is incomplete.
         needs_driver: whether a kubelet calls the driver for it, which then has to run on the node.
     """
 
@@ -357,8 +357,8 @@ class PodResourcesSeen:
     """The answers of the pod-resources API.
 
     `version` is `v1` or `v1alpha1`. `pods` has namespace and name of each listed pod. `allocatable` has the healthy
-    devices by resource, with their NUMA nodes; None if the kubelet does not offer that call. `claimed` has the devices
-    that containers hold by dynamic resource allocation, which kubelets list from 1.34 on.
+    devices by resource, with their NUMA nodes, or None if the kubelet does not offer that call. `claimed` has the
+    devices that containers hold by dynamic resource allocation, which kubelets list from 1.34 on.
     """
 
     version: str
@@ -385,17 +385,17 @@ class PodSeen:
     The API server's copy of a static pod has a UID of its own; the kubelet's is in an annotation.
 
     Attributes:
-        node: the node that it is bound to; empty if none is named.
+        node: the node that it is bound to, empty if none is named.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
-        bound_at: when it was sent to its node, in seconds since 1970; None if that is not known.
-        ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970; None if it has none.
+        bound_at: when it was sent to its node, in seconds since 1970, or None if that is not known.
+        ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970, or None if it has none.
         has_sandbox: whether its status says so, so that its claims have been prepared.
         lacks_sandbox: whether its status says that it has none.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: which taints of a Node it tolerates.
         labels: its labels with their values, without those that controllers make.
-        made_at: when the API server made it, in seconds since 1970; None if that is not known.
+        made_at: when the API server made it, in seconds since 1970, or None if that is not known.
         said: reason and message of its status, such as those with which a kubelet has refused it.
         waiting: reason and message of each container that waits or could not be started, by name.
     """
@@ -461,7 +461,7 @@ class PodSeen:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no container of the pod runs any more or ever will (kubelet: `isAdmittedPodTerminal`)."""
+        """Whether no container of the pod runs anymore or ever will (kubelet: `isAdmittedPodTerminal`)."""
         return self.phase in {"Succeeded", "Failed"}
 
     @cached_property
@@ -476,7 +476,7 @@ class PodSeen:
 
     @property
     def identity(self) -> str:
-        """Namespace and name in one text."""
+        """Namespace and name in one string."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
 
@@ -489,15 +489,15 @@ class NodeSeen:
         kubelet_version: of the kubelet that wrote it.
         capacity: how many devices of each resource the kubelet knows.
         allocatable: how many of them are healthy.
-        ready: the status of the condition Ready; empty if there is none. `Unknown` means that the API server has not
+        ready: the status of the condition Ready, empty if there is none. `Unknown` means that the API server has not
             heard of the kubelet for some 40 s or more.
         why_not_ready: reason and message of that condition.
-        machine: machineID and bootID of the machine; empty if not known.
+        machine: machineID and bootID of the machine, empty if not known.
         taints: its taints. One that is cordoned has the taint with which the scheduler treats it, too.
         pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
-        max_pods: how many pods the kubelet admits; None if not known.
+        max_pods: how many pods the kubelet admits, or None if not known.
         unsettled: the other conditions that are not as on a sound node, each with what it says.
-        heard_at: when the kubelet last wrote the condition Ready, in seconds since 1970; None if not known.
+        heard_at: when the kubelet last wrote the condition Ready, in seconds since 1970, or None if not known.
     """
 
     name: str = ""
@@ -527,7 +527,7 @@ class PluginSeen:
         socket: the path of the socket, relative to the directory that was read.
         resource: the resource it named to the plugin watcher; empty otherwise, because no other call returns it.
         options: None if it did not answer.
-        devices: its first list; None if it sent none in time.
+        devices: its first list, or None if it sent none in time.
         list_bytes: the size of that list as a message.
         seconds: how long the options and the list took together.
         problem: why `options` or `devices` is None.
@@ -581,11 +581,11 @@ class CdiSeen:
 
 @frozen
 class Look:
-    """What all sources said when they were read once, one after the other in this order.
+    """What all sources said when they were read once, one after another in this order.
 
-    `taken` is when, in seconds since 1970; None if that is not known. Looks at two times may say the same. `machine` is
-    None if the sources are not those of the machine on which they were read, or if that is not known. `elsewhere` has
-    the other nodes that the ResourceSlices of each driver name, as far as slices of other nodes were read.
+    `taken` is when, in seconds since 1970, or None if that is not known. Looks at two times may say the same. `machine`
+    is None if the sources are not those of the machine on which they were read, or if that is not known. `elsewhere`
+    has the other nodes that the ResourceSlices of each driver name, as far as slices of other nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()
@@ -642,7 +642,7 @@ class Look:
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything is known of devices: from the checkpoint, the pod-resources API, claims or a plugin."""
+        """Whether anything is known about devices: from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value
         return bool(
             (file and file.verdict.verdict is not FileVerdict.ABSENT)
@@ -653,7 +653,7 @@ class Look:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, in their order."""
+    """Return the values of each key, in order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

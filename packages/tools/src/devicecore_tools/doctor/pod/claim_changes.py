@@ -1,6 +1,7 @@
 """Small changes after which claims may get devices: what is written otherwise, released, given up or tolerated.
 
-Law: a change is no answer. `devicecore_tools.doctor.pod.claim_trial` tries each, and only those that help are shown.
+Law: a change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each, and only those that help are
+    shown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ _MAX_ATTRIBUTES = 6  # that are tried for a constraint
 
 
 class Rank(IntEnum):
-    """In which order changes are shown: first a mistake that is mended, last what hides one.
+    """In which order changes are shown: first a mistake that is fixed, last what hides one.
 
     What a request describes is dropped only if nothing else helps.
     """
@@ -95,7 +96,7 @@ class Change(NamedTuple):
 
 @frozen
 class Refused:
-    """What is known of a node that refuses claims.
+    """What is known about a node that refuses claims.
 
     Attributes:
         verdicts: the reason against each device.
@@ -429,7 +430,7 @@ def _less_of(
 def _selectors_of(
     request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
 ) -> Iterator[_ChangedRequest]:
-    """Return a request with one expression mended, with another value, or without it.
+    """Return a request with one expression fixed, with another value, or without it.
 
     `is_known` is whether there are devices somewhere that are as the request describes them.
     """

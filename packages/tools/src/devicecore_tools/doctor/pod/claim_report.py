@@ -61,7 +61,7 @@ def reason_lines(
 
     Args:
         verdicts: the reasons.
-        fits: what is said of devices without a reason.
+        fits: what is said about devices without a reason.
         holders: returns who holds what a device lacks.
     """
     about = list(verdicts)
@@ -160,7 +160,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
 
 
 def _without_quotes(reason: NotSelected) -> str:
-    """Return what to write if an expression compares a number or a truth with a text, which is never equal."""
+    """Return what to write if an expression compares a number or a truth with a string, which is never equal."""
     for name, one in reason.device.attributes.items():
         identifier = re.escape(name.rpartition("/")[2])
         quoted = rf"""\b{identifier}\b["'\]]*\s*==\s*(["']){re.escape(str(one))}\1"""
@@ -191,7 +191,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Return what the constraints lack that no set of devices can fulfil, although each request has devices."""
+    """Return what the constraints lack that no set of devices can satisfy, although each request has devices."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:

@@ -94,10 +94,10 @@ _MAX_ALTERNATIVES = 8
 
 @frozen
 class ClaimsDecision:
-    """What is known of a pod's claims.
+    """What is known about a pod's claims.
 
     Attributes:
-        problem: why they get no devices; empty if they do.
+        problem: why they get no devices, empty if they do.
         undecided: the claims that could not be decided.
         drivers: the drivers of the devices that claims would get, by `namespace/name` of the claim.
     """
@@ -118,7 +118,7 @@ class AllocatedClaim:
     Attributes:
         name: `namespace/name`.
         devices: each device with the name of its request.
-        nodes: the nodes on which the devices can be used, as far as they are known; None if on all.
+        nodes: the nodes on which the devices can be used, as far as they are known, or None if on all.
         pods: for which the claim is reserved.
         waits_for: the binding conditions of its devices that are not true yet.
         failed: which condition says that a device cannot be bound; empty if none does.
@@ -193,11 +193,11 @@ class Outcome(Enum):
 
 
 _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
-"""Outcomes of nodes by what they say of all: that no node has the devices is certain only if none is unknown."""
+"""Outcomes of nodes by what they say about all: that no node has the devices is certain only if none is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
-    """What a node says of claims, and the changes after which it says yes, if it says no.
+    """What a node says about claims, and the changes after which it says yes, if it says no.
 
     Attributes:
         causes: why a scheduler answers otherwise, by the release in question.
@@ -335,7 +335,7 @@ class ClaimTrial:
             return None
 
     def filters(self, asks: PodAsks) -> Filters:
-        """Return what a scheduler's filters say of a pod in this cluster."""
+        """Return what a scheduler's filters say about a pod in this cluster."""
         return Filters(asks, self._objects, self._budget)
 
     @property
@@ -419,7 +419,7 @@ class ClaimTrial:
         return idle
 
     def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
-        """Return what the node of a record says of the claims of one pod.
+        """Return what the node of a record says about the claims of one pod.
 
         Args:
             pod: its name.
@@ -638,8 +638,8 @@ class ClaimTrial:
             claims: what to try.
             only: the name of the node to try, if not all.
             names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
-            pod: the pod; None if the question is about claims alone.
-            filters: what a scheduler's filters say of the pod besides.
+            pod: the pod, or None if the question is about claims alone.
+            filters: what a scheduler's filters say about the pod besides.
             resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
         """
         nodes = self._objects.target_nodes(only)
@@ -755,7 +755,7 @@ class ClaimTrial:
         return ClaimAnswer(node, answer)
 
     def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
-        """Return what is said of a node at the end of the budget. Return None while there is something left."""
+        """Return what is said about a node at the end of the budget. Return None while there is something left."""
         if why := self._budget.spent():
             return ClaimAnswer(node, NoAllocation(f"nothing of it was tried: {why}", is_error=True, is_unknown=True))
         return None
@@ -876,7 +876,7 @@ class ClaimTrial:
     ) -> tuple[tuple[Change, ...], bool]:
         """Return the single changes after which the node gives the devices, and whether all were tried.
 
-        A mistake that is mended comes first.
+        A mistake that is fixed comes first.
         """
         node, pools = self.refused(refused, others), self.pools(refused.node)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))

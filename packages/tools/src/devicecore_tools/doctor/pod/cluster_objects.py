@@ -70,9 +70,9 @@ class ClusterObjects:
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
     rules: Mapping[str, TaintRule] = {}  # by name
-    machines: Mapping[str, ClusterNode] = {}  # what each Node says of pods, by its name
-    bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node; None if no pods were read
-    namespaces: Mapping[str, Labels] | None = None  # the labels of each namespace; None if none were read
+    machines: Mapping[str, ClusterNode] = {}  # what each Node says about pods, by its name
+    bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node, or None if no pods were read
+    namespaces: Mapping[str, Labels] | None = None  # the labels of each namespace, or None if none were read
     priorities: Mapping[str, PriorityClass] = CRITICAL  # by name; that of pods which name none has an empty name
     budgets: Sequence[DisruptionBudget] = ()
     volumes: Volumes = field(factory=Volumes)

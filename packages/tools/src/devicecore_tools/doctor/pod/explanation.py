@@ -36,7 +36,7 @@ _ASK_VERSIONS = (
 class ResourceNow:
     """How many devices of a resource there are now. A number is None if the sources do not show it.
 
-    `absent` says why the kubelet has nothing of it; empty if it has.
+    `absent` says why the kubelet has nothing of it, empty if it has.
     """
 
     resource: str
@@ -50,7 +50,7 @@ class ResourceNow:
 
 @frozen
 class Explanation:
-    """A refusal in words, and what the node's sources say of the resources that it is about.
+    """A refusal in words, and what the node's sources say about the resources that it is about.
 
     `values` are what the kubelet wrote into the sentence: the numbers, the resource, the container.
     """
@@ -80,7 +80,7 @@ class Explanation:
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each refusal by a kubelet in a text, or else the sentences of the scheduler and other programs.
+    """Explain each refusal by a kubelet in a string, or else the sentences of the scheduler and other programs.
 
     Args:
         text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
@@ -161,7 +161,7 @@ def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
 
 
 def _taints(facts: Facts) -> str:
-    """Return which taints the Node of the sources has, as a sentence; empty if it has none that repels a pod."""
+    """Return which taints the Node of the sources has, as a sentence, empty if it has none that repels a pod."""
     node = facts.look.node.value
     taints = [foreign_text(str(one), 300) for one in node.taints if repels(one)] if node is not None else []
     return f" Node {foreign_text(node.name)} has {', '.join(taints)}." if node is not None and taints else ""
@@ -213,7 +213,7 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
 
 
 def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
-    """Return what the sources say of resources now, and the rows of their devices, if they know any device."""
+    """Return what the sources say about resources now, and the rows of their devices, if they know any device."""
     if facts is None or not facts.look.is_enough:
         return (), ()
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names)

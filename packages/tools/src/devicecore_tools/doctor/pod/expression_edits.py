@@ -49,7 +49,7 @@ _UNQUOTED = re.compile(r"device\.(?P<kind>attributes|capacity)\[\s*(?P<domain>[a
 _JOINED = re.compile(
     rf"device\.(?P<kind>attributes|capacity)(?:\[\s*(?P<whole>{_TEXT})\s*\](?!\s*[.\[])|\.(?P<bare>[A-Za-z_]\w*)(?!\w*\())"
 )
-"""A name that is written without its domain, or with it in one text."""
+"""A name that is written without its domain, or with it in one string."""
 
 _WORDS = {"int": "a number", "bool": "true or false", "string": "a text", "version": "a version", "": "a value"}
 _DEFAULTS = {"int": "0", "bool": "false", "string": '""', "capacity": 'quantity("0")'}

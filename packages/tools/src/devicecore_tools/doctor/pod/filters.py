@@ -1,4 +1,4 @@
-"""What a scheduler's filters say of nodes for one pod, before they look at the devices of claims.
+"""What a scheduler's filters say about nodes for one pod, before they look at the devices of claims.
 
 Law: the filters are those of a scheduler, in its order, and a reason has its words. What needs objects that were not
 read is named, and never taken as granted.
@@ -22,7 +22,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
 
 class Filters:
-    """What filters say of the nodes of a cluster for one pod."""
+    """What filters say about the nodes of a cluster for one pod."""
 
     def __init__(self, asks: PodAsks, objects: ClusterObjects, budget: Budget) -> None:
         self._asks, self._objects = asks, objects

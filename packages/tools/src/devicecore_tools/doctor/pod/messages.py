@@ -1,4 +1,4 @@
-"""What a kubelet's refusal says: the table `messages.toml`, and how a text finds its row.
+"""What a kubelet's refusal says: the table `messages.toml`, and how a string finds its row.
 
 Law: each message of a kubelet from 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
@@ -134,7 +134,7 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """Return the sentences of the table that a text may have, with their numbers, in the order of trial.
+    """Return the sentences of the table that a string may have, with their numbers, in the order of trial.
 
     A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
     """

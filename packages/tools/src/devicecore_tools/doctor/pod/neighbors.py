@@ -1,6 +1,6 @@
 """Which nodes the pods that are there keep a pod from.
 
-Law: the answers are those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in their order
+Law: the answers are those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in order
 and words.
 """
 

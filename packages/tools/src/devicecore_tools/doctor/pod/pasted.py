@@ -1,6 +1,6 @@
 """The refusals in a pasted text: an event with its columns, quotes, line breaks, a line of a log.
 
-Law: a text that `find` knows gives the same answer here, and no other. Text around it and line breaks in it change
+Law: a string that `find` knows gives the same answer here, and no other. Text around it and line breaks in it change
 nothing.
 """
 
@@ -33,11 +33,11 @@ _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""What stands before a sentence that is only a part of another, which says what happens to the pod."""
+"""What stands before a sentence that is only part of another, which says what happens to the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
-    """Return each refusal in a text, once.
+    """Return each refusal in a string, once.
 
     Args:
         text: a sentence of a kubelet, or what `kubectl describe`, `kubectl get events` or a log prints around it.
@@ -46,7 +46,7 @@ def find_all(text: str) -> tuple[Match, ...]:
 
 
 def parted(text: str) -> tuple[tuple[Match, ...], str]:
-    """Return the refusals in a text, and the lines without one, which somebody else may have said."""
+    """Return the refusals in a string, and the lines without one, which somebody else may have said."""
     known = find(text)
     if known is not None and not known.message.is_last_resort:
         return (known,), ""
@@ -76,7 +76,7 @@ _WARNING = re.compile(r"(?:\S+ ){0,3}?Warning ([A-Z]\w{1,60}) (.{1,4000})")
 
 
 def records(text: str) -> Iterator[str]:
-    """Return the lines of a text. A line that was broken is put together again, with its line breaks."""
+    """Return the lines of a string. A line that was broken is put together again, with its line breaks."""
     record: list[str] = []
     for line in _plain(text).splitlines():
         if record and (not line.strip() or _RECORD.match(line)):
@@ -89,7 +89,7 @@ def records(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the marks that terminals, mail, web pages, word processors, JSON and YAML put into it."""
+    """Return a string without the marks that terminals, mail, web pages, word processors, JSON and YAML put into it."""
     text = unescape(_TAGS.sub(" ", _DRESSING.sub("", text))).translate(_TYPOGRAPHIC).replace("''", "'")
     return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else '"', text)
 
@@ -118,7 +118,7 @@ def _in_log(line: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """Return what a text may say, the best first."""
+    """Return what a string may say, the best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
@@ -142,13 +142,13 @@ def _readings(text: str) -> Iterator[Match]:
 
 
 def _without_end(text: str) -> str:
-    """Return a text without the last words of a refusal, which say nothing. Users and tables cut them off."""
+    """Return a string without the last words of a refusal, which say nothing. Users and tables cut them off."""
     text = text.rstrip(".\u2026")
     return next(text[: len(text) - n] for n in range(len(_UNEXPECTED), -1, -1) if text.endswith(_UNEXPECTED[:n]))
 
 
 @cache
 def _search(prefix: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that finds a sentence of the table inside of a text."""
+    """Return a pattern that finds a sentence of the table inside of a string."""
     start = re.escape(PREFIXES[prefix][0]) if prefix else ""
     return re.compile(f"{_START}{start}{pattern.pattern}{_END}", re.DOTALL)

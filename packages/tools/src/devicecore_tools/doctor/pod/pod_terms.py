@@ -136,7 +136,7 @@ class Wishes:
 
     @property
     def names(self) -> Iterator[str]:
-        """What has to be known of other pods, in words."""
+        """What has to be known about other pods, in words."""
         if self.near:
             yield "its affinity to other pods"
         if self.apart:

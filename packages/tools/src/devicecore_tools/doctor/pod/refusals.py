@@ -1,4 +1,4 @@
-"""What `why` says of the messages of kubelets that findings cite.
+"""What `why` says about the messages of kubelets that findings cite.
 
 Law: a finding whose message `why` does not know stays as it is.
 """

@@ -1,4 +1,4 @@
-"""What the scheduler says of a pod that it cannot place: its sentence, taken apart and explained.
+"""What the scheduler says about a pod that it cannot place: its sentence, taken apart and explained.
 
 Law: a reason that is not known is repeated as it is, never guessed at. For a taint that Kubernetes sets because of a
 trouble of the node, the trouble is named and never a toleration.
@@ -34,7 +34,7 @@ _END = re.compile(
     r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate"
     r"|,? de(?:allocation|letion) of ResourceClaim completed"
 )
-_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is said of all nodes
+_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is said about all nodes
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
@@ -203,7 +203,7 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
 
 
 def _said_besides(text: str) -> Iterator[Unscheduled]:
-    """Return what the scheduler says of a pod that it has placed, or ended for another pod."""
+    """Return what the scheduler says about a pod that it has placed, or ended for another pod."""
     for found in _BINDING.finditer(text):
         node = foreign_text(found[1], 253)
         yield Unscheduled(

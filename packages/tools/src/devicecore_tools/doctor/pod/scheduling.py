@@ -32,14 +32,14 @@ class PodAsks:
         uid: empty if it was not read.
         node: the node that its spec names.
         labels: the labels of `nodeSelector`.
-        accepts: whether the required node affinity accepts a node; None if there is none.
+        accepts: whether the required node affinity accepts a node, or None if there is none.
         affinity: the requirements of that affinity, as text.
         tolerations: of taints of nodes.
         sizes: what it requests of each resource at its peak.
         gates: the scheduling gates that it still has.
         priority: decides which pods it may preempt.
         preempts: whether it preempts any.
-        said: what the scheduler said last in the condition PodScheduled; empty if the pod has none that is False.
+        said: what the scheduler said last in the condition PodScheduled, empty if the pod has none that is False.
         own_labels: those of the pod itself.
         wishes: what it wants of the pods beside it.
         volumes: the names of its PersistentVolumeClaims.

@@ -72,7 +72,7 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Holds the devices of a description whose owner is not known. It is no pod, so its end is not proposed."""
+"""Holds the devices of a description whose owner is not known. It is not a pod, so its end is not proposed."""
 
 
 @frozen
@@ -87,21 +87,21 @@ class TrialNode:
         absent: resources whose plugin is missing, with the devices that it listed before; the kubelet gives none now.
         requests: what the pods on the node request, by pod and resource.
         allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
-        stopped: why no pod is admitted at all now; empty if pods are. `restart` is what has to happen then.
-        drivers_gone: the DRA drivers that are gone, and what is known of each, as the end of a sentence.
+        stopped: why no pod is admitted at all now, empty if pods are. `restart` is what has to happen then.
+        drivers_gone: the DRA drivers that are gone, and what is known about each, as the end of a sentence.
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
-        pod_claims: decides about the claims of a pod; None if no objects for that were read.
+        pod_claims: decides about the claims of a pod, or None if no objects for that were read.
         why_absent: what that means, for each resource in `absent`.
-        damage: why nothing in the checkpoint is believed; empty if it is sound, or the kubelet has said more.
+        damage: why nothing in the checkpoint is believed, empty if it is sound, or the kubelet has said more.
         of_others: resources that the Node has and no plugin serves, because an administrator has added them.
         unknown: why a device that the pod gets may be in use all the same, by resource.
         capacity: how many devices of a resource the Node has, also those that are not healthy.
         uncertain: why no source shows which devices of a resource are free; such devices are not named.
-        topology_not_known: what the kubelet may have otherwise than `topology`; empty if nothing.
+        topology_not_known: what the kubelet may have otherwise than `topology`, empty if nothing.
         blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
         topology: the NUMA nodes, the topology policy and its scope.
-        managers: the kubelet's CPU manager and memory manager; None if they refuse no pod, or are not known.
-        managers_unknown: why it is not known what they answer to the pod that is tried; empty if that is known.
+        managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod, or are not known.
+        managers_unknown: why it is not known what they answer to the pod that is tried, empty if that is known.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
 
@@ -158,7 +158,7 @@ class TrialNode:
         return verdict if shortage is None else shortage
 
     def decide_claims(self, pod: Pod) -> ClaimsDecision:
-        """Return what can be said of the claims of a pod."""
+        """Return what can be said about the claims of a pod."""
         names = claim_names(pod)
         if self.pod_claims is None:
             return ClaimsDecision(undecided=tuple(names))
@@ -303,9 +303,9 @@ class Fit:
     Attributes:
         changes: the smallest of each kind that were found, the smallest first.
         claims: the claims of the pod, which were not looked at: the answer holds apart from them.
-        topology_not_known: what of the kubelet's topology manager was not read and not given; empty if nothing.
+        topology_not_known: what of the kubelet's topology manager was not read and not given, empty if nothing.
         pinned: the exclusive CPUs and the memory of NUMA nodes that the pod gets.
-        uncertain: why the devices of the verdict may not be those that the pod gets; empty if they are.
+        uncertain: why the devices of the verdict may not be those that the pod gets, empty if they are.
         warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
     """
 
@@ -557,7 +557,7 @@ def trial_node(
         facts: what the sources say.
         pod_claims: decides about claims.
         topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
-        tolerations: what the pod tolerates that will be tried; None if that is not known.
+        tolerations: what the pod tolerates that will be tried, or None if that is not known.
     """
     state = state_of(facts)
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
@@ -619,7 +619,7 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
 
 
 def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[str, str]:
-    """Return why the pod does not start whatever it asks for, and what has to happen; empty texts if it may start."""
+    """Return why the pod does not start whatever it asks for, and what has to happen; empty strings if it may start."""
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet runs on this node, so no pod starts", CURES["kubelet-gone"]
     if facts.kubelet is KubeletNow.SILENT:

@@ -49,7 +49,7 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has more than this field and the others: then it is no answer of a kubelet,
+    Raises DocumentError if the document has more than this field and the others: then it is not an answer of a kubelet,
     and must not be taken for an empty one.
     """
     document, known = read_document_file(str(place)), {wanted, *others}
@@ -94,7 +94,7 @@ def _element(one: Value) -> Element:
 
 
 def _number(value: Value) -> int:
-    """Return a number of 64 bits, which is a text in the JSON of protobuf; 0 is left out."""
+    """Return a number of 64 bits, which is a string in the JSON of protobuf; 0 is left out."""
     if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
         return int(value.data)
     return 0 if value.data is None else value.integer()

@@ -97,7 +97,7 @@ def published_by(
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
-    for one in local:  # slices of an older generation do not count any more
+    for one in local:  # slices of an older generation do not count anymore
         newest[one.driver, one.pool] = max(one.generation, newest.get((one.driver, one.pool), 0))
     pools = {pool.key: (pool, _counters(pool)) for pool in Slices(whole).pools(node or TargetNode(name), Features())}
     return tuple(
@@ -126,7 +126,7 @@ def _is_usable(place: NodeRule, name: str, node: TargetNode | None) -> bool | No
 
 
 def _counters(pool: Pool) -> PoolCounters | None:
-    """Return the counters of a pool, None if it has none."""
+    """Return the counters of a pool, or None if it has none."""
     if not pool.counters:
         return None
     totals = {
@@ -214,7 +214,7 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
 
 
 def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
-    """Yield what drivers say of devices that do not work, in the conditions of a claim's status.
+    """Yield what drivers say about devices that do not work, in the conditions of a claim's status.
 
     An allocation names the conditions that a device needs before a pod is bound, and those that say that it has failed.
     """

@@ -51,7 +51,7 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
 
     In place of a kind that no document has, there is a sentence that says so: kubectl prints one List for several
-    kinds, which does not say whether a kind was asked for. Raises DocumentError if a list is only a part of one.
+    kinds, which does not say whether a kind was asked for. Raises DocumentError if a list is only part of one.
     """
     found: dict[str, list[Any] | str] = {}
     for document in documents:
@@ -71,11 +71,11 @@ def looks_of(
     budget: Budget | None = None,
     taken: float | None = None,
 ) -> dict[str, Look]:
-    """Return a look at each selected node, by its name in their order, and one of `NO_NODE` if there are such devices.
+    """Return a look at each selected node, by its name in order, and one of `NO_NODE` if there are such devices.
 
     `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. At the end of
     the budget, the looks at the other nodes have only the reason, instead of their Node. `taken` is when the objects
-    were read, in seconds since 1970; None if that is not known.
+    were read, in seconds since 1970, or None if that is not known.
 
     Raises ValueError if the nodes were not read or cannot be used. The text says why.
     """
@@ -144,7 +144,7 @@ def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
 
 
 def _published(one: Value) -> Iterator[tuple[str, Any]]:
-    """Yield a slice with its node, or if its devices name nodes themselves, a part of it for each node."""
+    """Yield a slice with its node, or if its devices name nodes themselves, part of it for each node."""
     spec = one["spec"]
     if not spec["perDeviceNodeSelection"].boolean():
         yield spec["nodeName"].text("") or NO_NODE, one.data

@@ -46,7 +46,7 @@ _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
 _POD_RESOURCES = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
-"""The sockets of the kubelet itself, as `SocketsSeen.made` names them. It makes one after the other when it starts."""
+"""The sockets of the kubelet itself, as `SocketsSeen.made` names them. It makes one after another when it starts."""
 _CDI_ANNOTATION = "cdi.k8s.io/"
 
 
@@ -95,7 +95,7 @@ IS_DIRECTORY = "it is a directory"
 
 
 def why_unwritable(path: str) -> str:
-    """Return why no process can write a file again; empty if one may be able to.
+    """Return why no process can write a file again, empty if one may be able to.
 
     Whether a mount is read-only shows nothing, because ours may be another one than the kubelet's.
     """

@@ -1,4 +1,4 @@
-"""What a kubelet's configuration says of its topology, CPU and memory managers.
+"""What a kubelet's configuration says about its topology, CPU and memory managers.
 
 Laws: the process that serves the kubelet's socket is asked first, then a file in the root directory. What cannot be
 read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
@@ -90,7 +90,7 @@ def configuration_of(root: str) -> dict[str, object]:
 
 
 def configuration_problem(root: str) -> str:
-    """Return why a kubelet cannot start with its configuration, as far as devices go; empty if nothing is known."""
+    """Return why a kubelet cannot start with its configuration, as far as devices go, empty if nothing is known."""
     process = _process_of(root)
     file = process.file(process.flags.get("config") or CONFIGURATION) if process else Path(root) / CONFIGURATION
     try:

@@ -1,6 +1,6 @@
 """Label selectors, as `kubectl -l` takes them and as objects have them.
 
-Law: a text that kubectl refuses is refused with a sentence; every other selects the nodes that kubectl would list.
+Law: a string that kubectl refuses is refused with a sentence; every other selects the nodes that kubectl would list.
 """
 
 import re

@@ -65,7 +65,10 @@ def parse_document(data: bytes, file: str, budget: Budget | None = None) -> Valu
 
 
 def as_utf8(data: bytes) -> bytes:
-    """Return a text as UTF-8 without a byte-order mark. A redirection on Windows may write UTF-16, with such a mark."""
+    """Return a string as UTF-8 without a byte-order mark.
+
+    A redirection on Windows may write UTF-16, with such a mark.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace").encode(errors="replace")
     return data.removeprefix(codecs.BOM_UTF8)
@@ -99,7 +102,7 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 _ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
-"""What is read without a look at its objects: it takes less than 256 MB, also if it is one object."""
+"""What is read without a look at its objects: it takes less than 256 MB, even if it is one object."""
 
 _MAX_OBJECT_BYTES = 8 * 1024 * 1024
 _MAX_OBJECT_VALUES = 400_000
@@ -111,7 +114,7 @@ _STEPS = bytes.maketrans(b"{}[]", b"\x01\xff\x01\xff")
 
 
 def _object_problem(data: bytes) -> str:
-    """Return why an object in a JSON text is larger than any that an API server stores; empty if none is.
+    """Return why an object in a JSON text is larger than any that an API server stores, empty if none is.
 
     The text is looked at in chunks, so an object may be larger than the limits by a chunk.
     """

@@ -1,6 +1,6 @@
 """A look as a file of a record, so that the record gives the same report on any machine.
 
-Laws: `look_in(text_of(look)) == look`. What the file says of a source counts only as long as the other files of the
+Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only as long as the other files of the
 source lie in the record as they were written: a record from which somebody took a file does not know its content.
 """
 
@@ -89,7 +89,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file; empty if there is none."""
+    """Return a digest of a file, empty if there is none."""
     try:
         return sha256(path.read_bytes()).hexdigest()
     except OSError:

@@ -69,7 +69,7 @@ def _content(path: str) -> str:
 
 
 def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
-    """Return why a Node is not that of the machine `here`; empty if it may be.
+    """Return why a Node is not that of the machine `here`, empty if it may be.
 
     A machine keeps its machineID when it starts again, and gets another bootID. A container may have no machineID.
     """
@@ -82,7 +82,7 @@ def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
 
 
 def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
-    """Return why the pods of a Node are not those that a kubelet lists; empty if they may be."""
+    """Return why the pods of a Node are not those that a kubelet lists, empty if they may be."""
     theirs = {pod.place: pod for pod in pods}
     if api is None or not api.pods or not theirs or not api.pods.isdisjoint(theirs):
         return ""

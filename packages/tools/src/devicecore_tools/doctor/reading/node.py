@@ -194,7 +194,7 @@ class NodeSources:
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self) -> Look:
-        """Read every source once, one after the other."""
+        """Read every source once, one after another."""
         self._budget = Budget()
         read = None if self._is_remote else self._look_here()
         if read is not None:

@@ -72,7 +72,7 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
 def events_in(document: Value) -> tuple[EventSeen, ...]:
     """Return the events about pods in a list, or in one event.
 
-    Raises DocumentError if it is no complete list of events.
+    Raises DocumentError if it is not a complete list of events.
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))
@@ -100,7 +100,7 @@ def _event(item: Value) -> Iterator[EventSeen]:
 
 
 def _in_utc(text: str) -> str:
-    """Return a time in UTC, so that the texts of times sort as the times do. What is no time stays as it is."""
+    """Return a time in UTC, so that the texts of times sort as the times do. What is not a time stays as it is."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         return text if moment.tzinfo is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
@@ -110,7 +110,7 @@ def _in_utc(text: str) -> str:
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     """Return the items of a list of this kind, or of a List.
 
-    Raises DocumentError if it is no such list, or only a part of one.
+    Raises DocumentError if it is no such list, or only part of one.
     """
     actual = document["kind"].text("")
     if actual not in {"List", kind}:
@@ -227,7 +227,7 @@ def _waiting(container: Value) -> Value | None:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a time in seconds since 1970. Return None if the text is no time with its zone."""
+    """Return a time in seconds since 1970. Return None if the text is not a time with its zone."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         return None if moment.tzinfo is None else moment.timestamp()

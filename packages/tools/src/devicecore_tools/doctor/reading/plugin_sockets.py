@@ -1,7 +1,7 @@
 """What plugins answer when they are asked who they are, for their options, and for one list. Nothing is allocated.
 
 Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
-list. The result is a `PluginSeen` for any answer, and also if there is none. A plugin whose socket went or was replaced
+list. The result is a `PluginSeen` for any answer, and even if there is none. A plugin whose socket went or was replaced
 while it was asked is left out, because a kubelet that starts deletes the sockets, and a plugin then serves a new one.
 """
 
@@ -92,7 +92,8 @@ class Listeners(Generic[Answer]):
 
     Laws:
     1. The looks together take at most the time for all, and for each look `_AGAIN` and `NOTICED` more.
-    2. A process that had less time to answer than others is not called silent: nothing is known of it, or what it said
+    2. A process that had less time to answer than others is not called silent: nothing is known about it, or what it
+    said
        in a look before counts.
     3. A process that was silent is asked once more only briefly, as long as its socket is the same file, and after all
        others.
@@ -211,7 +212,7 @@ def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
 
 
 def _why_unusable(info: pluginregistration.PluginInfo) -> str:
-    """Return why a kubelet cannot call a driver that has answered; empty if it can, or if that cannot be seen here."""
+    """Return why a kubelet cannot call a driver that has answered, empty if it can, or if that cannot be seen here."""
     if not {*info.supported_versions} & {*SERVICES}:
         return f"it offers {names([*info.supported_versions]) or 'no service'}, and a kubelet calls {names(SERVICES)}"
     service = info.endpoint

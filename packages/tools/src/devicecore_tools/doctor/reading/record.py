@@ -82,7 +82,7 @@ OF_SOURCES: Mapping[Source, tuple[str, ...]] = {
     Source.EVENTS: (EVENTS,),
     Source.STATE_FILES: (CPU_FILE, MEMORY_FILE, *OF_PODS),
 }
-"""The files that a record has of each source, besides what `look.json` says of it."""
+"""The files that a record has of each source, besides what `look.json` says about it."""
 
 TAKEN = "taken"
 """Where a record says when it was taken."""
@@ -94,7 +94,7 @@ PARTIAL = "pods"
 """Where a record says that its pods may not be all pods of the node."""
 
 ABSENT = "missing on the node"
-"""What `sources.json` says of a file that was not there."""
+"""What `sources.json` says about a file that was not there."""
 
 _MODE = 0o600
 _MAX_LISTING = 4 * 1024 * 1024
@@ -151,7 +151,7 @@ def read_saved(path: str, cls: type[T]) -> Reading[T]:
 
 @frozen
 class SavedPlugins:
-    """What plugins answered. `devices` has the list of each, None if it sent none."""
+    """What plugins answered. `devices` has the list of each, or None if it sent none."""
 
     plugins: tuple[PluginSeen, ...]
     devices: tuple[tuple[Device, ...] | None, ...]
@@ -268,11 +268,11 @@ def save(
     Args:
         directory: where to.
         look: what the sources said.
-        root: the kubelet's directory, whose files are copied; None if it was not read.
+        root: the kubelet's directory, whose files are copied, or None if it was not read.
         checkpoint: the checkpoint's own path, if it is not below `root`.
         objects: the objects of the API server, as they were read, by the names of their files.
-        notes: what else the record should say of how it was made.
-        taken: when the sources were read, in nanoseconds since 1970; None if that is not known.
+        notes: what else the record should say about how it was made.
+        taken: when the sources were read, in nanoseconds since 1970, or None if that is not known.
 
     Raises:
         OSError: a file cannot be written.

@@ -1,6 +1,6 @@
 """The state files of the CPU and memory managers and of pods' resources: whether a kubelet can start with them.
 
-Law: a file is called damaged only if a kubelet would end because of it. What is not known of its form is not judged.
+Law: a file is called damaged only if a kubelet would end because of it. What is not known about its form is not judged.
 """
 
 import json

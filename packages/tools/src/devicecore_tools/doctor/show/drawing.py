@@ -1,6 +1,6 @@
 """The picture of a node as SVG: as one file, or in parts for a page.
 
-Laws: equal pictures give equal bytes. Everything that a color shows is also in a text or a shape. Every text from
+Laws: equal pictures give equal bytes. Everything that a color shows is also in a string or a shape. Every text from
 outside is escaped and bounded. The result loads nothing and runs nothing. No label is wider than its cell, in any font
 that is not wider than DejaVu Sans.
 """
@@ -46,7 +46,7 @@ DEFINITIONS = (
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
-    """Return a text from outside for HTML and SVG: escaped, bounded, printable."""
+    """Return a string from outside for HTML and SVG: escaped, bounded, printable."""
     return escape(foreign_text(text, limit))
 
 
@@ -319,7 +319,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """Draw at most three lines of a text from outside. Return also where the next line would stand."""
+    """Draw at most three lines of a string from outside. Return also where the next line would stand."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (
@@ -336,7 +336,7 @@ def _wide(text: str, size: float = _REGULAR) -> float:
 
 
 def _width_of(letter: str) -> float:
-    """Return the width of a character in bold DejaVu Sans, a wide font, as a part of the font's size."""
+    """Return the width of a character in bold DejaVu Sans, a wide font, as part of the font's size."""
     if letter in _NARROW:
         return 0.5
     if letter in _WIDE or not letter.isascii():
@@ -348,7 +348,7 @@ _NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
 
 
 def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
-    """Return a text from outside that is not wider than `room` pixels, escaped."""
+    """Return a string from outside that is not wider than `room` pixels, escaped."""
     return escape(shortened(foreign_text(text, 400), room / size, _width_of))
 
 

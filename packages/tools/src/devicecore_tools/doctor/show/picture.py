@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Everything that is known of the device, in a sentence."""
+        """Everything that is known about the device, in a sentence."""
         row = self.rows[0]
         holders = " and ".join(f"{one.owner} container {one.container}, {one.state.value}" for one in self.rows)
         owner = f"held by {holders}" if self.kind is CellKind.HELD else UNHELD[self.kind]
@@ -151,7 +151,7 @@ class NodePicture:
 
     @property
     def cells(self) -> Iterator[Cell]:
-        """All cells, in their order."""
+        """All cells, in order."""
         return (cell for box in self.boxes for group in box.groups for cell in group.cells)
 
     @property
@@ -302,7 +302,7 @@ class _Marks:
         return tuple(self._marks.values())
 
     def of(self, rows: Iterable[DeviceRow]) -> tuple[OwnerMark, ...]:
-        """One mark for each pod that holds a device, in their order."""
+        """One mark for each pod that holds a device, in order."""
         return tuple({key: self._mark(key, row.owner) for row in rows if (key := _pod(row))}.values())
 
     def _mark(self, key: str, owner: str) -> OwnerMark:

@@ -30,7 +30,7 @@ class Request:
 
 @frozen
 class Answer:
-    """Answer the request with this. A body that is a text is sent as it is, anything else as JSON."""
+    """Answer the request with this. A body that is a string is sent as it is, anything else as JSON."""
 
     status: int
     body: Any = None
@@ -75,7 +75,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault for the next `times` requests with this verb and resource. An empty text stands for all of them.
+    """A fault for the next `times` requests with this verb and resource. An empty string stands for all of them.
 
     If `every` is 2, only every second one of these requests has the fault, and so on.
     """

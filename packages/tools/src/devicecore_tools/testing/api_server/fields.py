@@ -55,7 +55,7 @@ _ALWAYS: Iterable[str] = (
     *("metadata", "spec", "status", "devices", "pool", "resources"),
     *("nodeInfo", "daemonEndpoints", "kubeletEndpoint"),
 )
-"""The maps that are always there, if empty: who fills them does not own them. `Items` of these names are no maps."""
+"""The maps that are always there, if empty: who fills them does not own them. `Items` of these names are not maps."""
 
 MAX_FIELDS = 10_000
 """Fields that `metadata.managedFields` of a request may name."""
@@ -83,7 +83,7 @@ class Whole:
 
 
 def keyed(value: Keyed, name: str = "") -> Keyed:
-    """Return a copy of `value` whose lists with keys are `Items`. Null is no field, so it has none."""
+    """Return a copy of `value` whose lists with keys are `Items`. Null is not a field, so it has none."""
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
         if name in _WHOLE or short in _WHOLE:
@@ -127,7 +127,7 @@ def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
-    """Each field in which two `keyed` objects differ, and whether it is gone. None is no field.
+    """Each field in which two `keyed` objects differ, and whether it is gone. None is not a field.
 
     `inside` is whether both have the map that the field is in.
     """

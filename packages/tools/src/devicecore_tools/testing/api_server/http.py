@@ -127,7 +127,7 @@ class HttpServer(ThreadingHTTPServer):
                 self._lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
-        """Record a bug of the server. An OSError is no bug: the connection has ended."""
+        """Record a bug of the server. An OSError is not a bug: the connection has ended."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)

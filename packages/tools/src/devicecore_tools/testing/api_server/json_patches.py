@@ -143,7 +143,7 @@ _OPERATIONS: Mapping[str, Callable[[_Document, str, Json], None]] = {
 
 
 def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
-    """Return the key or the index that a part of a path names.
+    """Return the key or the index that part of a path names.
 
     With `is_new`, there is one index more, which also has the name `-`.
     """

@@ -106,7 +106,7 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Whether a part of a patch has a directive about the existing value. Without a value, there is no directive."""
+    """Whether part of a patch has a directive about the existing value. Without a value, there is no directive."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
 
@@ -171,7 +171,7 @@ def _merged_list(name: str, before: list[JsonValue], items: list[JsonValue]) -> 
 
 
 def _named(name: str, items: list[JsonValue]) -> list[str]:
-    """The keys of the items of a patch that are no directives."""
+    """The keys of the items of a patch that are not directives."""
     return [_identity(name, item) for item in items if not _has_directive(item)]
 
 

@@ -269,7 +269,7 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Apply these faults, one after the other, each to the next `times` requests that fit. None means all."""
+        """Apply these faults, one after another, each to the next `times` requests that fit. None means all."""
         with self._lock:
             self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 """One object as the API has it."""
 
 JsonValue = Any
-"""An object of JSON, a list, a text, a number, a boolean or null."""
+"""An object of JSON, a list, a string, a number, a boolean or null."""
 
 
 def copied(value: T) -> T:

@@ -93,7 +93,7 @@ class Stored:
 
 @frozen
 class Event:
-    """One write: the object before and after it, None if it did not or does not exist, and the object's weight."""
+    """One write: the object before and after it, or None if it did not or does not exist, and the object's weight."""
 
     version: int
     kind: Kind

@@ -84,7 +84,7 @@ def _named(value: Json) -> Json:
 
 
 def version_of(request: Request) -> str:
-    """Return the version of `resource.k8s.io` in which a client has asked, or an empty text."""
+    """Return the version of `resource.k8s.io` in which a client has asked, or an empty string."""
     match request.path.split("/"):
         case [_, "apis", "resource.k8s.io", version, _, *_]:
             return version

@@ -23,7 +23,7 @@ MAGIC = b"k8s\0"
 _EMBEDDED = ("deviceConfiguration", "ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource")
 """The fields whose own fields JSON has at their level, because Go embeds them."""
 
-_FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are no objects in JSON
+_FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are not objects in JSON
 
 _KINDS: Mapping[str, type[Message]] = {
     kind.DESCRIPTOR.name: kind

@@ -512,7 +512,7 @@ def _is_known(driver: DriverUnderTest, name: str) -> bool:
 
 
 def _has_text(driver: DriverUnderTest, path: Path, text: str) -> bool:
-    """Return whether a text is in the name of a CDI file, in its content, or in the names of its devices."""
+    """Return whether a string is in the name of a CDI file, in its content, or in the names of its devices."""
     content = driver.environment.cdi_files().get(path, b"")
     return text in path.name or text.encode() in content or any(text in name for name in _names_in(path))
 
@@ -724,7 +724,7 @@ def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str
 
 
 def _word(text: str) -> str:
-    """Return a text as it may be spelled in the name of a variable or file: in lower case, with hyphens."""
+    """Return a string as it may be spelled in the name of a variable or file: in lower case, with hyphens."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 

@@ -55,7 +55,7 @@ def _provoke(driver: DriverUnderTest) -> None:
 
 
 def _undo(driver: DriverUnderTest) -> str:
-    """Run the command that undoes it, unless it was run. Return why it has failed, or an empty text."""
+    """Run the command that undoes it, unless it was run. Return why it has failed, or an empty string."""
     if driver.seen.change.is_undone or not driver.settings.undo_devices:
         return ""
     driver.seen.change.is_undone = True

@@ -39,7 +39,7 @@ SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (d
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 20
-_OLDEST = 3600.0  # seconds; more is no time, or one in another unit
+_OLDEST = 3600.0  # seconds; more is not a time, or one in another unit
 _MORE = 10  # open files that may be added
 _MARGIN = 2.0  # seconds by which a report may be late
 

@@ -478,7 +478,7 @@ def prepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 
 def difference(before: Rows, after: Rows) -> str:
-    """Return a text about the devices that only one of two answers has."""
+    """Return a string about the devices that only one of two answers has."""
 
     def listed(answer: Rows) -> str:
         return some([f"{row.pool}/{row.device} with {', '.join(row.cdi) or 'no CDI device'}" for row in answer])
@@ -865,7 +865,7 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
     "(KEP-5075; ResourceSlice, API reference, devices.allowMultipleAllocations)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
-    """If a device may be shared, two claims get a part of it and are prepared. Then one of them is unprepared."""
+    """If a device may be shared, two claims get part of it and are prepared. Then one of them is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
@@ -889,7 +889,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
-    """If a device may be shared, two claims get a part of it and are prepared."""
+    """If a device may be shared, two claims get part of it and are prepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
@@ -1179,7 +1179,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     method = calls.PREPARE_METHODS[driver.registration.instance.service]
     row = {"namespace": NAMESPACE, "uid": claim.uid, "name": claim.name}
     request = method.request(claims=[row])
-    extra = b"\xf2\x3f\x03new"  # field 1022, a text
+    extra = b"\xf2\x3f\x03new"  # field 1022, a string
     request.MergeFromString(extra)
     answer = driver.calls.timed(lambda seconds: driver.registration.reachable.connection.call(method, request, seconds))
     devices_in(dict(answer.claims), claim)

@@ -120,7 +120,7 @@ def prints_little(driver: DriverUnderTest) -> Parts:
     clause="A driver runs for months, and pods come and go.",
 )
 def prepares_many_claims(driver: DriverUnderTest) -> str:
-    """New claims are prepared and unprepared, one after the other, up to 120 of them, for at most some seconds."""
+    """New claims are prepared and unprepared, one after another, up to 120 of them, for at most some seconds."""
     driver.calls.require_preparing()
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
@@ -182,7 +182,7 @@ def grows_with_no_claim(driver: DriverUnderTest) -> str:
     clause="A kubelet that restarts connects again. (kubelet, DRA manager)",
 )
 def serves_new_connections(driver: DriverUnderTest) -> str:
-    """One hundred connections are made one after the other, with a call on each."""
+    """One hundred connections are made one after another, with a call on each."""
     instance = driver.calls.require_answering()
     for number in range(_CONNECTIONS):
         with in_context(f"on connection {number + 1}"):

@@ -1,4 +1,4 @@
-"""Registration: what the driver says of itself, and whether a kubelet finds it again after restarts.
+"""Registration: what the driver says about itself, and whether a kubelet finds it again after restarts.
 
 Law: a check here fails only for something that keeps a kubelet from calling the driver, or could.
 """

@@ -178,7 +178,7 @@ class Situation:
             driver.calls.clean_up()
 
     def require(self) -> list[Known]:
-        """Return the claims that the driver has prepared. Raises Skip if there are none any more."""
+        """Return the claims that the driver has prepared. Raises Skip if there are none anymore."""
         found = [one for one in self.known if one.claim.is_prepared]
         skip_if(not found, "the claims of this event are gone, because the driver got fresh directories meanwhile")
         return found

@@ -201,7 +201,7 @@ def require_unique_names(pools: Iterable[PublishedPool], known: Container[str] =
 
 
 def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
-    """Return a sentence about the names that several devices of a pool have, or an empty text if there are none."""
+    """Return a sentence about the names that several devices of a pool have, or an empty string if there are none."""
     twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names if name not in known]
     return f"several devices are called {some(twice)}" if twice else ""
 
@@ -557,7 +557,7 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     driver.process.kill()
     for one in slices.now():
         driver.slices.follow()
-        driver.slices.expects_changes = True  # what a check has changed is no device of the driver
+        driver.slices.expects_changes = True  # what a check has changed is not a device of the driver
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):

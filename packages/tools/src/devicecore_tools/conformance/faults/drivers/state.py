@@ -23,7 +23,7 @@ class CorruptCheckpoint(GoodDriver):
 
 @fails("survives-a-corrupt-checkpoint")
 class FailsWithItsCheckpoint(GoodDriver):
-    """It registers next to a damaged file, and then every call fails until the file is mended."""
+    """It registers next to a damaged file, and then every call fails until the file is fixed."""
 
     must_not_fail = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
     damage = ""
