@@ -1,7 +1,7 @@
 """CDI files as container runtimes read them: the CDI specification, and its library in Go, version 1.1.
 
-Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name that two files
-of one directory have cannot be resolved.
+Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name that is in two
+    files of one directory cannot be resolved.
 """
 
 import json
@@ -175,7 +175,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def read_spec(path: Path) -> CdiDocument:
-    """Read a file without looking at what it says.
+    """Read a file without interpreting its content.
 
     Raises NoCdiFileError if it is not a CDI file, and OSError if it cannot be read.
     """
@@ -251,7 +251,7 @@ class UnresolvableError(Exception):
 
 
 def resolve(name: str, directories: Sequence[Path]) -> Edits:
-    """Return what a container gets that uses this device.
+    """Return what a container that uses this device gets.
 
     Args:
         name: the full name of the device.
@@ -302,7 +302,7 @@ def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
             spec = read_spec(path)
-        except (NoCdiFileError, OSError):  # a runtime goes on without it, too
+        except (NoCdiFileError, OSError):  # a runtime continues without it, too
             continue
         if not list(problems_of(spec)):
             yield path, spec

@@ -123,7 +123,7 @@ def _store_error(path: Path, action: str, error: OSError) -> StoreError:
 
 
 class JsonFileSink:
-    """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, to which others may add."""
+    """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, which other programs may extend."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: Path = Path(path)
@@ -142,7 +142,7 @@ class JsonFileSink:
         removed = dict.fromkeys(status.removed, 0)
         try:
             with self._lock:
-                old = self._file.read()  # another program may write the file in place, and at the same moment
+                old = self._file.read()  # another program may write the file in place, at the same moment
                 node = _object(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})

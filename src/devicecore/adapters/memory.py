@@ -1,4 +1,4 @@
-"""Every port without leaving the process: for tests and for programs that want no sockets and no files.
+"""Every port without leaving the process: for tests and programs without sockets and files.
 
 Law: these adapters keep the same contracts as the real ones.
 """
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class MemoryTransport:
     """A `PluginTransport` to plugins that are objects of this process.
 
-    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted: the one sentence of
+    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted: the one promise of
     the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
     """
 

@@ -70,7 +70,7 @@ class MemoryDriverTransport:
         Raises:
             TypeError: `driver` is not a driver.
             DraStoppedError: the transport is not started.
-            UnsupportedServicesError: the driver offers no service that is known.
+            UnsupportedServicesError: the driver offers no known service.
             DeviceCoreError: the listener refuses the driver.
         """
         check_driver(driver, "register")

@@ -1,8 +1,8 @@
-"""CEL by Google's C++ library, in the environment that Kubernetes gives to the selectors of devices.
+"""CEL by Google's C++ library, in the environment that Kubernetes provides for device selectors.
 
-Laws: an expression is compiled once, and evaluated once for all devices that do not differ in what it reads. A domain
-that a device has no attributes of is an empty map. Every evaluation is bounded in memory and time: an expression that
-might take much is compiled and evaluated in a process with limits.
+Laws: an expression is compiled once, and evaluated once for all devices that are the same in everything it reads. A
+    domain without attributes of the device is an empty map. Every evaluation is bounded in memory and time: an
+    expression that might take much is compiled and evaluated in a process with limits.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more, if each costs little.
 """
@@ -47,7 +47,7 @@ _MIXED_NUMBERS = re.compile(r":\d+:(\d+): [^:\n]* '_[<>]=?_' applied to '\((?:in
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "([^"]*)"')
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAX_VALUES = 10_000
-"""Values of one expression that are remembered."""
+"""Number of cached values for one expression."""
 
 _TOO_LONG = "Iteration budget exceeded"
 """What the library says about an expression that visits too many elements. It is evaluated in pieces then."""
@@ -62,7 +62,7 @@ _GO_TYPES = {
     "kubernetes.IP": "net.IP",
     "kubernetes.CIDR": "net.CIDR",
 }
-"""Types that have another name in Go, beside those that differ in case only."""
+"""Types that have another name in Go, besides those that differ only in case."""
 
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 
@@ -75,19 +75,19 @@ _SCOPES = frozenset(
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error of the library in one line. Its drawing of the expression is left out."""
+    """Return an error of the library in one line. Its rendering of the expression is left out."""
     lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
     text = "; ".join(line for line in lines if not line.startswith(" | "))
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", _in_go(text)))
 
 
 def _in_go(text: str) -> str:
-    """Return an error in the words of Kubernetes' library, in which people find it."""
+    """Return an error in the words of Kubernetes' library, which people search for."""
     return _NO_KEY.sub(r"no such key: \1", text)
 
 
 def _again(error: SelectorError) -> SelectorError:
-    """Return an error that says the same. One that is kept would have the traceback of all who have raised it."""
+    """Return the same error. One that is kept would have the traceback of all who have raised it."""
     return SelectorError(error.problem, at_run_time=error.at_run_time)
 
 
@@ -255,7 +255,7 @@ class CelSelectors:
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
-        """Return an expression ready for use, or what is wrong with it. Both are remembered."""
+        """Return a compiled expression, or what is wrong with it. Both are remembered."""
         with self._charged():
             return self._compile_now(expression)
 
@@ -336,7 +336,7 @@ class CelSelectors:
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
-        """Return whether the types of some elements are known and of others unknown."""
+        """Return whether some elements have a known type and others do not."""
         if not any(token in ("device", "dyn") for one in elements for token in one):
             return False
         kinds = set()

@@ -227,7 +227,7 @@ def _index(elements: Sequence[object], wanted: object, *, last: bool = False) ->
 
 @frozen
 class _Row:
-    """An overload of a function. A member is called on the first of its arguments."""
+    """An overload of a function. A member function is called on its first argument."""
 
     name: str
     result: "cel.Type"
@@ -400,7 +400,7 @@ def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
 
 
 def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
-    """Call the function whose messages have the types of the arguments."""
+    """Call the function that takes messages of the arguments' types."""
     table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:

@@ -2,7 +2,7 @@
 
 Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of processor time and `MAX_WAIT` seconds, or it is a
 `SelectorError`. The process ends with the one that has started it, even if that is killed, and nothing of it is left
-behind. A fork asks a process of its own, and never ends that of its parent.
+behind. A fork uses its own process, and never ends its parent's.
 
 Most expressions compare attributes, and cannot take more than a small multiple of their length: they need no process
 (`is_harmless`).
@@ -27,7 +27,7 @@ MAX_MEMORY = 100 * 1024 * 1024
 """Bytes that one expression may take, beyond the library itself."""
 
 MAX_SECONDS = 5
-"""Seconds of processor time for one expression, with which Kubernetes evaluates about as much as its limit of cost."""
+"""Seconds of processor time for one expression, roughly what Kubernetes' cost limit allows."""
 
 MAX_WAIT = 30.0
 """Seconds to wait for an answer: a process that is stopped, or gets no processor, uses none of its `MAX_SECONDS`."""
@@ -65,7 +65,7 @@ READY = b"ready"
 """What the process says when it can be asked."""
 
 LENGTH = 8
-"""Bytes with the length of an answer, which stand before it."""
+"""Length in bytes of the number before an answer, which is the answer's length."""
 
 
 class NoProcessError(SelectorError):
@@ -131,7 +131,7 @@ class LimitedProcess:
                 raise SelectorError(GIVEN_UP) from None
             return None
         except BaseException:
-            self._end()  # an answer may be on its way that nobody waits for
+            self._end()  # an answer that nobody waits for may be on its way
             raise
         if answer[1] == GIVEN_UP:
             self._end()
@@ -220,7 +220,7 @@ def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[boo
 
 
 def _read(process: "subprocess.Popen[bytes]", size: int) -> bytes:
-    """Return the next `size` bytes. Raises EOFError if there are less, and TimeoutError after `MAX_WAIT`."""
+    """Return the next `size` bytes. Raises EOFError if there are fewer, and TimeoutError after `MAX_WAIT`."""
     if process.stdout is None:
         raise EOFError
     descriptor, deadline, found = process.stdout.fileno(), time.monotonic() + MAX_WAIT, b""

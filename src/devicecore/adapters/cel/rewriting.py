@@ -1,7 +1,7 @@
 """Rewriting of CEL expressions: the library has other functions and another equality than Kubernetes.
 
 Law: a rewritten expression has the value that Kubernetes gives to the one that was written. Expressions are lists of
-tokens here, because the library shows nobody the tree of an expression.
+tokens here, because the library does not expose the syntax tree.
 """
 
 import re
@@ -124,7 +124,7 @@ def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
 
 
 def for_evaluation(tokens: list[str]) -> str:
-    """Rewrite an expression whose types were checked, so that the library gives it the value that it has in Go."""
+    """Rewrite a type-checked expression so that the library computes the same value as Go."""
     return " ".join(_with_defaults(_with_comparable_values(tokens)))
 
 
@@ -236,7 +236,7 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return of how many tokens an attribute, an element of one, a call or a literal is that begins here, or 0."""
+    """Return how many tokens the attribute, element, call or literal that begins here has, or 0 if none does."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token
@@ -312,7 +312,7 @@ def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
 
 
 def formatted(tokens: list[str]) -> Iterator[list[str]]:
-    """Return what is formatted in lists that are arguments of `format`."""
+    """Return the formatted elements of lists that are arguments of `format`."""
     for opening, _ in _brackets(tokens):
         if tokens[opening] == "[" and _is_formatted(tokens, opening):
             yield from filter(None, _arguments(tokens, opening))

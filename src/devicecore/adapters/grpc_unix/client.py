@@ -127,7 +127,7 @@ class PluginClient:
             await connection.close()
 
     async def _dial(self) -> PeerConnection:
-        """Connect, and note to which socket file: the one that was there before and after."""
+        """Connect, and record the socket file: the one that was there before and after."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()

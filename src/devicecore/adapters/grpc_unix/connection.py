@@ -1,6 +1,6 @@
 """The connection to a plugin or driver: streams through the event loop, and calls directly if that is possible.
 
-A call through the event loop is handed from thread to thread four times. A direct call has a socket of its own and is
+A call through the event loop is handed from thread to thread four times. A direct call has its own socket and is
 handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
 (docs/maintain/decisions.md).
 

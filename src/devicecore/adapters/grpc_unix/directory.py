@@ -43,7 +43,7 @@ class SocketDirectory:
     def claim(self) -> None:
         """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
-        Raises DirectoryError if it cannot be made, locked or cleaned, or others may write into it, DirectoryInUseError
+        Raises DirectoryError if it cannot be created, locked or cleaned, or others may write to it, DirectoryInUseError
         if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
         """
         check_socket_path(self.socket)
@@ -58,7 +58,7 @@ class SocketDirectory:
             raise
 
     def hold(self) -> None:
-        """Make the directory again if it was deleted, check it, and lock it if it is not the one that was claimed.
+        """Recreate the directory if it was deleted, check it, and lock it if it is not the claimed one.
 
         Raises DirectoryError or DirectoryInUseError.
         """
@@ -70,7 +70,7 @@ class SocketDirectory:
                 raise DirectoryError(str(self.path), error.strerror or str(error)) from error
 
     def release(self) -> None:
-        """Let others claim the directory. A second call does nothing."""
+        """Release the directory, so that others can claim it. A second call does nothing."""
         try:
             with suppress(OSError):
                 if self._locks and self._is_locked(self._locks[0]):
@@ -116,7 +116,7 @@ class SocketDirectory:
         return None
 
     def _take_lock(self) -> None:
-        """Lock the file of locks, and close the one that was locked before, if any."""
+        """Lock the lock file, and close a previously locked one."""
         while True:
             opened: list[int] = []
             try:
@@ -143,7 +143,7 @@ class SocketDirectory:
         if is_served(self.socket):  # a real kubelet does not take our lock, but it answers at its socket
             raise DirectoryInUseError(str(self.path))
         problems = []
-        # All are looked at before any is deleted: a link is deleted if it leads to a socket, which is deleted too.
+        # All are examined before any is deleted: a link is deleted if it leads to a socket, which is deleted too.
         entries = self.path.iterdir() if self._wipe else [Path(self.socket)]
         for entry in [entry for entry in entries if _leads_to_a_socket(entry)]:
             try:

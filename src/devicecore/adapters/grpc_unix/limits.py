@@ -32,8 +32,8 @@ class ConnectionLimits:
 class PluginLimits(ConnectionLimits):
     """How long a device plugin may take for each call, in seconds, how much it may send, and how often it may register.
 
-    A plugin whose list is longer than `message_bytes` is lost. An answer to Allocate has at most `allocate_bytes`,
-    because it is stored in the checkpoint, which is rewritten for each pod. A resource may register
+    A plugin whose list is longer than `message_bytes` is disconnected. An answer to Allocate has at most
+    `allocate_bytes`, because it is stored in the checkpoint, which is rewritten for each pod. A resource may register
     `registration_burst` times at once, and then `registrations_per_second`, or without a limit if that is None.
     """
 
@@ -56,7 +56,7 @@ def parsed_resource_name(text: str) -> ResourceName:
 
 @frozen
 class TooManyRegistrationsError(PluginError):
-    """A resource registers too often, so this call was not looked at. `retry_after` is in seconds."""
+    """A resource registers too often, so this call was refused unread. `retry_after` is in seconds."""
 
     resource: str
     burst: int
@@ -80,7 +80,7 @@ class UnansweredRegistrationsError(PluginError):
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
-    One resource's calls use up nothing of another's.
+    One resource's calls do not count against another's.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
@@ -101,6 +101,6 @@ class RegistrationRate:
             raise TooManyRegistrationsError(resource, self._burst, self._per_second, wait)
 
     def _forget_full_buckets(self) -> None:
-        """Keep a caller that makes up new names all the time from filling the memory with them."""
+        """Keep a caller that keeps inventing names from filling up the memory."""
         self._buckets = {resource: bucket for resource, bucket in self._buckets.items() if not bucket.full}
         self._many = max(_MANY_BUCKETS, 2 * len(self._buckets))

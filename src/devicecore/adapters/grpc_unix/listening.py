@@ -118,7 +118,7 @@ class TransportRun(Generic[Reported, Peers]):
         event = make_event()  # here too, because 50,000 devices take longer than a loop should pause
         try:
             self._call_listener(event)
-        except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
+        except (Exception, SystemExit) as error:  # an exit would end the loop for everyone on it
             unknown = self._transport.refusal(event, error)
             if unknown is not None and isinstance(error, DeviceCoreError):
                 raise  # it becomes the answer to the plugin, and is logged there

@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, which all gRPC transports and plugins of this process share.
+"""One event loop in its own thread, shared by all gRPC transports and plugins of this process.
 
 Law: nothing on the loop blocks. Listeners and plugins may block, so they run in worker threads.
 """
@@ -28,9 +28,9 @@ class LoopStoppedError(Exception):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that forgets what it is given after its end, where others raise RuntimeError.
+    """An event loop that drops callbacks after its end, where others raise RuntimeError.
 
-    If a call was given up, gRPC gives it to the loop of that call when the plugin ends. It would raise the error on the
+    If a call was abandoned, gRPC hands it to that call's loop when the plugin exits. It would raise the error on the
     loop of a later run, which then gets no more events for a while.
     """
 
@@ -46,7 +46,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An event loop in a thread of its own. `acquire` returns it, and `release` gives it back.
+    """An event loop in its own thread. `acquire` returns it, and `release` gives it back.
 
     There is one for all users, because grpc.aio wakes every loop of a process for each event of any of them.
     """
@@ -72,7 +72,7 @@ class LoopThread:
     def acquire(cls, close: Close) -> "LoopThread":
         """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
 
-        Raises OSError if no loop can be made, and ForkedError in a fork: gRPC cannot start over in it.
+        Raises OSError if no loop can be created, and ForkedError in a fork: gRPC cannot start over in it.
         """
         if (running := cls._shared) is not None:
             running.check_process()  # before the lock, which a fork may have copied while it was held
@@ -206,7 +206,7 @@ class LoopThread:
         self._stop = asyncio.Event()
         self._workers = ThreadPoolExecutor(8, thread_name_prefix="devicecore-plugin")
         self._started.set()
-        # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to notice by
+        # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to detect for
         # itself that the program has ended without a stop.
         while not self._stop.is_set() and not self._stop_if_abandoned() and threading.main_thread().is_alive():
             with suppress(TimeoutError):

@@ -1,8 +1,8 @@
 """The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
 
 Laws: The plugin is served before it registers. Each stream of lists begins with the list as it is, and sends it again
-after each change. If a kubelet restarts or cleans its directory, or the directory goes and comes back, the plugin
-serves and registers again by itself.
+after each change. If a kubelet restarts or cleans its directory, or the directory disappears and comes back, the plugin
+automatically serves and registers again.
 """
 
 import asyncio
@@ -80,18 +80,18 @@ def serve_plugin(
         plugin: what to serve.
         directory: the kubelet's plugin directory. By default `$DEVICE_PLUGIN_PATH`, or the directory of a kubelet.
         registry: a directory in which a kubelet's plugin watcher finds plugins, usually
-            `/var/lib/kubelet/plugins_registry`. If it is given, the socket is made there, and the plugin does not
+            `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
             register: the kubelet asks it for its name. `directory` and `kubelet_socket` have no effect then.
         endpoint: the name of the plugin's socket; by default `default_endpoint`.
         kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `kubelet.sock`; if `directory`
             is not given either, `$KUBELET_SOCKET`.
-        poll_interval: seconds between two looks at the sockets.
+        poll_interval: seconds between two checks of the sockets.
 
     Raises:
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` exists and no socket can be made in it.
+        DirectoryError: `directory` exists, but no socket can be created in it.
     """
     check_plugin(plugin, "serve_plugin")
     if kubelet_socket is None:
@@ -224,7 +224,7 @@ class _Refused:
 
 
 class _Unregistered(Enum):
-    """States of a plugin that no kubelet has accepted or refused."""
+    """States of a plugin that no kubelet has accepted or refused yet."""
 
     NEW = "no kubelet has asked or answered since the socket was made"
     LOST = "no stream of lists is open any more"
@@ -271,7 +271,7 @@ class ServedPlugin(ServedSockets[PluginService]):
 
     @property
     def registered(self) -> bool:
-        """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
+        """Whether the current kubelet has accepted the plugin and can find its socket."""
         registration = self._registration
         if not isinstance(registration, _Accepted) or self._socket.state() is not SocketState.OURS:
             return False

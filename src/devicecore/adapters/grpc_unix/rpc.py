@@ -186,7 +186,7 @@ def stream(channel: grpc.aio.Channel, method: Method[Request, Any]) -> "grpc.aio
 def _keep_grpc() -> None:
     """Keep gRPC from ending before the process does.
 
-    When its last channel goes it waits, uninterruptibly, for each write that has not ended. A call that was given up
+    When its last channel goes it waits, uninterruptibly, for each write that has not ended. An abandoned call
     may have one.
     """
     grpc.aio.init_grpc_aio()
@@ -207,7 +207,7 @@ def failed(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
 
 
 def deadline_exceeded() -> grpc.aio.AioRpcError:
-    """Return the error of a call that was given up, as gRPC raises it at the end of a call's time."""
+    """Return the error of an abandoned call, as gRPC raises it when a call times out."""
     return failed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
@@ -229,7 +229,7 @@ def go_text(error: grpc.RpcError) -> str:
 
 
 def go_details(error: grpc.aio.AioRpcError) -> str:
-    """Return the details of a failed call. What our own side says is said in Go's words."""
+    """Return the details of a failed call. Our own errors use Go's words."""
     details = own_details(error.details() or "")
     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded"
     return "context deadline exceeded" if is_late else details

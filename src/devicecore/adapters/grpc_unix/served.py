@@ -43,7 +43,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class Service(ABC):
     """The methods of one plugin or driver. Apart from `methods`, only the event loop's thread uses it.
 
-    `name` is what the log calls it.
+    `name` is its name in the log.
     """
 
     def __init__(self, name: str, loop: LoopThread) -> None:
@@ -100,7 +100,7 @@ class Service(ABC):
             await context.abort(code, text)
 
     def unary(self, ask: Callable[[Any], Answer]) -> rpc.Behavior:
-        """Return what answers a method with what `ask` returns of its request."""
+        """Return a handler that answers a method with what `ask` returns for the request."""
 
         async def behavior(request: object, context: Context) -> Answer:
             return await self.answer(context, partial(ask, request))
@@ -108,7 +108,7 @@ class Service(ABC):
         return behavior
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
-        """Return the status with which a call ends that has raised `error`."""
+        """Return the status of a call that has raised `error`."""
         return grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__
 
     def _ended(self, wake: asyncio.Event) -> None:
@@ -156,8 +156,9 @@ class MissingDirectoryError(DirectoryError):
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
     """A plugin or driver that is served; a context manager that stops it at the end.
 
-    Its `sockets` are removed in the reverse order. `meets_at` is the kubelet's socket, or the one that a kubelet finds.
-    The log calls the two `name` and `kubelet`. `poll_interval` is in seconds between two looks at the sockets.
+    Its `sockets` are removed in the reverse order. `meets_at` is the kubelet's socket, or the one that a kubelet
+    discovers. The log calls the two `name` and `kubelet`. `poll_interval` is the number of seconds between two checks
+    of the sockets.
     """
 
     _NOT_ASKED = "no kubelet has asked yet"
@@ -182,13 +183,14 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     @property
     @abstractmethod
     def registered(self) -> bool:
-        """Whether the kubelet that is there now has accepted it."""
+        """Whether the current kubelet has accepted it."""
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Wait until it is `registered`.
 
         Raises:
-            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is that of the last attempt.
+            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error of the last
+                attempt.
             NotStartedError: it is not started.
         """
         self._lifecycle.check_running()
@@ -220,7 +222,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 
     @abstractmethod
     async def _look(self) -> None:
-        """Look at the sockets, and do what is needed."""
+        """Check the sockets, and repair what is wrong."""
 
     async def _open(self) -> None:
         for socket in self._sockets.values():
@@ -243,9 +245,9 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._service = None
 
     async def _serve_methods(self, methods: Methods, socket: OwnedSocket, service: ServiceT) -> None:
-        """Serve `methods` of `service` at a socket, and only then stop what was served there before.
+        """Serve `methods` of `service` at a socket, and only then stop the previous server there.
 
-        Raises DirectoryError if the socket cannot be made; what was served before goes on.
+        Raises DirectoryError if the socket cannot be made; the previous server keeps running.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
         self._renewed()  # at once, because a kubelet may find the socket while the former server stops
@@ -258,7 +260,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             logger.info("%s is served again", foreign_text(socket.path))
 
     def _renewed(self) -> None:
-        """Forget what a kubelet has answered before there was a new socket."""
+        """Forget a kubelet's answer from before the socket was new."""
 
     async def _keep(self) -> None:
         while True:
@@ -281,7 +283,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 
 
 def check_directory(socket: str) -> None:
-    """Refuse a path in whose directory no socket can be made.
+    """Refuse a path if no socket can be created in its directory.
 
     Raises MissingDirectoryError if it is missing, and DirectoryError if it is not a directory.
     """

@@ -48,10 +48,10 @@ from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader, count_devices
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
-STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
+STOP_GRACE = 1.0  # seconds for a Register handler to end on its own
 SAME_MOMENT = 1.0  # seconds between a registration and the end of the stream before it, if a plugin did both at once
 PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing socket is not waited for once more
-LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
+LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
 _MAX_VERSIONS = 9  # of a found plugin that are repeated in an error
@@ -97,7 +97,7 @@ class RegistrationServer:
         """By socket: registrations that it has not answered."""
         self._large_lists = LargeMessages()
         self._followed: list[PluginClient] = []
-        """The instances of whose end the listener was not notified yet, oldest first."""
+        """The instances whose end the listener has not been notified of yet, oldest first."""
         self._stopping = False
         self._socket = OwnedSocket(directory.socket)
         self._server: grpc.aio.Server | None = None
@@ -195,7 +195,7 @@ class RegistrationServer:
             waited_at = self._missed.get((resource, path), float("-inf"))
             persistent = asyncio.get_running_loop().time() - waited_at < PERSISTENT
             client = self._begin(resource, path, 0.0 if persistent else SOCKET_PATIENCE)
-        # The registration goes on if this caller gives up: other calls may wait for it, and it has its own deadlines.
+        # The registration continues if this caller gives up: other calls may wait for it, and it has its own deadlines.
         refusal = await asyncio.shield(client.outcome)
         if refusal is not None:
             raise refusal
@@ -283,7 +283,7 @@ class RegistrationServer:
         return None
 
     def _predecessors(self, plugin: PluginId) -> list[PluginClient]:
-        """Return the older instances at the same socket of whose end the listener was not notified yet."""
+        """Return the older instances at the same socket whose end the listener has not been notified of yet."""
         return [
             client
             for client in self._followed

@@ -1,4 +1,4 @@
-"""The `PluginTransport` over gRPC: its methods block, and an event loop in a thread of its own does the work.
+"""The `PluginTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
 Law: a call to a plugin blocks its caller at most one second longer than its timeout, whatever the plugin does. After
 `stop` the listener is not called.
@@ -40,15 +40,15 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     The listener is called in worker threads; a slow one delays no other plugin.
 
     Args:
-        directory: where a kubelet and its plugins find each other's sockets. Its last part is made if it is missing.
+        directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
         socket_name: the kubelet's socket in it.
         allow_shared_directory: whether other users may write to the directory and the registry. Each of them can pass
             for any plugin.
         wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
         limits: how long a plugin may take, how much it may send, and how often it may register.
-        clock: returns monotonic seconds, by which registrations are limited.
+        clock: returns monotonic seconds, used to limit registrations.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
-            last part is made if it is missing. None for no plugin watcher.
+            last component is created if missing. None for no plugin watcher.
         handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.
     """
 

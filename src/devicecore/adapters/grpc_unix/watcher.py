@@ -1,7 +1,7 @@
 """The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet asks it.
 
-Law: the registered plugins are those whose sockets lie in the directory. If a socket goes, its plugin is disconnected.
-A socket that is made again is another plugin, which does not inherit the failures of the former one (kubelet.md 2.8).
+Law: the registered plugins are those whose sockets are in the directory. If a socket goes, its plugin is disconnected.
+A recreated socket is another plugin, which does not inherit the failures of the former one (kubelet.md 2.8).
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`; everything else it leaves to a
 `PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
@@ -32,7 +32,7 @@ from devicecore.system.directories import KeptDirectory, directory_problem
 from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
-INTERVAL = 1.0  # seconds between two looks at the directory
+INTERVAL = 1.0  # seconds between two scans of the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
 MAX_ATTEMPTS = 64  # sockets that are asked at once; each takes a file descriptor, and many processes get only 1,024
@@ -47,7 +47,7 @@ class RegisteredPlugin(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the plugin has ended by itself, so that it has to be asked again."""
+        """Whether the plugin has ended on its own, so that it has to be asked again."""
 
     async def disconnect(self) -> None:
         """End the plugin's registration: its socket has gone. It may have been lost before."""
@@ -61,15 +61,15 @@ class PluginHandler(Protocol):
         """What plugins of this type answer to GetInfo, such as `DevicePlugin`."""
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Look at what a plugin answered to GetInfo; `endpoint` is an absolute path.
+        """Check a plugin's answer to GetInfo; `endpoint` is an absolute path.
 
-        Raises DeviceCoreError, of which the plugin is notified, if it cannot be registered.
+        Raises DeviceCoreError if it cannot be registered; the plugin is notified.
         """
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
         """Connect to a plugin that was validated.
 
-        Raises DeviceCoreError, of which the plugin is notified, if it cannot be reached or is refused.
+        Raises DeviceCoreError if it cannot be reached or is refused; the plugin is notified.
         """
 
 
@@ -93,7 +93,7 @@ class _Candidate:
 
 
 class PluginWatcher:
-    """Registers the plugins whose sockets lie below `directory`. Only the event loop's thread uses it.
+    """Registers the plugins whose sockets are below `directory`. Only the event loop's thread uses it.
 
     Args:
         directory: made with mode 0755 if its last part is missing.
@@ -120,7 +120,7 @@ class PluginWatcher:
         self._allow_shared = allow_shared
         self._candidates: dict[str, _Candidate] = {}
         self._refused: dict[str, str] = {}
-        """Why a directory is not looked at, by its path; for the log."""
+        """Why a directory is ignored, by its path; for the log."""
         self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
         self._attempts = 0
@@ -291,8 +291,8 @@ def sockets_below(
 
     `identify` returns the identity of the socket at a path, or None; by default it follows no links.
 
-    Hidden files and directories are left out, and directories to which other users may write: these are added to
-    `refused` with the reason. No directory is looked at whose path is too long for a socket in it.
+    Hidden files and directories are ignored, and so are directories that other users may write to: these are added to
+    `refused` with the reason. A directory is ignored if its path is too long for a socket in it.
     """
     pending = [str(directory)]
     while pending:

@@ -38,7 +38,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 
     _loads = orjson.loads
 
-_quoted = lru_cache(4096)(partial(quote, safe=""))  # most parts of most paths are the same few
+_quoted = lru_cache(4096)(partial(quote, safe=""))  # most paths consist of the same few parts
 
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
@@ -62,14 +62,14 @@ def check_node_name(name: str) -> None:
 
 @frozen
 class RequestError(DeviceCoreError):
-    """A request to an API server that failed, or an object that does not become what it should be.
+    """A failed request to an API server, or an object that does not become what it should be.
 
     Attributes:
         cause: one sentence.
         status: the HTTP status of a refusal, or None if the server has not answered.
         reason: the API server's word for a refusal, such as `NotFound`, empty if there is none.
-        pause: seconds for which the server asked not to be called.
-        message: the words of the server that refuses, which are part of the cause.
+        pause: seconds for which the server asked clients to wait.
+        message: the server's message, which is part of the cause.
         kind: errors of the same kind are logged once in a row; by default the status, or the cause if there is none.
         is_unreachable: whether another request would fail in the same way, because the server did not answer or there
             are no credentials.
@@ -105,7 +105,7 @@ class Access:
         context: the context of the kubeconfig, if not its current one.
         service_account: the directory of the pod's service account.
         timeout: seconds for a request with its whole answer.
-        program_timeout: seconds for a program that gives credentials.
+        program_timeout: seconds for a credential program.
     """
 
     kubeconfig: str | PathLike[str] | None = None
@@ -158,7 +158,7 @@ class ApiResource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path below the server's URL; without a name, that of the objects of a namespace or of all."""
+        """Return the path below the server's URL; without a name, the path of the objects in a namespace or in all."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, name, subresource]
@@ -328,7 +328,7 @@ class ApiServer:
             raise failed from error
 
     def _error(self, error: Exception, request: ApiRequest) -> RequestError:
-        """Return what an error of a request means."""
+        """Return what a request's error means."""
         for cause in causes(error):
             match cause:
                 case _RefusedError(answer=answer):

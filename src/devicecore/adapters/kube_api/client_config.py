@@ -23,10 +23,10 @@ from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_
 from devicecore.system.files import read_file
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""The directory in which a pod finds its token and the authority of its API server."""
+"""The directory with a pod's token and its API server's CA certificate."""
 
 EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
-"""The versions in which a program can give credentials."""
+"""The supported versions of the credential program protocol."""
 
 _URL = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
 _MAX_PORT = 65535
@@ -43,7 +43,7 @@ class ApiAccessError(SetUpError):
 
 @frozen
 class CredentialError(DeviceCoreError):
-    """A token file or a program that gives credentials does not give them now."""
+    """A token file or a credential program currently provides no credentials."""
 
     source: str = field(converter=foreign_text)
     problem: str = field(converter=foreign_text)
@@ -52,13 +52,13 @@ class CredentialError(DeviceCoreError):
 
 @frozen
 class Program:
-    """A program that gives credentials, as a kubeconfig names it.
+    """A credential program, as a kubeconfig names it.
 
     Attributes:
         command: the program and its arguments.
         environment: what is added to the environment of this process.
         version: the API version of its answer.
-        cluster: what the program is given about the cluster; None for nothing.
+        cluster: what the program is told about the cluster; None for nothing.
     """
 
     command: tuple[str, ...]
@@ -78,7 +78,7 @@ class ApiConnection:
         proxy: the URL of an HTTP proxy; None to connect directly.
         headers: those of every request, such as the user to act as.
         token: returns the bearer token as it is now, or None if none is used.
-        program: the program that gives credentials, or None if none is used.
+        program: the credential program, or None if none is used.
     """
 
     server: str
@@ -194,7 +194,7 @@ def _path(value: Value) -> Path | None:
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """Return how to encrypt. What the kubeconfig gives is tried once, so that errors name their field."""
+    """Return how to encrypt. The kubeconfig's values are tried once, so that errors name their field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()
@@ -341,7 +341,7 @@ def _program(value: Value, cluster: Value) -> Program | None:
 
 
 def _described(cluster: Value) -> dict[str, object]:
-    """Return what a program gets about the cluster (client-go: `clientauthentication.Cluster`)."""
+    """Return what a program is told about the cluster (client-go: `clientauthentication.Cluster`)."""
     authority = _content(cluster, "certificate-authority")
     extensions = {
         extension["name"].text(): extension["extension"].data for extension in cluster["extensions"].sequence()

@@ -1,4 +1,4 @@
-"""Runs a program that gives credentials (`exec` in a kubeconfig).
+"""Runs a credential program (`exec` in a kubeconfig).
 
 Law: The program ends: by itself, or because it took too long, printed too much or is no longer needed.
 """
@@ -32,7 +32,7 @@ class Credentials:
 
 
 def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
-    """Run a program and read what it gives. Raises CredentialError if it fails, or gives no credentials.
+    """Run a program and read its output. Raises CredentialError if it fails or returns no credentials.
 
     It is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
     """
@@ -82,7 +82,7 @@ def _output(
                 raise subprocess.TimeoutExpired(process.args, deadline)
             if is_stopped():
                 raise CredentialError(name, "was killed because the sink was closed")
-            has_ended = process.poll() is not None  # before the look, so that what it printed last is read
+            has_ended = process.poll() is not None  # before the check, so that its last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:
                 break  # a program that it left running, such as an agent, has the streams open

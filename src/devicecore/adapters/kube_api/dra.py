@@ -1,7 +1,7 @@
 """Dynamic resource allocation on an API server: reads ResourceClaims, and deletes ResourceSlices, as a kubelet does.
 
 Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even
-if a driver's name is made to change it. A call that waits for the server delays no other call.
+if a malicious driver name tries to change it. A call that waits for the server delays no other call.
 """
 
 import re
@@ -62,7 +62,7 @@ class KubeApiSlices(ApiServers):
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
-        NodeNameError: no node can have that name. An empty one would select the slices that belong to no node.
+        NodeNameError: the node name is invalid. An empty one would select the slices that belong to no node.
     """
 
     def __init__(self, node: str, access: Access = Access()) -> None:

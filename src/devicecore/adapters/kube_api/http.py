@@ -21,7 +21,7 @@ MAX_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer. A Node has some 30 KiB, and an API server stores objects of at most 1.5 MiB."""
 
 MAX_WATCH = 64 * 1024 * 1024
-"""Bytes of one watch, which is then started again."""
+"""Bytes of one watch, after which it is restarted."""
 
 MAX_VALUES = 4_000_000
 """Commas and brackets in the pages of a list together, which bound the number of values."""
@@ -52,12 +52,12 @@ class Budget:
         self._limit = self._bytes = self._bytes_of_all = self._values_of_all = 0
 
     def begin_all(self, seconds: float, limit: int) -> None:
-        """Begin requests that may together take so many seconds, and whose answers may have `limit` bytes."""
+        """Begin requests that together may take this many seconds and have answers of up to `limit` bytes."""
         self._deadline_of_all = time.monotonic() + seconds
         self._bytes_of_all, self._values_of_all = limit, MAX_VALUES
 
     def begin(self, seconds: float, limit: int) -> None:
-        """Begin a request that may take so many seconds, and whose answer may have `limit` bytes."""
+        """Begin a request that may take this many seconds and have an answer of up to `limit` bytes."""
         self._deadline = min(time.monotonic() + seconds, self._deadline_of_all)
         self._bytes = self._limit = limit
 

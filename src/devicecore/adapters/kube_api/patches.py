@@ -35,7 +35,7 @@ Path = tuple[str, ...]
 """The way to a field, such as `("status", "capacity", "example.com/gpu")`."""
 
 SECTIONS = ("capacity", "allocatable")
-"""The maps of a node's status in which resources are counted."""
+"""The maps of a node's status that count resources."""
 
 
 class PatchStrategy(Enum):
@@ -57,13 +57,13 @@ class Wanted:
     allocatable: Counts = field(factory=dict)
 
     def updated(self, status: NodeStatus, gone: int | None) -> "Wanted":
-        """What is wanted after another status; `gone` is the count of its removed resources, None to remove the key."""
+        """The desired state after another status; `gone` is the count for removed resources, None to remove the key."""
         left = dict.fromkeys(status.removed, gone)
         allocatable = {**self.allocatable, **left, **status.allocatable}
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
-        """What is wanted if an earlier run wrote these keys as well; a key that a status named stays as it is."""
+        """The desired state if an earlier run wrote these keys as well; a key that a status named stays as it is."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
         return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 

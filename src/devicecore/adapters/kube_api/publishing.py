@@ -1,4 +1,4 @@
-"""Two threads that keep an API server as a program wants it: one publishes, and one watches what others write.
+"""Two threads that keep an API server in a desired state: one publishes, and one watches what others write.
 
 Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
@@ -45,7 +45,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
 
     A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` makes the connections
-    of a run: one for watching, and those of the publishing thread. `error_of` makes an error of its cause. `backoff` is
+    of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error. `backoff` is
     how long to wait after a failure, and `resync` the seconds after which all is compared even if the watch shows no
     change.
     """
@@ -91,7 +91,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def stop(self, timeout: float = 5.0) -> None:
         """Stop, after a last attempt if something is not published yet. A second stop does nothing.
 
-        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
+        After `timeout` seconds, the current request is aborted, and no other begins.
         """
         self._lifecycle.stop(partial(self._end, timeout))
 
@@ -194,7 +194,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def _wait_for_work(self, failures: int, pause: float) -> bool:
         """Wait for work. Return False if this is closed and everything is published."""
         with self._lock:
-            if failures:  # new wishes cause no additional requests to a server that fails
+            if failures:  # new states cause no additional requests to a failing server
                 self._wait(pause, lambda: self._is_missing and self._must_compare)
             else:
                 resync = self._resync if self._has_wanted else None
@@ -232,7 +232,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _lost_track(self) -> None:
-        """Compare, and then watch from there: what happened meanwhile is not known."""
+        """Compare, and then watch from there: what happened in the meantime is unknown."""
         with self._lock:
             self._version = "" if self._is_missing else None
             self._compare()

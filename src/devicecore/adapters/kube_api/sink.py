@@ -39,8 +39,8 @@ class Pace:
     Attributes:
         backoff: how long to wait after a failure.
         resync: seconds after which the Node is compared even if the watch shows no change.
-        patches_per_second: patches in any second; what is published meanwhile is combined into the next one.
-        clock: returns monotonic seconds, by which patches are limited.
+        patches_per_second: patches in any second; statuses published in the meantime are combined into the next one.
+        clock: returns monotonic seconds, used to limit patches.
     """
 
     backoff: Backoff = Backoff()
@@ -70,7 +70,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
-        NodeNameError: no node can have that name.
+        NodeNameError: the node name is invalid.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         return wanted, node
 
     def _newest(self, node: NodeObject) -> Wanted:
-        """Return what is wanted now. The first call adds what an earlier run left on the node."""
+        """Return the current desired state. The first call adds what an earlier run left on the node."""
         with self._lock:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True

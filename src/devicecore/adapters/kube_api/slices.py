@@ -1,7 +1,7 @@
 """Publishes the devices of a DRA driver as ResourceSlices of its node, and repairs them.
 
-Law: the publisher writes nothing while the slices are right, and deletes nothing when it is stopped: the next instance
-of the driver takes them over, and a kubelet deletes those of a driver that stays away.
+Law: the publisher writes nothing while the slices are right, and deletes nothing when it is stopped: the driver's next
+    instance takes them over, and a kubelet deletes them if the driver stays away.
 """
 
 import logging
@@ -62,8 +62,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
-        NodeNameError: no node can have that name.
-        InvalidPoolError: no driver or no pool can have that name.
+        NodeNameError: the node name is invalid.
+        InvalidPoolError: the name of the driver or pool is invalid.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._generation = 1  # the lowest that may be written
         self._returned: dict[str, str] = {}
         self._attempted: DevicePool | None = None
-        self._repairs: list[float] = []  # when slices were written again that others had changed, in monotonic seconds
+        self._repairs: list[float] = []  # when slices that others had changed were repaired, in monotonic seconds
 
     def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
         """Let a thread publish these devices, and no others. This does not wait for the network.

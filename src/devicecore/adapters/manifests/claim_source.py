@@ -18,7 +18,7 @@ from devicecore.system.files import read_file
 class ManifestClaims(ClaimSource):
     """A `ClaimSource` for drivers that run next to `devicecore kubelet`: a directory of manifests, read at each call.
 
-    A claim whose manifest does not say for whom it is reserved is reserved for no pod here: drivers need not know.
+    A claim whose manifest does not reserve it is not reserved for any pod here: drivers need not know.
 
     Args:
         directory: the directory of the manifests.
@@ -28,7 +28,7 @@ class ManifestClaims(ClaimSource):
         self._directory = Path(directory)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim. A manifest that cannot be used is left out.
+        """Return the claim. Unusable manifests are ignored.
 
         Raises:
             ClaimSourceError: there is no such claim, or the directory cannot be read.

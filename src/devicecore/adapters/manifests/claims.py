@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
 It is loaded with the first manifest that has any. Law: a claim that says who may use it (`status.reservedFor`) is for
-these pods only, as in a kubelet. A claim that does not say so is for every pod of the manifests that names it, because
-no scheduler is there to reserve it.
+these pods only, as in a kubelet. Otherwise a claim is for every pod in the manifests that names it, because there is
+no scheduler to reserve it.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A directory of manifests that people edit meanwhile.
+"""A directory of manifests that may be edited at any time.
 
 Laws: The pods are those in force in the files of the directory. A file that exists but cannot be read keeps its pods.
 If the directory cannot be read, nothing changes. Every file counts except those that editors hide (`.x`) and back up
@@ -42,7 +42,7 @@ class Changes:
         removed: pods to release.
         problems: the problems that are new.
         fixed: the files that had a problem and have none now.
-        is_complete: whether all manifests are read. Otherwise the next poll goes on, and need not wait.
+        is_complete: whether all manifests are read. Otherwise the next poll continues immediately.
     """
 
     added: tuple[Pod, ...] = ()

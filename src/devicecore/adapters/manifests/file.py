@@ -1,4 +1,4 @@
-"""One manifest: what it says now, and what of that is in force.
+"""One manifest: its current content, and the part that is in effect.
 
 Law: The text in force is the last text that could be used and that shared no pod or claim with another file.
 """
@@ -16,7 +16,7 @@ from devicecore.adapters.manifests.pods import Manifest, ManifestError, read_man
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
-_RELIABLE_AFTER = 2.0  # seconds after which a change of the file also changes its timestamp
+_RELIABLE_AFTER = 2.0  # seconds after which a change to the file is sure to change its timestamp
 
 
 Stamp = tuple[int, int, int, int]
@@ -87,7 +87,7 @@ class File:
         return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:
-        """Leave in force what the file said before. Return whether this problem differs from the last one."""
+        """Keep the previous content in effect. Return whether this problem differs from the last one."""
         self.says = None
         if str(problem) == str(self.problem):
             return False

@@ -1,7 +1,7 @@
 """What is in a manifest: one or more documents, each a Pod, a ResourceClaim or a List of them.
 
 Laws: All of a manifest is used, or nothing. Limits count and requests do not, as in the device manager. A pod
-without `metadata.uid` gets a UID made of the file's name and of everything that the pod says, so a changed pod is a new
+without `metadata.uid` gets a UID derived from the file's name and the whole pod, so a changed pod is a new
 pod (kubelet: `applyDefaults`). Nothing of dynamic resource allocation is loaded before a manifest has a ResourceClaim
 or a pod with claims.
 """
@@ -90,10 +90,10 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name. Errors have it, and the UIDs that are made for pods without one.
+        file: the manifest's name. It goes into errors, and into the UIDs of pods without one.
 
     Raises:
-        ManifestError: something in the manifest cannot be used, or no pod is in it.
+        ManifestError: something in the manifest is unusable, or it has no pod.
     """
     manifest = read_manifest(text, file)
     if not manifest.pods:
@@ -117,7 +117,7 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
         kind.refuse("it is missing; expected an object of Kubernetes, such as a Pod (apiVersion: v1, kind: Pod)")
     found = kind.text(default and default[0]), version.text(default and default[1])
     if found in {("List", "v1"), ("PodList", "v1")}:
-        # The items of a PodList may omit their kind. Only a List may hold further lists.
+        # The items of a PodList may omit their kind. Only a List may contain other lists.
         for item in document["items"].sequence():
             yield from _objects_in(item, default=_POD if found[0] == "PodList" else None)
         return
@@ -162,7 +162,7 @@ def _pod(document: Value) -> Pod:
 
 
 def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
-    """Refuse an object with a field whose name is nearly one of `fields`.
+    """Refuse an object with a field whose name resembles one of `fields`.
 
     kubectl refuses every field that a Pod does not have. Without this, a pod with `resource:` asks for no device, and
     fits everywhere.

@@ -1,4 +1,4 @@
-"""What survives a restart: the text of each manifest, the pods that ran, and in which boot of the machine.
+"""What survives a restart: the text of each manifest, the pods that were running, and the boot of the machine.
 
 Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known about earlier pods.
 
@@ -124,7 +124,7 @@ def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
 
 
 def this_boot() -> str:
-    """Return the identity of this boot of the machine, empty if the kernel does not give it."""
+    """Return the id of this boot of the machine, empty if the kernel does not provide it."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -37,7 +37,7 @@ class MemoryBlock:
 
 
 class PinnedResources(Protocol):
-    """What the CPU manager and the memory manager have given to containers, and can give."""
+    """What the CPU and memory managers have allocated to containers, and what is available."""
 
     def cpus(self, pod: Pod, container: Container) -> Sequence[int]:
         """Return the exclusive CPUs of a container."""
@@ -58,7 +58,7 @@ class PinnedResources(Protocol):
 class Snapshot:
     """What the answers are computed from: the state of all devices, the active pods in order, and claims.
 
-    `pinned` has exclusive CPUs and memory of NUMA nodes; without it, nobody has any.
+    `pinned` has exclusive CPUs and memory of NUMA nodes; without it, no container has any.
     """
 
     state: NodeState

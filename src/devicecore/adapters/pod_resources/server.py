@@ -36,7 +36,7 @@ MAX_SWEEP = 1.0
 
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in flight
-_LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
+_LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 
 _Methods = Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
 
@@ -172,7 +172,7 @@ class PodResourcesServer(HasLifecycle):
         return answer
 
     def _swept(self, answer: Callable[[api.Snapshot], Message]) -> Message:
-        # A list does not need what the sweep may wait for, which is a disk that hangs.
+        # The sweep may wait for a disk that hangs, which a list does not need.
         with suppress(TimeoutError):
             in_time(self._sweep, MAX_SWEEP)
         return answer(self._look())

@@ -43,7 +43,7 @@ DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
 """The upper bounds, in seconds, of the buckets into which a kubelet sorts operations of DRA."""
 
 MAX_RESOURCES = 256
-"""Resources of which calls are counted. Beyond that, the resource that was used least recently is forgotten."""
+"""Resources whose calls are counted. Beyond that, the resource that was used least recently is forgotten."""
 
 MAX_LABEL_LENGTH = 320
 """Characters of a resource's label. A valid resource name has at most 317."""
@@ -92,7 +92,7 @@ class PrometheusMetrics:
         plugins: Callable[[], Mapping[str, bool]] | None = None,
         sink_problem: Callable[[], object] | None = None,
     ) -> None:
-        """Show at each scrape from now on what these functions return, because managers are made after their metrics.
+        """From now on, show at each scrape what these functions return. Managers are created after their metrics.
 
         Args:
             state: the state whose devices are counted, such as `lambda: manager.state`.
@@ -205,7 +205,7 @@ _Value = TypeVar("_Value")
 
 
 def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
-    """Return the value of a key. If there are too many, forget the one that was used least recently."""
+    """Return the value of a key. If there are too many, forget the least recently used one."""
     value = values.get(key) or values.setdefault(key, make())
     values.move_to_end(key)
     if len(values) > MAX_RESOURCES:

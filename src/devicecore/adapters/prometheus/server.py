@@ -68,7 +68,7 @@ class _Listener(ThreadingWSGIServer):
         super().__init__(address, _Handler, bind_and_activate=False)
 
     def listen(self) -> None:
-        """Bind the address. Raises OSError if it cannot be bound and OverflowError if no port has this number."""
+        """Bind the address. Raises OSError if it cannot be bound and OverflowError if the port number is invalid."""
         self.server_bind()
         self.server_activate()
 

@@ -36,7 +36,7 @@ class TransportHarness(Protocol):
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Register `plugin` at an endpoint of its own. This returns after the transport has accepted it.
+        """Register `plugin` at its own endpoint. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason that the plugin was given.
@@ -44,7 +44,7 @@ class TransportHarness(Protocol):
 
 
 MakeTransport = Callable[[], AbstractContextManager[TransportHarness]]
-"""Makes a transport to which no plugin is connected."""
+"""Creates a transport without connected plugins."""
 
 BOTH_OPTIONS = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 DEVICES = (

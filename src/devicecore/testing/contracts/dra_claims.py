@@ -1,6 +1,6 @@
 """The contract of `ClaimSource`.
 
-Law: a claim is what was written last, or an error says why it cannot be read.
+Law: a claim is returned as it was written last, or an error says why it cannot be read.
 """
 
 from collections.abc import Callable

@@ -54,7 +54,7 @@ class DriverTransportHarness(Protocol):
         """The transport."""
 
     def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
-        """Register `driver` at an endpoint of its own. This returns after the transport has accepted it.
+        """Register `driver` at its own endpoint. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason that the driver was given.
@@ -62,7 +62,7 @@ class DriverTransportHarness(Protocol):
 
 
 MakeDriverTransport = Callable[[], AbstractContextManager[DriverTransportHarness]]
-"""Makes a transport with which no driver is registered."""
+"""Creates a transport without registered drivers."""
 
 DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
 """For every transport."""
@@ -245,7 +245,7 @@ def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def tells_instances_apart(make: MakeDriverTransport) -> None:
-    """Two instances of one driver are two, the later one has the larger generation, and each is called itself."""
+    """Two instances of a driver are distinct: the later one has the larger generation, and each gets its own calls."""
     with _started(make) as (harness, heard):
         drivers = [AnsweringDriver(), AnsweringDriver()]
         for driver in drivers:

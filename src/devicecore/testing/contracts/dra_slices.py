@@ -1,6 +1,6 @@
 """The contract of `ResourceSlices`.
 
-Law: what is deleted are the slices of the named driver on this node, all of them and no others.
+Law: exactly the slices of the named driver on this node are deleted.
 """
 
 from collections.abc import Callable, Iterable

@@ -27,7 +27,7 @@ from devicecore.runtime import lifecycle
 from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error
 from devicecore.testing.interrupts import Interrupts
 
-_PAUSE = 0.005  # seconds between two looks at what is left
+_PAUSE = 0.005  # seconds between two checks of what is left
 _MOST_PLACES = 12  # of a start or a stop in which something else is called
 _STEP = 1  # from one place that is interrupted to the next; a test that has little time takes a larger odd number
 _SOON = 2.0  # seconds after which a call is made again, to see whether as much is left again
@@ -35,7 +35,7 @@ _STILL = 20  # looks at a thread that has done nothing since: then it waits
 
 
 class LifecycleHarness(Protocol):
-    """Makes objects of one class that runs."""
+    """Creates objects of one class that runs."""
 
     @property
     def directory(self) -> Path | None:
@@ -78,7 +78,7 @@ def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_second_start_does_nothing(make: MakeLifecycle) -> None:
-    """A start of an object that runs takes nothing that one stop does not release, and what runs goes on."""
+    """Starting a running object acquires nothing that a single stop does not release, and the object keeps running."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -253,7 +253,7 @@ class _Taken:
         )
 
     def beyond(self, before: "_Taken") -> dict[str, list[str]]:
-        """Return what there is now and was not there before, by kind."""
+        """Return what is new, by kind."""
         more = {
             "threads": sorted(thread.name for thread in self.threads - before.threads),
             "descriptors": sorted((self.descriptors - before.descriptors).elements()),

@@ -1,7 +1,7 @@
 """The methods of the DRA driver's API, and failed calls in the words of a kubelet.
 
-Law: an error leaves open what the driver did (`unanswered`), unless the driver itself must have sent it or nothing
-was sent.
+Law: afteran error it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
+    or nothing was sent.
 """
 
 import re
@@ -84,8 +84,8 @@ def closing(method: str) -> DriverCallError:
 def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallError:
     """Return a failed call as a kubelet words it.
 
-    Only a status that the driver itself must have sent counts as its answer. A status that the connection may have
-    made, such as Unavailable, leaves open what the driver has done; except if there was no connection.
+    Only a status that the driver itself must have sent counts as its answer. After a status that the connection may
+    have produced, such as Unavailable, it is unknown what the driver has done; except if there was no connection.
     """
     if not isinstance(error, grpc.aio.AioRpcError):  # the answer cannot be read
         return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)

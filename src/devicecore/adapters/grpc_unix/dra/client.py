@@ -1,6 +1,6 @@
 """The connection to one driver instance.
 
-Laws: the connection is made again whenever it is lost, until the instance is removed. The listener gets the events of
+Laws: a lost connection is reestablished until the instance is removed. The listener gets the events of
 an instance one after another, and none after `DriverRemoved` (kubelet-dra.md 3, 10).
 """
 
@@ -45,7 +45,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @frozen(kw_only=True)
 class DriverLimits(ConnectionLimits):
-    """How many seconds a driver may take for a call, and the pause after the end of a stream of its health."""
+    """How many seconds a driver may take for a call, and the pause after its health stream ends."""
 
     call: float = 45.0
     health_pause: float = 5.0
@@ -54,7 +54,7 @@ class DriverLimits(ConnectionLimits):
 class DriverClient:
     """One driver instance that is registered; a `RegisteredPlugin` of the plugin watcher.
 
-    Only the event loop's thread uses it, except for `call`. `services` is what the driver listed at registration,
+    Only the event loop's thread uses it, except for `call`. `services` is the driver's list at registration;
     `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers. `closed` is called at the
     end of `close`.
     """
@@ -85,14 +85,14 @@ class DriverClient:
 
     @property
     def lost(self) -> bool:
-        """Whether the instance is no longer registered. A connection that is lost is made again."""
+        """Whether the instance is no longer registered. A lost connection is reestablished."""
         return self._connection is None
 
     async def register(self) -> None:
         """Begin to connect, and notify the listener that the instance is registered.
 
         The instance can be called before the listener knows it, because the listener may call it at once. If the
-        listener refuses it, the instance is closed, and this raises what the listener has raised.
+        listener refuses it, the instance is closed, and the listener's error is raised.
         """
         try:
             async with self._turn:
@@ -202,7 +202,7 @@ class DriverClient:
             if await self._read_reports():
                 await asyncio.sleep(self._limits.health_pause)
             else:
-                await self._disconnected.wait()  # the process that is there now has no such service
+                await self._disconnected.wait()  # the current process does not have this service
 
     async def _read_reports(self) -> bool:
         """Read a health stream to its end. Return whether another stream to the same process may succeed."""
@@ -234,7 +234,7 @@ class DriverClient:
         return HealthReported(self.id, to_report(rpc.parse(self._health_method.response.FromString, data)))
 
     def _log_health(self, problem: str) -> None:
-        """Log why the health of a driver is not known, once until that changes."""
+        """Log why the health of a driver's devices is unknown, once until that changes."""
         if problem and problem != self._health_problem:
             name = foreign_text(self.id.driver, MAX_NAME)
             logger.warning("the health of %s is not known: %s", name, foreign_text(problem, MAX_ERROR))

@@ -1,7 +1,7 @@
 """The driver's side: offer a `DraDriver` to a kubelet's plugin watcher.
 
 Laws: a driver answers before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it again.
-Every version of the API that the driver lists is answered by the same two methods of the driver.
+The same two methods of the driver answer every API version that it lists.
 """
 
 import logging
@@ -58,10 +58,11 @@ def serve_driver(
     Args:
         driver: what is served.
         registry: the kubelet's directory of registration sockets.
-        endpoint: the path of a socket of its own for the driver's services; None for the registration socket.
+        endpoint: the path of a separate socket for the driver's services; None for the registration socket.
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
-        services: what the driver lists at registration, the preferred one first. Unknown names are listed only.
+        services: the services that the driver lists at registration, the preferred one first. Unknown names are listed
+            only.
         wait_for_registry: whether to wait in the background for `registry` to exist, because no kubelet has run yet.
         poll_interval: seconds between two looks whether the sockets are still there.
         report_period: seconds after which the last health report is repeated.
@@ -165,7 +166,7 @@ class ServedDriver(ServedSockets[DriverService]):
         """The path of the socket of the driver's services."""
         super().__init__(
             driver.name,
-            # The registration socket is made last and removed first, so that no kubelet calls a dead driver.
+            # The registration socket is created last and removed first, so that no kubelet calls a dead driver.
             [*dict.fromkeys((self.endpoint, registration))],
             meets_at=registration,
             kubelet=f"a kubelet that watches {Path(registration).parent}",

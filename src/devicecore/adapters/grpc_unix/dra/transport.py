@@ -1,4 +1,4 @@
-"""The `DriverTransport` over gRPC: its methods block, and an event loop in a thread of its own does the work.
+"""The `DriverTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
 Law: a call to a driver blocks its caller at most one second longer than its timeout, whatever the driver does. After
 `stop` the listener is not called.
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 @frozen
 class InvalidDriverNameError(DraError):
-    """A driver registers under a name that no object can have."""
+    """A driver registers under an invalid name."""
 
     name: str
 
@@ -102,7 +102,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
-            `/var/lib/kubelet/plugins_registry`). Its last part is made if it is missing. None for no watcher.
+            `/var/lib/kubelet/plugins_registry`). Its last component is created if missing. None for no watcher.
         allow_shared_directory: whether other users may write to that directory. Each of them can pass for any driver.
         limits: how long a driver may take, and how long its messages may be.
         observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. It must
@@ -129,11 +129,11 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Raises DriverCallError even if its answer holds too much."""
+        """Ask a driver to prepare claims. Raises DriverCallError even if its answer is too large."""
         return self._ask(instance, calls.PREPARE_METHODS, claims, to_prepared)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Raises DriverCallError even if its answer holds too much."""
+        """Ask a driver to release claims. Raises DriverCallError even if its answer is too large."""
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
@@ -212,7 +212,7 @@ class DriverHandler:
     type: str = calls.PLUGIN_TYPE
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Look at what a driver answered to GetInfo (kubelet: `ValidatePlugin` of the DRA manager).
+        """Check a driver's answer to GetInfo (kubelet: `ValidatePlugin` of the DRA manager).
 
         Raises InvalidDriverNameError, InvalidEndpointError or UnsupportedServicesError.
         """
