@@ -94,7 +94,11 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("nodes worker-1", "To show one node of the cluster, use --node-selector kubernetes.io/hostname=worker-1."),
         ("fits train", "kubectl get pod train -o json | devicecore fits -"),
         ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
-        ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
+        (
+            "checkpoint verify",
+            "devicecore checkpoint verify: Missing argument 'FILE...'. "
+            "Expected: devicecore checkpoint verify [OPTIONS] FILE...",
+        ),
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
         ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),
         ("plugin simulated --resource a.b/c --count few", "'few' is not a whole number"),

@@ -97,7 +97,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
     """
     manifest = read_manifest(text, file)
     if not manifest.pods:
-        raise ManifestError(file, None, "", "expected a pod, got a ResourceClaim")
+        raise ManifestError(file, None, "", "expected a pod, got a ResourceClaim; pass its pod as well")
     return manifest.pods
 
 
