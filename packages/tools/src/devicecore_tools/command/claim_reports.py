@@ -1,4 +1,4 @@
-"""What `why` says about the claims of one pod, or of one claim: on the best node, and on the others by kind.
+"""What `why` says about the claims of one pod, or about one claim: on the best node, and on the others by kind.
 
 Law: it fits on one screen, unless each device is asked for.
 """

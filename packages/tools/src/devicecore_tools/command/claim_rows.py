@@ -21,7 +21,7 @@ OF_EXTENDED = "for extended resources of pod "
 _MAX_TEXT = 2_000  # characters of a reason
 _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
-_MAX_REQUESTS = 4  # requests of which the reasons are shown
+_MAX_REQUESTS = 4  # requests whose reasons are shown
 _MAX_CHANGES = 4
 _MAX_GROUPS = 6  # rows for nodes without the best one
 _MAX_NAMES = 3
@@ -116,7 +116,7 @@ def problem_pairs(
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
     if refused.is_unknown and not refused.verdicts:
         return  # the question was given up, and every other row would take as long
-    # An error says nothing of devices, so that nothing is known about what constraints lack.
+    # An error says nothing about devices, so it is unknown what constraints lack.
     for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
         yield "because", line
     yield from _but(best)
@@ -153,7 +153,7 @@ def _reason_pairs(
         lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
         alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
     shown = list(alike.items())[:_MAX_REQUESTS]
-    # What a device is otherwise comes last, because nobody can change it.
+    # Other properties of a device come last, because nobody can change them.
     for is_of_others in (False, True):
         for lines_of, names in shown:
             name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)

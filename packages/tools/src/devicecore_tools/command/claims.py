@@ -133,7 +133,7 @@ def items_in(document: Value) -> Iterator[Value]:
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
     """Return the pods among the objects that wait for a node, including those of workloads.
 
-    Pods without claims count only beside pods that have none of a kubelet's messages: those of a list in which other
+    Pods without claims count only next to pods without a message from a kubelet: those of a list in which other
     pods have a node or have ended are explained by their messages.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
@@ -357,7 +357,7 @@ def _report_of_pod(
     *,
     is_kubelet_asked: bool = False,
 ) -> "ClaimReport":
-    """Return what nodes say about a pod: of what it asks besides devices, and of its claims.
+    """Return what nodes say about a pod: about its other requirements, and about its claims.
 
     A kubelet that is asked besides answers for the devices of plugins, if no Node does. If no node takes the pod, the
     claims that nobody else uses lose their devices first, as a scheduler takes them away.
@@ -434,7 +434,7 @@ def answer_of_node(
     budget: Budget,
     is_named: bool = True,
 ) -> "ClaimReport | None":
-    """Return what a node says about a pod. Return None if no file says anything of what it asks for.
+    """Return what a node says about a pod. Return None if no file says anything about what it asks for.
 
     A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
     files say nothing of the node.

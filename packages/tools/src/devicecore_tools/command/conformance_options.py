@@ -1,4 +1,4 @@
-"""The options of `devicecore conformance plugin` and `driver`, in the groups in which they are used.
+"""The options of `devicecore conformance plugin` and `driver`, grouped by use.
 
 Law: each default is that of the settings of `devicecore_tools.conformance`.
 """

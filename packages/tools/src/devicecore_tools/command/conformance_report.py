@@ -63,11 +63,11 @@ class Reporting:
     Attributes:
         as_json: print one JSON document at the end, and nothing before.
         junit: the file that gets the report as JUnit XML.
-        card: the file that gets the score card, an HTML page; the badge is written beside it.
+        card: the file that gets the score card, an HTML page; the badge is written next to it.
         release: the version of the subject, which the reports show.
         command: what starts the subject, which the reports show.
 
-    A reason for which checks were not made is printed once; the other checks with it are named in the end.
+    A reason why checks were not made is printed once; the other checks with it are named in the end.
     """
 
     as_json: bool

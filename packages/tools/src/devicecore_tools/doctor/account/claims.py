@@ -1,4 +1,4 @@
-"""Devices of ResourceClaims beside devices of plugins: which of them are the same hardware.
+"""Devices of ResourceClaims and devices of plugins: which of them are the same hardware.
 
 Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
 by one name and one vendor, or because plugin and driver list the same names. If a source is missing that could show it
@@ -165,7 +165,7 @@ def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ..
     in_api = {one.key: one for one in look.claimed}
     for one in look.claims.value.devices if look.claims.value else ():
         if (one.claim, one.key) in watched:
-            continue  # a claim with admin access leaves the device to others
+            continue  # a claim with admin access leaves the device available
         seen.add(one.key)
         yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if one.key in in_api else ()))
     for key, claimed in in_api.items():
@@ -194,6 +194,6 @@ def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[s
 
 
 def _is_one_vendor(resource: str, driver: str) -> bool:
-    """Return whether a resource and a driver are of one vendor: example.com/gpu, gpu.example.com."""
+    """Return whether a resource and a driver belong to the same vendor: example.com/gpu, gpu.example.com."""
     domain = resource.partition("/")[0]
     return f".{driver}".endswith(f".{domain}") or f".{domain}".endswith(f".{driver}")

@@ -54,7 +54,7 @@ class DriverPresence(Enum):
 class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
-    `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
+    `pending` names the claims that have it on the API server but not prepared by the kubelet yet.
     `watchers` are the claims that have only admin access to it, which keeps it from nobody.
     `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
     far as its pool goes, or None if that is not known.
@@ -86,7 +86,7 @@ class DraDevices:
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
         silent: the registration sockets whose processes do not answer, of drivers that no other source names.
         left: the registration sockets that such drivers have left without a process.
-        unasked: the registration sockets of drivers that no other source names, at which nobody was asked.
+        unasked: the registration sockets of drivers that no other source names and that were not called.
         unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """
 
@@ -295,7 +295,7 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
 def _driver_states(
     look: Look, drivers: Iterable[str]
 ) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
-    """Return the state of each driver, those that have ended and left a socket, and why others cannot be called.
+    """Return the state of each driver, those that exited and left a socket, and why others cannot be called.
 
     A socket is a driver's if its process says so. If it was not asked, it is a driver's if its name begins with the
     driver's, and any driver's otherwise, because a kubelet takes a socket of any name. A kubelet forgets the health of
@@ -354,7 +354,7 @@ def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
     """Yield the dead sockets of drivers that no source names: a kubelet has deleted their slices.
 
-    If a process listens at a socket that has not named itself, it may be a new instance of one.
+    A process that listens on a socket but has not named itself may be a new instance of a driver.
     """
     sockets = look.sockets.value or SocketsSeen()
     watched = {path: served for path, served in sockets.served.items() if path.startswith(REGISTRY_PREFIX)}
@@ -370,12 +370,12 @@ def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 
 
 def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
-    """Return whether a socket is certainly that of a driver, whose process does not answer."""
+    """Return whether a socket certainly belongs to a driver whose process does not answer."""
     return path in sockets.silent and path.removeprefix(REGISTRY_PREFIX).startswith(_OF_HELPER)
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """Return what may be a driver's name in that of its socket: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    """Return what may be the driver's name in its socket's name: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
     yield name.removesuffix(".sock")
     while "-" in name:
         name = name.rpartition("-")[0]

@@ -35,7 +35,7 @@ from devicecore_tools.doctor.look.values import (
 )
 
 TO_END = 20.0
-"""Seconds after its grace period in which a pod ends, if nothing holds it up."""
+"""Seconds after its grace period within which a pod ends unless something blocks it."""
 
 TO_ADMIT = 10.0
 """Seconds within which a kubelet admits a pod that was sent to it, unless it admits another one that hangs."""
@@ -433,7 +433,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim keeps devices of this node from others, although nobody here uses it, empty if it is new."""
+    """Return why a claim blocks devices of this node although nobody here uses it, empty if it is new."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""

@@ -32,7 +32,7 @@ def _asked(question: Callable[..., Answer]) -> Answer:
 
 
 def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
-    """Return the NUMA nodes of the devices of each resource. A device for which no source names them is left out."""
+    """Return the NUMA nodes of the devices of each resource. A device without them in any source is left out."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for allocation in holders.allocations:
         found.setdefault(allocation.resource, {}).update(allocation.devices)

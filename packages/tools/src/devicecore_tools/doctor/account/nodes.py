@@ -20,13 +20,13 @@ _UNHEALTHY = "unhealthy"
 
 @frozen
 class Counts:
-    """How many devices a node has of one resource, or of one DRA driver. None is a number that is not known.
+    """How many devices of one resource or DRA driver a node has. None is a number that is not known.
 
     Attributes:
         allocatable: those that a scheduler may give: of a plugin what the Node says, of a driver those without a taint
             that keeps pods away.
         requested: those that bound pods request, or that are allocated to claims. A share of a device counts as one.
-        held: those of `requested` whose pod a kubelet has begun to run.
+        held: the part of `requested` whose pods a kubelet has started.
         free: those that one more pod may get.
         unhealthy: those that the Node has and that are not allocatable.
     """
@@ -58,7 +58,7 @@ class DeviceUse:
         state: `held`, `requested` (the pod has not begun), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
             status of the pod says so.
         namespace, pod, container: who has it, empty if nobody has, or if that is not known.
-        claim: the ResourceClaim through which it is had, as `namespace/name`.
+        claim: the ResourceClaim that it is held through, as `namespace/name`.
     """
 
     device: str

@@ -1,8 +1,7 @@
 """Why there is nothing of a resource: what sockets, plugins' answers and the kubelet's lists say together.
 
-Laws: this is decided here only, for `doctor`, `why` and `fits`. A plugin is called gone only if no socket at which a
-process listens can be its, or if a process has left its socket and the kubelet has lost the devices since the last
-report.
+Laws: this is decided here only, for `doctor`, `why` and `fits`. A plugin is called gone only if no live socket can be
+    its own, or if a process has left its socket and the kubelet has lost the devices since the last report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,9 +30,9 @@ class PluginSockets:
     """The sockets of device plugins.
 
     Attributes:
-        is_known: whether the directory is that of a kubelet and was read.
-        dead: the sockets of plugins at which nobody listens.
-        unassigned: the sockets that may be those of a plugin which the kubelet does not use, or None if not known.
+        is_known: whether the directory belongs to a kubelet and was read.
+        dead: plugin sockets that nobody listens on.
+        unassigned: the sockets that may belong to a plugin that the kubelet does not use, or None if unknown.
     """
 
     is_known: bool
@@ -107,7 +106,7 @@ class Absence:
         why: the reason.
         because: the reason in words, as the end of a sentence.
         proof: what each source says that shows it. It is empty if only the sources together do.
-        devices: the devices that the kubelet had of it before, as far as they are known.
+        devices: the devices of it that the kubelet had before, as far as known.
     """
 
     resource: str

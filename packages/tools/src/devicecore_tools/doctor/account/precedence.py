@@ -40,7 +40,7 @@ from devicecore_tools.doctor.look.values import (
 class KubeletNow(Enum):
     """What is known about the process.
 
-    If it is `STOPPED`, nobody listens at its sockets; if `SILENT`, nobody answers.
+    If it is `STOPPED`, nobody listens on its sockets; if `SILENT`, nobody answers.
     """
 
     ANSWERS = "answers"
@@ -123,7 +123,7 @@ class Pods:
         by_uid: all pods by each UID that a kubelet may know them by.
         by_name: all pods by namespace and name.
         here: the pods that a kubelet has admitted on this node and that have not ended.
-        perhaps_here: those of which the node or the phase is not known.
+        perhaps_here: those whose node or phase is unknown.
     """
 
     was_read: bool
@@ -213,7 +213,7 @@ def _why_incomplete(look: Look) -> str:
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
-    """Return this node's name: that of the Node, else of the pods that the kubelet lists, else the only one."""
+    """Return this node's name: the Node's, or elsethat of the pods the kubelet lists, or else the only one."""
     if look.node.value is not None and look.node.value.name:
         return look.node.value.name
     names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
@@ -524,10 +524,10 @@ class Lists:
         allocatable: the healthy devices of each resource as the kubelet answered, or None if it was not asked.
         listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
-        left_out: the resources of which the kubelet's answer has no device, while the Node counts those of the file:
+        left_out: the resources without devices in the kubelet's answer although the Node counts those in the file:
             their devices are on no NUMA node, so that the answer leaves them out, or their plugin has just ended.
         healthy: the healthy devices of each resource by the best source (law 1).
-        is_confirmed: the resources of which a living source says what is healthy.
+        is_confirmed: the resources whose health a live source reports.
         devices: every device of a resource that any source names, in that order.
     """
 
@@ -720,7 +720,7 @@ def _served_by(
         and len(left) == len(unknown) == 1
         and node.capacity.get(left[0]) == len(unknown[0].devices or ())
     ):
-        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so nobody names one
+        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so no source names one
     return tuple((plugin, found[plugin.socket]) for plugin in plugins)
 
 

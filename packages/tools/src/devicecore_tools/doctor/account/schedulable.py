@@ -61,7 +61,7 @@ class Closed:
 
 
 def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
-    """Yield each trouble for which a Node takes no pod. Taints of users are none."""
+    """Yield each problem that keeps a Node from accepting pods. Taints of users are none."""
     for name, message in node.pressures.items():
         if name in _PRESSURES:
             key, which = _PRESSURES[name]

@@ -56,13 +56,13 @@ class NodeCheck:
 
     Attributes:
         code: its name in JSON and metrics.
-        title: what it is, in a few words.
+        title: a short description.
         find: yields what is wrong in one look; its arguments name the values of `Facts` that it needs.
         next: what the kubelet will do next.
         do: what to do, with the command.
         confirm: how to see by hand that the finding is true.
         issue: the public issue or page that describes it.
-        patience: seconds for which the finding must stay the same if its sources are live. A kubelet writes the
+        patience: seconds that the finding must stay the same if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs some seconds to register again.
         keeps: which pods it keeps from running, besides those that it names.
         is_one: whether two findings of the kind are the same one, whatever their evidence.

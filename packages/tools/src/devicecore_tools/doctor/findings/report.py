@@ -70,7 +70,7 @@ class DeviceRow:
             name, else its UID.
         container: empty if no container holds the device.
         sources: which sources name the holder, or the device if it has none.
-        state: whether the holder, or that there is none, is certain.
+        state: whether the holder, or its absence, is certain.
     """
 
     resource: str
@@ -115,7 +115,7 @@ class NodeReport:
     """What is known about a node's devices, and what is wrong.
 
     Attributes:
-        name: that of the Node object, empty if it is not known.
+        name: the Node object's, empty if unknown.
         sources: what was read.
         devices: one row for each device and holder.
         findings: what is wrong.
@@ -187,7 +187,7 @@ def _lasting(finding: NodeFinding) -> object:
 
 
 def patience(findings: Iterable[NodeFinding]) -> float:
-    """Seconds for which each of `findings` has to last, before all of them are certain."""
+    """Seconds that each of `findings` has to last before all of them are certain."""
     return max((BY_CODE[finding.code].patience for finding in findings), default=0.0)
 
 

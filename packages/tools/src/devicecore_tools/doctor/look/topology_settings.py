@@ -40,7 +40,7 @@ class TopologySettings:
             return "the kubelet's topology policy, taken as none: name it with --topology-policy"
         if topology.distances or not self.options.prefer_closest_numa_nodes:
             return ""
-        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # for which distances do not count
+        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # which ignores distances
             return ""
         return "how far the NUMA nodes are from each other: name it with --numa-distances"
 

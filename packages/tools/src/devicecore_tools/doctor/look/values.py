@@ -49,7 +49,7 @@ NOBODY_LISTENS = "no process listens at the socket"
 """What is said about a socket whose process has gone."""
 
 LIST_HAS = "its list has"
-"""How the reason begins for which a plugin's list was not read, although the plugin answers."""
+"""How the reason begins if a plugin answers but its list was not read."""
 
 NO_FILES = "there are no such files"
 """Why there is nothing to see of a kubelet that has none."""
@@ -226,7 +226,7 @@ class ClaimsSeen:
         devices: the devices that are prepared.
         drivers: the drivers that are called to release each claim, which is named `namespace/name`.
         pods: the UIDs of the pods of each claim.
-        unanswered: the drivers of each claim of which the file has no device. A kubelet enters a claim before it calls
+        unanswered: the drivers of each claim without devices in the file. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
         uids: the UID of each claim: a claim that was deleted and made again has another one.
         problem: why a kubelet cannot start with the file, empty if it is what the kubelet wrote.
@@ -244,10 +244,10 @@ class ClaimsSeen:
 class AllocatedClaimSeen:
     """A ResourceClaim at the API server with its devices, if it has some: driver, pool and name of each.
 
-    `pods` has the UIDs of the pods for which it is reserved; it is None if it is reserved for something else.
-    `nodes` names the nodes for which it is allocated, if it is by their names. `only_watched` are the devices to which
-    the claim has only admin access, and `shared` those of which it has a share. `remarks` has what drivers say in the
-    claim's status of devices that do not work. `allocated_at` is when it got its devices, in seconds since 1970.
+    `pods` has the UIDs of the pods that it is reserved for; it is None if it is reserved for something else.
+    `nodes` names the nodes that it is allocated for, if by name. `only_watched` has the devices with admin access only,
+    and `shared` those it has a share of. `remarks` has what drivers say in the claim's status of devices that do not
+    work. `allocated_at` is when it got its devices, in seconds since 1970.
     """
 
     claim: str
@@ -283,7 +283,7 @@ class EventSeen:
 class MachineSeen:
     """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes, empty if not known.
 
-    `policy` is that of its kubelet's topology manager.
+    `policy` is its kubelet's topology manager policy.
     """
 
     machine_id: str = ""
@@ -329,9 +329,9 @@ class PublishedDeviceSeen(_DeviceSeen):
 
     Attributes:
         numa_nodes: what an attribute `numaNode` says, or None if there is none.
-        taint: a taint for which only claims that tolerate it get the device, empty if there is none.
+        taint: a taint that reserves the device for claims that tolerate it, empty if there is none.
         remark: a taint that keeps nobody from the device, as a string: a driver says something of it.
-        pool_problem: why its pool gives no device, empty if it does.
+        pool_problem: why its pool provides no devices, empty if it does.
         counters: what it shares with the other devices of its pool, or None if nothing.
         is_own: whether it was published for this node by the node's name, as the node's own driver does.
         is_usable: whether claims on this node can get it, or None if that is not known, or its pool is incomplete.
@@ -375,7 +375,7 @@ NOT_STARTED = frozenset(
 
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
-"""How the reasons begin with which kubelets refuse pods. Those before 1.30 write another message."""
+"""How kubelets' reasons for refusing pods begin. Those before 1.30 write another message."""
 
 
 @frozen
@@ -396,7 +396,7 @@ class PodSeen:
         tolerations: which taints of a Node it tolerates.
         labels: its labels with their values, without those that controllers make.
         made_at: when the API server made it, in seconds since 1970, or None if that is not known.
-        said: reason and message of its status, such as those with which a kubelet has refused it.
+        said: reason and message of its status, such as a kubelet's refusal.
         waiting: reason and message of each container that waits or could not be started, by name.
     """
 
@@ -493,7 +493,7 @@ class NodeSeen:
             heard of the kubelet for some 40 s or more.
         why_not_ready: reason and message of that condition.
         machine: machineID and bootID of the machine, empty if not known.
-        taints: its taints. One that is cordoned has the taint with which the scheduler treats it, too.
+        taints: its taints. A cordoned Node also has the taint that the scheduler treats it as having.
         pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
         max_pods: how many pods the kubelet admits, or None if not known.
         unsettled: the other conditions that are not as on a sound node, each with what it says.
@@ -622,7 +622,7 @@ class Look:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the API server has not heard of the kubelet, and nobody looked at the kubelet's sockets."""
+        """Whether the API server has not heard from the kubelet, and the kubelet's sockets were not examined."""
         return self.sockets.value is None and self.node.value is not None and self.node.value.is_silent
 
     @property

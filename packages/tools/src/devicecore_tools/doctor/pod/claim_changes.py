@@ -38,7 +38,7 @@ from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, re
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _MAX_AMOUNTS = 6  # that are tried of a capacity
-_MAX_PARTED = 2_000  # characters of an expression of which parts are dropped
+_MAX_PARTED = 2_000  # characters of an expression whose parts may be dropped
 _MAX_ATTRIBUTES = 6  # that are tried for a constraint
 
 
@@ -70,14 +70,14 @@ OF_LIMITS = "-extended-resources"
 class Change(NamedTuple):
     """A change that may help: in words, and the claims and the classes then.
 
-    Of several of one `kind`, the first that helps is enough.
+    Of several changes of one `kind`, the first that helps is enough.
 
     Attributes:
         holder: who releases devices.
-        pods: for which the holder has them.
+        pods: that the holder has them for.
         device_class: the class that a request names then.
         classes: the classes that are different, by name.
-        is_pair: whether it is two changes at once, for which there is no reason if one alone helps.
+        is_pair: whether it is two changes at once, which is pointless if one alone helps.
     """
 
     sentence: str
@@ -231,7 +231,7 @@ class Refused:
         yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
 
     def _pairs_of(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return two changes at once, of two requests, of which each keeps what its request describes."""
+        """Return a pair of changes to two requests, each of which keeps what its request describes."""
         requests = [(number, request) for number, claim in enumerate(claims) for request in claim.alternatives]
         if len(requests) == 1:
             return
@@ -411,7 +411,7 @@ def _less_of(
         request: the request.
         amounts: what devices could give of each capacity that they lack, the most first.
         fitting: how many devices fit.
-        defaults: what it gets of capacities for which it does not ask.
+        defaults: how much it gets of capacities that it does not ask for.
     """
     # A count is any number of 64 bits; no claim gets more than `MAX_RESULTS` devices.
     most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)

@@ -28,7 +28,7 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.pod.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
-_MAX_ASKED = 20  # devices of which it is said who uses their counters
+_MAX_ASKED = 20  # devices whose counters' users are listed
 _MAX_EXPRESSION = 120
 
 
@@ -347,7 +347,7 @@ def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str
 
 
 def _has(device: PoolDevice, kind: str, missing: str) -> str:
-    """Return what a device has in place of a name. The same name is returned with its domain."""
+    """Return what identifies a device without a name. The same name is returned with its domain."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
     shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
     return f"; it has {_listed(shown)}" if names else ""

@@ -66,7 +66,7 @@ MAX_TRIALS = 250
 """Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
 
 MAX_PODS = 256
-"""Consumers for which an API server accepts the reservation of a claim."""
+"""The number of consumers that an API server allows a claim to be reserved for."""
 
 MAX_ADVICE_SECONDS = 2.0
 """Seconds of processor time for the trials of changes."""
@@ -197,7 +197,7 @@ _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
 
 
 class ClaimAnswer(NamedTuple):
-    """What a node says about claims, and the changes after which it says yes, if it says no.
+    """A node's verdict on claims, and the changes that turn a no into a yes.
 
     Attributes:
         causes: why a scheduler answers otherwise, by the release in question.
@@ -205,7 +205,7 @@ class ClaimAnswer(NamedTuple):
         has_devices: whether a node that is out of the question has the devices.
         victims: the pods that a scheduler preempts first, so that the node has room.
         broken: how many of them a PodDisruptionBudget protects.
-        are_all_tried: whether all changes were tried, or only those for which there was time.
+        are_all_tried: whether all changes were tried, or only as many as time allowed.
     """
 
     node: TargetNode
@@ -225,7 +225,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The binding conditions for which a scheduler waits before it binds the pod."""
+        """The binding conditions that a scheduler waits for before it binds the pod."""
         taken = self.answer.taken if isinstance(self.answer, DeviceAllocation) else ()
         return tuple(dict.fromkeys(one for of in taken for one in of.candidate.device.conditions))
 
@@ -259,7 +259,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fitting(self) -> int:
-        """How many devices fit a request each, if they are not beside others."""
+        """How many devices fit each request on its own."""
         return sum(
             one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
         )
@@ -293,7 +293,7 @@ class ClaimTrial:
         releases: those that the scheduler of the cluster may be of, the most probable one first. Without them, those
             that the kubelets allow.
         sources: where the objects are from, such as `in slices.json`.
-        budget: what the question may take of which this trial is a part. Without it, the trial is a question of its
+        budget: the budget of the question that this trial is part of. Without it, the trial is a question of its
             own.
         lists_claims: whether the objects have all claims and templates of the cluster.
     """
@@ -809,7 +809,7 @@ class ClaimTrial:
         return any(driver in wanted_drivers(text) for texts in selectors for text in texts if text)
 
     def nodes_of(self, drivers: Iterable[str]) -> list[str]:
-        """Return the nodes for which drivers publish something."""
+        """Return the nodes that drivers publish something for."""
         slices = [one for one in self._objects.slices if one.driver in drivers]
         named = {one.place.node for one in slices if one.place and one.place.node}
         known = {one.name for one in self._objects.nodes if any(each.targets(one) for each in slices)}
@@ -874,7 +874,7 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return the single changes after which the node gives the devices, and whether all were tried.
+        """Return the single changes that make the node provide the devices, and whether all were tried.
 
         A mistake that is fixed comes first.
         """

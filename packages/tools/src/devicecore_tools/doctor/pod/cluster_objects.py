@@ -287,7 +287,7 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
     """
     found = _Objects()
     given, numbers = iter(kinds), count()
-    lists: set[str] = set()  # the kinds of which a whole list was read, which may be empty
+    lists: set[str] = set()  # the kinds whose complete list was read, which may be empty
     for document in documents:
         kind = next(given, "")
         if (whole := document["kind"].text("")).endswith("List"):

@@ -1,4 +1,4 @@
-"""Edits of CEL expressions after which these may select published devices.
+"""Edits of CEL expressions that may make them select published devices.
 
 Law: an edit puts one name, type or value that devices have in place of one that they have not. Whether it helps is
 not known here: whoever proposes it has tried it.
@@ -24,7 +24,7 @@ _MAX_WHOLE = 200  # characters of an expression that is shown whole if several o
 _MAX_VALUES = 100  # of an attribute that are compared with a literal
 _LEAST_ALIKE = 0.7  # of names: `tpye` is `type`
 _MAX_EDITS = 12  # of an expression
-_MAX_PLACES = 4  # of which two values are replaced together
+_MAX_PLACES = 4  # up to which two values are replaced together
 _MAX_TOGETHER = 3  # values of each of two places
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
@@ -66,7 +66,7 @@ class Edit:
         return ", and ".join(f"{after} in place of {before}" for before, after in self.replaced)
 
     def after(self, first: "Edit | None", original: str) -> "Edit":
-        """Return this edit of an expression that another edit has changed before as one edit of the original."""
+        """Return this edit, of an expression that another edit has already changed, as one edit of the original."""
         if first is None:
             return self
         whole = " ".join(original.split()), " ".join(self.expression.split())

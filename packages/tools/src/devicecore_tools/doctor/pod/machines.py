@@ -19,7 +19,7 @@ NOTHING = Quantity(0)
 
 @frozen
 class BoundPod:
-    """What a pod that a node has takes from it, and what it wants of other pods.
+    """What a pod takes from its node, and what it requires of other pods.
 
     Attributes:
         name: `namespace/name`.

@@ -1,6 +1,6 @@
 """The CPU manager and the memory manager of a node on which a pod is tried.
 
-Law: a node whose managers could refuse the pod either has them in its trial, or says why nobody knows what they decide.
+Law: a node whose managers could refuse the pod either has them in its trial, or says why their decision is unknown.
 """
 
 from collections.abc import Iterable

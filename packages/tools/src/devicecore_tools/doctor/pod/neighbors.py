@@ -25,7 +25,7 @@ class Neighbors:
     Args:
         name: of the pod, `namespace/name`.
         labels: of the pod.
-        wishes: what the pod wants of others.
+        wishes: what the pod requires of other pods.
         nodes: the nodes by name.
         bound: the pods of each node.
         namespaces: the labels of namespaces.

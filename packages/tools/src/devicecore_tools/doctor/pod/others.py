@@ -1,6 +1,7 @@
 """Sentences that neither a kubelet's admission nor the scheduler says: whose they are, and where to ask.
 
-Law: a sentence of others is named as theirs and explained in one line; nothing about the node follows from it.
+Law: a third-party message is attributed to its program and explained in one line; nothing about the node follows from
+    it.
 """
 
 import re

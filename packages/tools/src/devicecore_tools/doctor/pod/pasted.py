@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""What stands before a sentence that is only part of another, which says what happens to the pod."""
+"""What precedes a sentence that is only part of another one, which says what happens to the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:

@@ -1,4 +1,4 @@
-"""What a pod wants of the pods beside it: affinity, anti-affinity, an even spread and host ports.
+"""What a pod requires of the pods around it: affinity, anti-affinity, an even spread and host ports.
 
 Law: a term selects the pods that Kubernetes' own `AffinityTerm` or topology spread constraint selects.
 """
@@ -18,10 +18,10 @@ Check = Callable[[Labels], bool]
 
 @frozen
 class PodTerm:
-    """Pods that a pod wants beside it, or does not want.
+    """Pods that a pod wants nearby, or wants to avoid.
 
     Attributes:
-        topology_key: the label whose value decides which nodes count as one place.
+        topology_key: the label whose value groups nodes into one place.
         selects: whether a pod's labels are meant.
         namespaces: the namespaces that are meant by name.
         selects_namespace: whether a namespace's labels are meant; None for none.
@@ -111,7 +111,7 @@ class HostPort:
 
 @frozen
 class Wishes:
-    """What a pod wants of the pods beside it."""
+    """What a pod requires of the pods around it."""
 
     near: Sequence[PodTerm] = ()
     apart: Sequence[PodTerm] = ()

@@ -41,7 +41,7 @@ class PodAsks:
         preempts: whether it preempts any.
         said: what the scheduler said last in the condition PodScheduled, empty if the pod has none that is False.
         own_labels: those of the pod itself.
-        wishes: what it wants of the pods beside it.
+        wishes: what it requires of the pods around it.
         volumes: the names of its PersistentVolumeClaims.
         made: those of them that a controller makes, if they are not there yet.
         unjudged: what else a scheduler looks at, and is not looked at here.

@@ -1,4 +1,4 @@
-"""Whether a pod fits on a node, and the smallest change after which it does.
+"""Whether a pod fits on a node, and the smallest change that makes it fit.
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
 answer is the one that the node's own manager would give; so do its CPU manager and its memory manager, if they are
@@ -55,7 +55,7 @@ MAX_PODS_TRIED = 200
 """How many pods are tried one by one, to see whether the end of that pod is enough."""
 
 MAX_WORK = 1_000_000
-"""Devices and allocations that the trials of one kind of change look at, so that a large node takes seconds too."""
+"""How many devices and allocations the trials of one kind of change examine, so that a large node takes seconds."""
 
 MIN_ATTEMPTS = 10
 """How many changes of each kind are tried all the same."""
@@ -66,7 +66,7 @@ CURES = {
     "node-not-ready": "the Node becomes Ready",
     "node-closed": "the Node takes pods again",
 }
-"""The findings with which no pod starts, and what has to happen then."""
+"""The findings that keep every pod from starting, and what has to happen."""
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
 
@@ -98,7 +98,7 @@ class TrialNode:
         capacity: how many devices of a resource the Node has, also those that are not healthy.
         uncertain: why no source shows which devices of a resource are free; such devices are not named.
         topology_not_known: what the kubelet may have otherwise than `topology`, empty if nothing.
-        blocked: the resources of which no pod gets a device, although the kubelet runs, and why.
+        blocked: the resources that no pod gets devices of although the kubelet runs, and why.
         topology: the NUMA nodes, the topology policy and its scope.
         managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod, or are not known.
         managers_unknown: why it is not known what they answer to the pod that is tried, empty if that is known.
@@ -152,7 +152,7 @@ class TrialNode:
         verdict = self.admit(pod)
         if isinstance(
             verdict, Admitted
-        ):  # a kubelet gives nothing of a resource that has no plugin, and only counts it
+        ):  # a kubelet allocates nothing of a resource without a plugin; it only counts it
             verdict = evolve(verdict, unhandled=tuple(one for one in verdict.unhandled if one[1] not in self.of_others))
         shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
         return verdict if shortage is None else shortage
@@ -290,7 +290,7 @@ class Unknown(NotNow):
 
 @frozen
 class Change:
-    """A change after which the pod fits: a sentence, and how many devices, pods, settings or requests it touches."""
+    """A change that makes the pod fit: a sentence, and how many devices, pods, settings or requests it touches."""
 
     sentence: str
     size: int
@@ -332,7 +332,7 @@ class Fit:
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
 
-    `budget` is what the question may take of which this is a part. Without it, this is a question of its own.
+    `budget` is the budget of the question that this is part of. Without it, this is a question of its own.
     """
     budget = budget or Budget()
     if why := budget.spent():

@@ -132,7 +132,7 @@ class Volume:
 
 @frozen
 class StorageClass:
-    """A StorageClass. Each of `topologies` is a set of labels with the values of which a node has to have one."""
+    """A StorageClass. Each of `topologies` maps labels to values, one of which a node has to have."""
 
     name: str
     waits: bool

@@ -19,7 +19,7 @@ Sizes = Mapping[str, Quantity]
 Labels = Mapping[str, str]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod of which no container runs anymore or ever will."""
+"""The phases of a pod whose containers have ended for good."""
 
 _CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
 _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`

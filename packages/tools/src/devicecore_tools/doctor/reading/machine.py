@@ -54,7 +54,7 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
 
 
 def seen_machine(policy: str) -> MachineSeen:
-    """Return what this machine is, and which NUMA nodes it has. `policy` is that of its kubelet's topology manager."""
+    """Return what this machine is, and which NUMA nodes it has. `policy` is its kubelet's topology manager policy."""
     try:
         numa_nodes = tuple(sorted(cpus_in((SYSTEM / "node" / "online").read_text())))
     except OSError:
@@ -69,7 +69,7 @@ def _content(path: str) -> str:
 
 
 def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
-    """Return why a Node is not that of the machine `here`, empty if it may be.
+    """Return why a Node is not the machine `here`, empty if it may be.
 
     A machine keeps its machineID when it starts again, and gets another bootID. A container may have no machineID.
     """

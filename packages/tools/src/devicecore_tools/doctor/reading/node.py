@@ -184,7 +184,7 @@ class NodeSources:
         return self._directory is not None or self.pod_resources is not None or self.uses_api
 
     def begin(self, patience: float | None) -> None:
-        """Begin a report, for which processes are asked again who they are.
+        """Begin a report. Processes are asked for their identity again.
 
         `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
         answer is waited for.

@@ -217,7 +217,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 def _without_service(
     text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the registration sockets of drivers at whose other sockets nobody listens, in a listing that has these."""
+    """Yield the registration sockets of drivers whose other sockets nobody listens on, in a listing that has these."""
     tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
     services = grouped((one[1], one[2] == "listener") for one in tried)
     for socket in registry:

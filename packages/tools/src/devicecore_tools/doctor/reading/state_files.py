@@ -89,7 +89,7 @@ def _problem_of_pods(blob: bytes) -> str:
 def _check_pods(document: Mapping[str, Any]) -> None:
     """Raise _DamagedError if a kubelet cannot restore pods' resources from a file (kubelet: `restoreState`)."""
     if "data" not in document:
-        return  # the form of kubelets before 1.32, of whose checksum nothing is known here
+        return  # the form of kubelets before 1.32, whose checksum is unknown here
     data, stored = document["data"], document.get("checksum") or 0
     if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
         raise _DamagedError("data or checksum has a value of the wrong kind")

@@ -84,7 +84,7 @@ class CellKind(StrEnum):
 
 
 UNHELD = {CellKind.FREE: "free", CellKind.NONE: "not held", CellKind.UNKNOWN: "owner unknown"}
-"""What is written of a device that nobody is known to hold."""
+"""The text for a device without a known holder."""
 
 
 @frozen

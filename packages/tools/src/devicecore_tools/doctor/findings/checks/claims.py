@@ -181,12 +181,12 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        # A driver of which the claim has devices may answer with other names of them.
+        # A driver with devices in the claim may answer with other names for them.
         allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if known is None:
             if not look.allocations.is_whole:
-                continue  # the claims may be those of other namespaces
+                continue  # the claims may belong to other namespaces
             what = "is not at the API server any more"
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
             what = "was deleted, and is another one of the same name now"

@@ -250,7 +250,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
         yield Found(sentence, (Evidence(source, f"NUMA nodes {named}"),))
 
 
-_ALIGNING = frozenset({"single-numa-node", "restricted"})  # policies with which a kubelet refuses pods
+_ALIGNING = frozenset({"single-numa-node", "restricted"})  # policies that make a kubelet refuse pods
 
 
 def listed_twice(lists: Lists) -> Iterator[Found]:
@@ -305,7 +305,7 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
 
 
 def same_ids(lists: Lists) -> Iterator[Found]:
-    """Two resources of one vendor have the same ids, so that one device may be given twice."""
+    """Two resources of one vendor have the same ids, so one device may be allocated twice."""
     by_ids = grouped(
         ((resource.partition("/")[0], frozenset(devices)), resource)
         for resource, devices in lists.devices.items()

@@ -26,10 +26,10 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 """What a kubelet accepts as one message (kubelet.md 2.2)."""
 
 NEARLY_FULL = 0.8
-"""The part of `MAX_LIST_BYTES` from which on a list is near the limit."""
+"""The share of `MAX_LIST_BYTES` above which a list is near the limit."""
 
 LATE = 2.0
-"""Seconds for options and first list together, from which on a plugin answers late. A kubelet dials for 10 s."""
+"""Seconds for options and first list together after which a plugin answers late. A kubelet dials for 10 s."""
 
 _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the health
 
@@ -66,7 +66,7 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
     if not is_known and (api is None or api.allocatable is None):
         return  # what is registered is not known
     if kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
-        return  # there is no kubelet with which to register, or it has just begun
+        return  # there is no kubelet to register with, or it has just started
     if look.plugins.value is not None:
         registered = _registered(lists)
         for plugin, resources in lists.served_by:
@@ -117,7 +117,7 @@ def resource_without_socket(
     if plugins is not None and any(
         not plugin.devices and not plugin.resource and plugin.socket not in sockets.dead for plugin in plugins
     ):
-        return  # what such a plugin serves is not known
+        return  # it is unknown what such a plugin serves
     served = {resource for _, resources in lists.served_by for resource in resources}
     there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
     for resource in sorted(lists.known_to_kubelet.keys() - served):
@@ -150,7 +150,7 @@ _FEW = 3
 
 
 def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
-    """A plugin's list is longer than what is read of one."""
+    """A plugin's list is longer than the part that is read."""
     for plugin, source, candidates in silent_plugins(look, lists):
         if plugin.problem.startswith(LIST_HAS):
             of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
