@@ -96,8 +96,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
         (
             "checkpoint verify",
-            "devicecore checkpoint verify: Missing argument 'FILE...'. "
-            "Expected: devicecore checkpoint verify [OPTIONS] FILE...",
+            "Missing argument 'FILE...'. Expected: devicecore checkpoint verify [OPTIONS] FILE... (for examples, run:",
         ),
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
         ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),

@@ -332,7 +332,7 @@ class ClaimReport:
                 yield from (("because", f"also: {more}") for more in best.obstacles[1:])
                 yield "needs", best.cure
         elif not self.claims or any(one.has_devices for one in self.answers):
-            # What this node lacks is beside the point if another one has the devices.
+            # What this node lacks does not matter if another one has the devices.
             yield "reason", str(best.answer)
         else:
             is_held = any(True for _ in self._holder_pairs())

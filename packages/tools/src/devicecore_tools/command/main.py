@@ -123,7 +123,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if context is not None and (is_missing or "unexpected extra argument" in text):
             text = text if text.endswith(".") else f"{text}."
             usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
-            text += f" Expected: {usage}. For examples, run: {context.command_path} --help"
+            text += f" Expected: {usage} (for examples, run: {context.command_path} --help)"
         if isinstance(error, click.NoSuchOption) and not error.possibilities and context is not None:
             options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
             meant = _OPTIONS_OF_OTHERS.get(error.option_name, "")

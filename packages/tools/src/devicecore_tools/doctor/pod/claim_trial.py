@@ -119,7 +119,7 @@ class AllocatedClaim:
         name: `namespace/name`.
         devices: each device with the name of its request.
         nodes: the nodes on which the devices can be used, as far as they are known, or None if on all.
-        pods: for which the claim is reserved.
+        pods: that the claim is reserved for.
         waits_for: the binding conditions of its devices that are not true yet.
         failed: which condition says that a device cannot be bound; empty if none does.
         since: when it was allocated; empty if that is not known.

@@ -44,7 +44,7 @@ class PodAsks:
         wishes: what it requires of the pods around it.
         volumes: the names of its PersistentVolumeClaims.
         made: those of them that a controller makes, if they are not there yet.
-        unjudged: what else a scheduler looks at, and is not looked at here.
+        unjudged: what else a scheduler considers that is not examined here.
     """
 
     name: str
