@@ -65,6 +65,9 @@ BETTER = {
     r"[Rr]ecognis": "recognize",
     r"[Nn]eighbour": "neighbor",
     r"\b[Ll]icence": "license",
+    r"\bdial(led|ling)\b": "dialed, dialing",
+    r"\bfor ever\b": "forever",
+    r"; None if ": ", or None if",
 }
 
 QUOTES = {"CHANGELOG.md", "cards.md"}

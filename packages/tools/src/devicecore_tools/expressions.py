@@ -38,7 +38,7 @@ def _compared(expression: str, device: PoolDevice) -> bool | None:
 
 
 def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
-    """Return whether a comparison can be read here, and its value; None if that is an error or not certain."""
+    """Return whether a comparison can be read here, and its value, or None if that is an error or not certain."""
     if simple := _OF_DRIVER.fullmatch(term):
         return True, device.key.driver == simple[2]
     found = _OF_ATTRIBUTE.fullmatch(term)

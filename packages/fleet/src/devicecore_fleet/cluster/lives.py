@@ -65,7 +65,7 @@ class Behavior:
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
-        """Return the seconds from the start of the pod to the last end of the container; None if it never ends."""
+        """Return the seconds from the start of the pod to the last end of the container, or None if it never ends."""
         ends = self.code is not None and not restarts and not self.has_no_image
         return self.starts_after + self.lasts if ends else None
 

@@ -5,7 +5,7 @@ is gone only if the server has said so. A pod is shown as over, and removed, onl
 released. What the server shows is compared after every change of either side, so it becomes true in the end. Two pods
 of one name are two pods, because a pod is its UID.
 
-`records` says how a pod of which no container runs begins and ends.
+`records` describes how a pod without running containers starts and ends.
 """
 
 import heapq
@@ -449,7 +449,7 @@ class ClusterPods(PodFeed, PodReporter):
 
 
 class PodReceiver(Protocol):
-    """Takes the pods of one node: `ClusterPods`, or what stands before it."""
+    """Accepts the pods of one node: `ClusterPods`, or a filter in front of it."""
 
     def listed(self, pods: Sequence[Json]) -> None:
         """Take all pods of the node."""

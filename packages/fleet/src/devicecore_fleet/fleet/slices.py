@@ -110,7 +110,7 @@ class NodeSlices(ResourceSlices):
         self._wipes = self._wiped = 0  # how often slices of other drivers were to be deleted, and how often they were
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
-        """Show the devices of a driver, but for those that are unhealthy."""
+        """Show a driver's devices, except unhealthy ones."""
         known = self._drivers[driver]
         devices = [one for one in known.description.published(self._node) if one.name not in unhealthy]
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))

@@ -28,7 +28,7 @@ class Known:
 
     Attributes:
         policy: the policy that is configured; empty if it is not known.
-        policies: those of the whole configuration on the machine; None if one of both is not known.
+        policies: those of the whole configuration on the machine, or None if one of both is not known.
         machine: None if it is not known.
         reserved: the memory that is reserved on each NUMA node, by resource; empty if it is not known.
     """

@@ -359,7 +359,7 @@ def _report_of_pod(
 ) -> "ClaimReport":
     """Return what nodes say about a pod: about its other requirements, and about its claims.
 
-    A kubelet that is asked besides answers for the devices of plugins, if no Node does. If no node takes the pod, the
+    If no Node has plugin devices, an additional kubelet source answers for them. If no node takes the pod, the
     claims that nobody else uses lose their devices first, as a scheduler takes them away.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
@@ -455,4 +455,4 @@ def answer_of_node(
 
 
 class UnknownNodeError(ValueError):
-    """The files say nothing of a node."""
+    """The files say nothing about a node."""

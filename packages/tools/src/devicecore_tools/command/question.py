@@ -44,9 +44,9 @@ class Said:
 
     Attributes:
         texts: the messages.
-        seen: the pod that they are about; None if that is not known.
+        seen: the pod that they are about, or None if that is not known.
         what: which objects a document has, in words; empty if the messages were given as a text.
-        manifest: the pod as an object of the API; None if `seen` is.
+        manifest: the pod as an object of the API, or None if `seen` is.
     """
 
     texts: tuple[str, ...]

@@ -97,7 +97,7 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     try:
         pods = read_pods(text, place)
     except ValueError:
-        # A size that is no number of devices is for an API server to refuse, as by `why`.
+        # An API server refuses a size that is not a number of devices; so does `why`.
         if manifest := next(_pods_in(data, place), None):
             _check(manifest)
         raise

@@ -276,7 +276,7 @@ class _Sources:
         facts: what they say, or None if the options name no source.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
-        managers: its CPU manager and memory manager; None if its directory was not read.
+        managers: its CPU manager and memory manager, or None if its directory was not read.
     """
 
     options: Mapping[str, object]

@@ -139,7 +139,7 @@ def check(
 
 @frozen
 class Exit:
-    """An end of the subject that nobody asked for.
+    """An unexpected exit of the subject.
 
     Attributes:
         pid: the id of the process.
@@ -294,7 +294,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises such an error: another check reports it, or nobody is to blame for it."""
+    """Skip a check if this block raises such an error: another check reports it, or it is nobody's fault."""
     try:
         yield
     except error as raised:

@@ -139,7 +139,7 @@ def own_age() -> float:
 
 
 def exit_of(process: PluginProcess) -> Exit | None:
-    """Return how a process has ended that nobody has ended. It is None if it has not."""
+    """Return how a process has ended on its own. It is None if it has not."""
     failure, crash = process.failure, process.crash
     if failure is None:
         return None

@@ -149,7 +149,7 @@ class Attempts:
         outcome: Outcome | None = None
         try:
             outcome = step(entry)
-        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
+        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued forever
             _log.exception("pod %s cannot be tried", entry.name)
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:

@@ -25,7 +25,7 @@ class Held(Enum):
 
 
 def holder(node: str, process: str) -> str:
-    """Return who holds the Lease of a node. A kubelet has the name of the node there, so it is told from us."""
+    """Return who holds the Lease of a node. A kubelet puts the node's name there, which distinguishes it from us."""
     return f"{_PREFIX}/{node}/{process}"
 
 

@@ -54,7 +54,7 @@ def run(
         command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and by the
             kubelet's socket. Without a command, the user starts the plugin.
         settings: how to test it.
-        directory: where the plugin looks for kubelet.sock; by default a new directory. It is made if it is missing.
+        directory: where the plugin looks for kubelet.sock; by default a new directory. It is created if missing.
             All sockets in it are deleted.
         allow_shared_directory: accept a directory of any owner and mode.
         registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. No

@@ -59,7 +59,7 @@ class Claim:
 
 @define(eq=False)
 class Claims:
-    """The claims of the checks, and the devices to which they can be allocated.
+    """The claims of the checks, and the devices that can be allocated to them.
 
     Attributes:
         held: the keys of devices of claims that the driver did not unprepare, so that no other claim gets them.
@@ -172,11 +172,11 @@ class Claims:
 
     @property
     def several(self) -> int | None:
-        """How many devices a claim gets that stands for any: two if that leaves two. None is as for `new`."""
+        """How many devices a representative claim gets: two if that leaves two. None is as for `new`."""
         return self.several_of(_MANY)
 
     def several_of(self, number: int) -> int | None:
-        """Return how many devices a claim gets that stands for any: two if there are so many. None is as for `new`."""
+        """Return how many devices a representative claim gets: two if there are so many. None is as for `new`."""
         return None if self._own_spec() is not None or len(self.allocatable) < number else 2
 
     # --- claims -------------------------------------------------------------------------------------------------------

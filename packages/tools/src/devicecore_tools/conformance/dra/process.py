@@ -19,7 +19,7 @@ from devicecore_tools.conformance.processes import end_all
 from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
 
 _MOST_FOR_CALLS = 900.0  # seconds that the run may get for slow calls
-_SOON = 2.0  # seconds in which a start is over that needs no more time
+_SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
@@ -95,8 +95,8 @@ class DriverProcess(SubjectProcess):
     def start(self) -> None:
         """Start the process, and end the former one.
 
-        A driver that did not come back beside its former sockets, which a check has reported, no longer finds them.
-        Raises Skip if no time is left for the run.
+        If a check has reported that a driver did not come back next to its old sockets, the driver no longer finds
+        them. Raises Skip if no time is left for the run.
         """
         with self._starting:
             self.kill()

@@ -266,7 +266,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def refusal(self) -> NoAllocation | None:
-        """Why there are no devices. It is None if there are some."""
+        """Why there are no devices. None if there are any."""
         return self.answer if isinstance(self.answer, NoAllocation) else None
 
     @property

@@ -275,7 +275,7 @@ _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
 def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
     """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
 
-    Of objects of one kind and name, such as those of a file that is given twice, the first counts.
+    If several objects have the same kind and name, for example because a file is given twice, the first counts.
 
     Args:
         documents: lists or objects.

@@ -25,7 +25,7 @@ class BoundPod:
         name: `namespace/name`.
         is_ending: whether it is being deleted.
         started: when its kubelet took it; empty if that is not known.
-        priority_class: its PriorityClass if the pod has no number, as in a manifest; None if it has one.
+        priority_class: its PriorityClass if the pod has no number, as in a manifest, or None if it has one.
         is_nominated: whether the scheduler keeps the node's room for it, which it has not yet.
         volumes: the names of its PersistentVolumeClaims.
     """

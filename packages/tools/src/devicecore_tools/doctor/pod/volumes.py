@@ -201,8 +201,8 @@ class Volumes:
     Attributes:
         claims: by `namespace/name`.
         are_read: whether its PersistentVolumeClaims were read.
-        limits: how many volumes of each driver each node takes; None if no CSINode was read.
-        tracked: the drivers that say how much room they have; None if no CSIDriver was read.
+        limits: how many volumes of each driver each node takes, or None if no CSINode was read.
+        tracked: the drivers that say how much room they have, or None if no CSIDriver was read.
         rooms: what they say.
     """
 

@@ -140,7 +140,7 @@ class NodeSources:
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects of the API server as they were read last, by the names that their files have in a record."""
     _is_remote: bool = field(default=False, init=False)
-    """Whether the kubelet of the node is on another machine, so that only what an API server says counts."""
+    """Whether the node's kubelet is on another machine, so that only the API server counts."""
     _may_be_remote: bool = field(default=False, init=False)
     """Whether nobody has named a directory or a socket of this machine."""
 

@@ -45,7 +45,7 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
 
 _AT_ONCE = 64
-_AGAIN = 1.0  # seconds for one that was silent before, and for all in a look after the time for all is over
+_AGAIN = 1.0  # seconds for a plugin that was silent before, and for all once the total time is used up
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 

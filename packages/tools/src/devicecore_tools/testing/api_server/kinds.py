@@ -22,7 +22,7 @@ RESOURCE_GROUP = "resource.k8s.io"
 
 @frozen
 class Kind:
-    """One kind. `more_selectable` are the paths that field selectors know beside names.
+    """One kind. `more_selectable` has the paths that field selectors support in addition to names.
 
     It is kept in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields that a new object
     gets, `ending` begins a deletion that takes time: it gets the object, the seconds that the client asks for or None,

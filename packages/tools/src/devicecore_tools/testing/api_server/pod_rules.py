@@ -31,7 +31,7 @@ _DEFAULTS: Json = {
 
 
 def set_defaults(pod: Json) -> None:
-    """Set what a pod has if nobody says otherwise."""
+    """Set a pod's defaults."""
     given = {name: value for name, value in mapping_of(pod.get("spec")).items() if value is not None}
     spec = pod["spec"] = {**_DEFAULTS, **given}
     for part in _CONTAINERS:

@@ -365,7 +365,7 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
-    known = {key: number for key, number in answered.items() if key in allocated}  # others are told by another check
+    known = {key: number for key, number in answered.items() if key in allocated}  # another check reports the others
     often = [
         f"{pool}/{name} is there {number} times"
         for (pool, name), number in known.items()

@@ -65,7 +65,7 @@ def require_instances(driver: DriverUnderTest) -> None:
 def two_instances(
     driver: DriverUnderTest, not_registered: Callable[[str], Exception] = lambda _: Skip(_NOT_REGISTERED)
 ) -> Iterator[Two]:
-    """Run a newer instance beside the driver, and end it.
+    """Run a newer instance next to the driver, and end it.
 
     Raises what `not_registered` makes of the last output of the newer instance, if that was not registered: by default
     Skip, because one check reports that.

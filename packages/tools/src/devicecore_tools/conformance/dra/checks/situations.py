@@ -141,7 +141,7 @@ class Situation:
             return [rows(devices_in(answer, claim)) for claim in claims]
 
     def plant(self, driver: DriverUnderTest) -> None:
-        """Put a CDI file, a registration socket and a directory of other drivers beside those of the driver."""
+        """Put other drivers' CDI file, registration socket and directory next to those of the driver."""
         text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
         cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
         state = driver.environment.plugins / _OTHER / "state.json"

@@ -256,7 +256,7 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
     "is another claim.",
 )
 def unprepares_by_uid(driver: DriverUnderTest) -> str:
-    """A claim is prepared, and one of the same name with another UID is unprepared."""
+    """A claim is prepared, and another one with the same name but a different UID is unprepared."""
     require_tolerance(driver)
     claim = driver.claims.new()
     before = rows(driver.calls.ready_devices(claim))

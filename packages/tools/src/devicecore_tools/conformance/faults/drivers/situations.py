@@ -15,7 +15,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """It takes the files of claims that it has not heard of for a while for those of former ones."""
+    """It treats the files of claims it has not heard about for a while as leftovers."""
 
     def serve(self) -> None:
         super().serve()
@@ -71,7 +71,7 @@ class LosesItsClaimsWhenRegistered(ForgetsWhenRegistered):
 
 @fails("leaves-files-of-others-alone-after-a-kill")
 class EmptiesTheRegistryAtStart(GoodDriver):
-    """It takes each registration socket for one of its own."""
+    """It treats every registration socket as its own."""
 
     breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is started again then, too."}
 

@@ -179,7 +179,7 @@ class PublishesOnce(GoodDriver):
 
 @fails("notices-a-wipe-right-after-an-update")
 class PublishesThroughTheHelper(GoodDriver):
-    """As drivers in Go: nothing is wrong with it, but what it has updated just now it takes for what is there.
+    """As drivers in Go: nothing is wrong with it, except that it mistakes its own last update for the current state.
 
     It updates its slices right after its start. It looks at them some seconds after a change of others, and then never
     again.
