@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
+from devicecore_tools.command.kubelet.options import cluster_settings, kubelet_options
+from devicecore_tools.node.settings import ClusterSettings
 from devicecore_tools.numa import CPU_FILE, NodeManagers, fields_of_flags
 from tests.command.conftest import Run
 from tests.numa_node import CONFIGURATION, MACHINE, pod
@@ -142,6 +146,31 @@ def test_options_with_which_no_kubelet_starts_are_refused(
     run = devicecore("kubelet", "--root", str(directory), *machine, *options)
     assert run.returncode == 2
     assert message in run.stderr
+
+
+@pytest.mark.parametrize(("more", "problem"), [((), ""), (("--cpu", "4"), "--cpu: the machine says it")])
+def test_a_registered_node_has_what_the_machine_has(
+    tmp_path: Path, directory: Path, more: tuple[str, ...], problem: str
+) -> None:
+    found = list[ClusterSettings | None]()
+
+    @click.command()
+    @kubelet_options
+    def command(**options: Any) -> None:  # noqa: ANN401 - click has checked what each option holds
+        found.append(cluster_settings(**options))
+
+    machine = tmp_path / "machine.yaml"
+    machine.write_text(json.dumps(MACHINE))
+    server = ("--register-node", "--kubeconfig", str(machine), "--node-name", "n")
+    words = ("--root", str(directory), "--machine", str(machine), *OPTIONS, *server, *more)
+    answer = CliRunner().invoke(command, words)
+    assert problem in answer.output
+    if not problem:
+        (settings,) = found
+        assert settings is not None
+        assert settings.registered is not None
+        assert settings.registered.capacity == {"cpu": "16", "memory": "16Gi", "pods": "110"}
+        assert settings.registered.allocatable == {"cpu": "14", "memory": "15872Mi"}
 
 
 def test_flags_are_the_fields_of_a_configuration() -> None:

@@ -79,6 +79,7 @@ def begin(
     description = NodeDescription(
         options.name,
         new.capacity,
+        allocatable=new.allocatable,
         labels=new.labels,
         taints=new.taints,
         host_ips=host_ips,

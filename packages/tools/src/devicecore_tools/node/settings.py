@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.topology import Topology
 from devicecore.ports.policy import AllocationPolicy
@@ -67,6 +67,7 @@ class NewNode:
 
     Attributes:
         capacity: what it has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
+        allocatable: what pods can have of it, where that is less.
         labels: its labels.
         taints: its taints.
         address: its address; None for that of this machine.
@@ -78,6 +79,7 @@ class NewNode:
     taints: tuple[Mapping[str, str], ...]
     address: str | None
     adopts: bool
+    allocatable: Mapping[str, str] = field(factory=dict)
 
 
 @frozen(kw_only=True)

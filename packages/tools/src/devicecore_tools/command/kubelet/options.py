@@ -37,7 +37,7 @@ from devicecore_tools.node.settings import (
     taint,
     this_machine,
 )
-from devicecore_tools.numa import FLAGS, NumaError, fields_of_flags, read_policies
+from devicecore_tools.numa import FLAGS, NumaError, fields_of_flags, node_sizes, read_policies
 
 _directory = ExistingDirectory()
 
@@ -347,13 +347,30 @@ def _new_node(options: Mapping[str, Any]) -> NewNode:
     if len(all_taints(own, is_tainted=False)) < len(own):
         raise click.UsageError("--taint: name each key once for each effect.")
     capacity = {size: _quantity(f"--{size}", options[size]) for size in ("cpu", "memory")}
+    of_machine, allocatable = _sizes(options)
     return NewNode(
-        capacity={**capacity, "pods": str(options["max_pods"])},
+        capacity={**capacity, **of_machine, "pods": str(options["max_pods"])},
+        allocatable=allocatable,
         labels=dict(map(_label, options["labels"])),
         taints=all_taints(own, is_tainted=options["is_tainted"]),
         address=options["node_ip"],
         adopts=options["adopts"],
     )
+
+
+def _sizes(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return capacity and allocatable of the machine whose CPUs and memory are pinned; empty if none is."""
+    managers = _managers(options)
+    if managers is None:
+        return {}, {}
+    context = click.get_current_context()
+    for name in ("cpu", "memory"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name}: the machine says it, because its CPUs or its memory are pinned.")
+    try:
+        return node_sizes(read_policies(managers.configuration, managers.machine))
+    except NumaError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _quantity(option: str, text: str) -> str:
