@@ -176,7 +176,7 @@ ROWS: Sequence[Row] = (
     *_rows(
         TAINTS,
         {
-            "A driver publishes taints of its devices.": "publishes-valid-slices publishes-devices-for-claims "
+            "A driver publishes taints of its devices.": "publishes-valid-slices publishes-a-valid-change "
             "publishes-devices-that-come-back",
             "It should use its name as the domain of the key.": "-a key of another domain breaks nothing",
             "Claims may tolerate a taint, and get the device.": "prepares-claims-of-any-form",

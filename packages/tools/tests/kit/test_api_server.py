@@ -213,6 +213,10 @@ def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, na
         ({"devices": [{"name": "a", "attributes": {"x": {"string": "x" * 65}}}]}, "may not be more than 64 bytes"),
         ({"devices": [{"name": "a", "capacity": {"memory": {"value": "much"}}}]}, "quantities must match"),
         ({"devices": [{"name": "a", "taints": [{"key": "k", "effect": "Never"}]}]}, "Unsupported value"),
+        (
+            {"devices": [{"name": "a", "taints": [{"key": "k", "value": "95 C", "effect": "None"}]}]},
+            "spec.devices[0].taints[0].value: Invalid value",
+        ),
         ({"devices": [{"name": "a", "bindingConditions": ["x"]}]}, "must be set together"),
         ({"devices": [{"name": "a", "nodeName": "n"}]}, "may only be set if `perDeviceNodeSelection` is true"),
     ],

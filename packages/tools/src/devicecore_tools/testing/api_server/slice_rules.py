@@ -157,6 +157,7 @@ def _counters(counters: Field) -> None:
 def _taint(taint: Field) -> None:
     if taint["key"].require():
         taint["key"].label_key()
+    taint["value"].label_value()
     if taint["effect"].require():
         taint["effect"].one_of(("NoExecute", "NoSchedule", "None"))
 

@@ -5,7 +5,7 @@ Law: the command is run once, and what undoes it is run after the last of these 
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.dra.checks.slices import require_unique_names
+from devicecore_tools.conformance.dra.checks.slices import require_unique_names, require_valid
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import ChangeOfDevices, DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Occurrence, Parts, across
@@ -107,6 +107,22 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
     return f"{counted(len(gone), 'device')} gone, {len(new)} new, {len(changed)} changed"
+
+
+@across(
+    CHANGE,
+    MUST,
+    expected="no slice is refused",
+    clause="The API server refuses a ResourceSlice that breaks the limits of its fields, such as a taint with a value "
+    "that is no label value. The slices then stay as they were. (ResourceSlice, API reference)",
+)
+def publishes_a_valid_change(driver: DriverUnderTest) -> Parts:
+    """The command of --provoke-devices is run, and the slices that the driver sends then are validated."""
+    _require_command(driver)
+    asked = len(driver.api.requests)
+    yield
+    _ = _change(driver)
+    return require_valid(driver, asked)
 
 
 @across(

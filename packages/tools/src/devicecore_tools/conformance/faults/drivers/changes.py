@@ -55,6 +55,19 @@ class HotPlugs(GoodDriver):
             super().reconcile(items)
 
 
+@fails("publishes-a-change-of-devices", "publishes-a-valid-change")
+class TaintsWithASentence(HotPlugs):
+    """The taint of a device that is gone has a value that is no label value."""
+
+    settings = {"republishing": 5.0}
+
+    def devices(self) -> list[Json]:
+        devices = GoodDriver.devices(self)
+        if self.is_unplugged():
+            devices[0]["taints"] = [{"key": "example.org/hot", "value": "above 95 C", "effect": "NoSchedule"}]
+        return devices
+
+
 @fails("publishes-a-change-of-devices")
 class PublishesNoChange(HotPlugs):
     settings = {"republishing": 5.0}
