@@ -310,3 +310,14 @@ def test_a_claim_that_was_made_for_another_pod_is_not_used(tmp_path: Path, capsy
     claim = {**claim, "metadata": {**claim["metadata"], "ownerReferences": owners}}
     found, said = asked(tmp_path, capsys, pod, node, cls, slice_, claim)
     assert (found, "ResourceClaim ml/c was not created for pod ml/ask (pod is not owner)" in said) == (1, True)
+
+
+def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, capsys: Capsys) -> None:
+    """A scheduler makes the claim of an extended resource, and gives it no tolerations."""
+    taints = [{"key": "bad", "effect": "NoSchedule"}]
+    spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
+    spec["devices"] = [{"name": "d0", "taints": taints}]
+    served = {**CLASS, "spec": {"extendedResourceName": CARD}}
+    objects = (a_node("n1"), served, {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec})
+    found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}), *objects)
+    assert (found, "bad:NoSchedule" in said, "tolerates the taint" in said) == (1, True, False), said

@@ -198,7 +198,7 @@ class Refused:
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
-        for taint in taints:
+        for taint in taints if not claim.name.endswith(OF_LIMITS) else ():  # a limit of a pod has no tolerations
             yield _tolerating(claim, taint)
         for constraint in claim.constraints:
             rest = tuple(one for one in claim.constraints if one is not constraint)
@@ -225,7 +225,8 @@ class Refused:
         self.budget.ask()
         amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
         devices = self._devices_of(claim, request)
-        yield from self._classes_of(claim, request)
+        if not claim.name.endswith(OF_LIMITS):  # the class of a limit is that of its resource
+            yield from self._classes_of(claim, request)
         yield from _less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices))
         is_known = (claim.name, request.result_name) in self.described
         yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
