@@ -38,13 +38,19 @@ def history(random: Random) -> Json:
     ]
     for _ in range(random.randint(0, 8)):
         place = random.randrange(len(steps))
-        match random.choice(("drop", "repeat", "move", "move")):
+        match random.choice(("drop", "repeat", "move", "move", "renew")):
             case "drop" if steps[place]["op"] not in ("put_pod", "driver_up"):
                 del steps[place]
             case "repeat":
                 steps.insert(random.randint(place, len(steps)), steps[place])
             case "move":
                 steps.insert(random.randrange(len(steps)), steps.pop(place))
+            case "renew" if steps[place]["op"] == "put_claim":
+                metadata = steps[place]["object"]["metadata"]
+                renewed = {**steps[place]["object"], "metadata": {**metadata, "uid": f"{metadata['uid']}-new"}}
+                again = [step for step in steps if step["op"] == "prepare"][:3]
+                end = random.randint(place + 1, len(steps))
+                steps[end:end] = [{**steps[place], "object": renewed}, *again]
             case _:
                 pass
     possible = _possible(random, steps, scripts)
