@@ -70,6 +70,10 @@ class DoesNotApply(Skip):
     """Raised by a check of something optional that the subject does not have. The text says what."""
 
 
+class DevicesInUse(Skip):
+    """Raised by a check that needs a device while other checks have all of them."""
+
+
 class NotYet(Skip):
     """Raised by a check of something that may still come, so that it is made again at the end. The text says what."""
 

@@ -22,8 +22,7 @@ from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import Failure, Skip, Undecided, needed, skip_if
+from devicecore_tools.conformance.model import DevicesInUse, Failure, Skip, Undecided, needed, skip_if
 from devicecore_tools.conformance.processes import stopped
 
 T = TypeVar("T")

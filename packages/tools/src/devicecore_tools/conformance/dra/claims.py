@@ -19,8 +19,15 @@ from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLA
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
-from devicecore_tools.conformance.dra.steps import DevicesInUse
-from devicecore_tools.conformance.model import DoesNotApply, Skip, does_not_apply_if, skip_if, skipping, some
+from devicecore_tools.conformance.model import (
+    DevicesInUse,
+    DoesNotApply,
+    Skip,
+    does_not_apply_if,
+    skip_if,
+    skipping,
+    some,
+)
 from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 

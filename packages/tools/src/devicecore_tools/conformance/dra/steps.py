@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from devicecore_tools.conformance.dra.allocator import AllocationError
-from devicecore_tools.conformance.model import Check, Failure, Severity, Skip, applies_always, impossible
+from devicecore_tools.conformance.model import Check, DevicesInUse, Failure, Severity, Skip, applies_always, impossible
 from devicecore_tools.testing.api_server import ApiError
 
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra.claims import Claim
     from devicecore_tools.conformance.dra.driver import DriverUnderTest
-
-
-class DevicesInUse(Skip):
-    """Raised by a check that needs a device while other checks have all of them."""
 
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
