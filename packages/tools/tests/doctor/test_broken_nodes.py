@@ -333,6 +333,22 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
 }
 
 
+def test_a_pod_without_a_sandbox_is_a_doubt_of_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = json.loads((DATA / f"{PLUGINS}.json").read_text())
+    without_sandbox(files)
+    for file, content in files.items():
+        (tmp_path / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": deepcopy(files["pods.json"]["items"][0]["spec"]),
+    }
+    (tmp_path / "pod.yaml").write_text(json.dumps({**pod, "spec": {"containers": pod["spec"]["containers"]}}))
+    assert main(["fits", str(tmp_path / "pod.yaml"), "--node", str(tmp_path)]) == 3
+    assert "the runtime makes no sandbox for pod team-1/waits here: VF 3 is in use" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("trouble", BROKEN)
 def test_a_broken_node_is_not_called_sound(trouble: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, change, words = BROKEN[trouble]

@@ -324,12 +324,21 @@ def _failure(facts: Facts, pod: PodSeen) -> EventSeen | None:
     return max(failed, key=lambda one: one.last, default=None)
 
 
+def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
+    """Yield the pods of this node for which the runtime makes no sandbox, each with the event that says why."""
+    for pod in bound_here(facts):
+        failed = _failure(facts, pod) if pod.phase == "Pending" and not pod.has_sandbox else None
+        if failed is not None and failed.reason == _NO_SANDBOX:
+            yield pod, failed
+
+
 def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
     """Return whether a pod has had no sandbox for long, and no event was read that may say why."""
     return pod.lacks_sandbox and facts.look.events.value is None and late is not None and late > _TO_BEGIN
 
 
-_FAILURES = frozenset({"FailedCreatePodSandBox", "FailedPrepareDynamicResources"})
+_NO_SANDBOX = "FailedCreatePodSandBox"
+_FAILURES = frozenset({_NO_SANDBOX, "FailedPrepareDynamicResources"})
 _NOT_SAID = "its status does not say it"
 _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 
 from devicecore.domain.model import Pod
+from devicecore.domain.text import foreign_text
 from devicecore.domain.topology import Policy
-from devicecore_tools.doctor.account.entries import Kind, entries
+from devicecore_tools.doctor.account.entries import Kind, entries, without_sandbox
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.pod.explanation import concerning
 
@@ -37,6 +38,9 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
         if resource in wanted:
             # The plugin answers with a CDI device again, and a runtime starts no container with one that no file has.
             yield f"a container got {resource} as a CDI device before, and this was not ruled out: {hole}"
+    for other, failed in without_sandbox(facts):
+        said = foreign_text(failed.message, 300).rstrip(".")
+        yield f"the runtime makes no sandbox for pod {foreign_text(other.identity)} here: {said}"
     if facts.look.machine is not None or policy not in _ALIGNING:
         return
     for resource in sorted(wanted & facts.numa_nodes.keys()):
