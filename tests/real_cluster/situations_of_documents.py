@@ -349,7 +349,7 @@ def a_rule_taints_all_devices_of_a_driver(node: RealKubelet) -> None:
     settle(3.0)
 
 
-@situation(a_claiming_pod("probe", "asked"), names={"1 of 2 slices"})
+@situation(a_claiming_pod("probe", "asked"), finds={"driver-silent"})
 def a_pool_is_not_complete(node: RealKubelet) -> None:
     driver = node.driver()
     with_claims(node, asked=1)
