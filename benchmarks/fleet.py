@@ -276,14 +276,15 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
 
 
 @contextmanager
-def kwok_of(program: Path, nodes: int, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
+def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
     """Run kwok in a process of its own with as many Nodes, and return its number."""
-    empty = directory / "kwok.yaml"  # so that it has its own rules, and none of this user
-    empty.write_text("", encoding="utf-8")
-    command = [str(program), f"--kubeconfig={kubeconfig}", f"--config={empty}", "--manage-all-nodes"]
+    command = [str(options.kwok), f"--kubeconfig={kubeconfig}", "--manage-all-nodes"]
+    command += [f"--config={file}" for file in options.stages]
     with subprocess.Popen(command, stderr=(directory / "log").open("w")) as one:
         try:
-            all_at_once(lambda number: make_node(requests, f"bench-{number}"), range(nodes))
+            all_at_once(lambda number: make_node(requests, f"bench-{number}"), range(options.nodes))
+            if one.poll() is not None:
+                sys.exit(f"kwok has ended: {(directory / 'log').read_text(encoding='utf-8')[-500:]}")
             yield one.pid
         finally:
             one.terminate()
@@ -457,8 +458,8 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(f"{what}: requests", counts)
 
 
-def main() -> None:
-    """Measure what is asked for."""
+def read_options() -> argparse.Namespace:
+    """Return what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, help="by default ten for each node")
@@ -471,10 +472,17 @@ def main() -> None:
     parser.add_argument("--fleet-kubeconfig", type=Path, help="of the fleet, if it is to go another way to the server")
     parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
     parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this program in place of a fleet")
+    parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files with the rules of kwok")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
     parser.add_argument("--json", type=Path, help="write the results there")
     options = parser.parse_args()
     options.pods = 10 * options.nodes if options.pods is None else options.pods
+    return options
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    options = read_options()
     results: dict[str, object] = {"nodes": options.nodes, "pods": options.pods}
 
     def show(what: str, value: object) -> None:
@@ -504,7 +512,7 @@ def main() -> None:
         counts()
         began, of_fleet = time.monotonic(), options.fleet_kubeconfig or kubeconfig
         measured = stack.enter_context(
-            kwok_of(options.kwok, options.nodes, of_fleet, directory, requests)
+            kwok_of(options, of_fleet, directory, requests)
             if options.kwok
             else fleet_of(options.nodes, of_fleet, directory, options.root)
         )
