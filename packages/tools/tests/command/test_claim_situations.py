@@ -93,7 +93,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, MIG, *PARTITIONED, a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")])],
         1,
         [
-            "of 3 devices on the node 2 not selected, 1 short of a counter",  # what is in use is no whole GPU
+            "of 3 devices on the node, 2 not selected, 1 short of a counter",  # what is in use is no whole GPU
             "gets them if  claim ml/other of pod infer-0 is released",
             "too little is free of counter gpu-0/memory",
         ],
@@ -373,7 +373,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu.nvidia.com")),
         [a_class("mig.nvidia.com", "true"), a_slice("n1", GPU, GPUS)],
         1,
-        ["because  there is no DeviceClass gpu.nvidia.com, only mig.nvidia.com\n  do       install the driver of this"],
+        ["because  there is no DeviceClass gpu.nvidia.com, only mig.nvidia.com\n  do       check the name"],
     ),
     "the devices of a simulated node lack what the class reads": (
         a_claim(a_request("r", "gpu")),
@@ -426,9 +426,9 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         [
-            "claim ml/train, request r/whole: 0 of 1 devices fit; of 3 devices on the node 2 not selected, 1 in use",
-            "; or request r/two: 1 of 2 devices fit; of 3 devices on the node 1 not selected, 1 in use",
-            "request r/two    1 device: would fit, but too few do (gpu.nvidia.com/n1/mig-1)",
+            "claim ml/train, request r/whole: 0 of 1 devices fit; of 3 devices on the node, 2 not selected, 1 in use",
+            "; or request r/two: 1 of 2 devices fit; of 3 devices on the node, 1 not selected, 1 in use",
+            "request r/two    1 device: would fit, but there are too few of them (gpu.nvidia.com/n1/mig-1)",
         ],
     ),
     "no device has what the expression reads, and what a constraint lacks is not known": (
@@ -526,7 +526,10 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
         one["metadata"] = {"name": f"other-{number}", "namespace": "ml"}
     _, lines = why([a_claim(a_request("r", "gpu", 2))], [WHOLE, a_slice("n1", GPU, gpus), *others])
     named = ", ".join(f"claim ml/other-{number} of pod infer-0" for number in range(3))
-    assert lines[2] == f"  gets them if  any one of these 99 is released, as when its pod ends: {named} and 96 more"
+    assert (
+        lines[2]
+        == f"  gets them if  any one of these 99 is released, for example when its pod ends: {named} and 96 more"
+    )
     assert lines[3] == "  gets them if  request r of claim ml/train is for 1 device"
 
 
@@ -579,7 +582,7 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
     status, lines = why([wanted], [SERVING, a_slice("n1", GPU, GPUS), held])
     assert (status, lines[2]) == (
         1,
-        "  gets them if            claim ml/other of pod infer-0 is released, as when its pod ends",
+        "  gets them if            claim ml/other of pod infer-0 is released, for example when its pod ends",
     )
 
 
@@ -707,7 +710,7 @@ def test_a_pod_gets_devices_only_where_its_other_claim_has_them(why: Callable[..
     pod = {**POD, "spec": {**POD_SPEC, "resourceClaims": claims}}
     slices = [a_slice("n1", GPU, GPUS[:1]), a_slice("n2", GPU, GPUS)]
     status, lines = why([pod], [WHOLE, *slices, held, a_claim(a_request("r", "gpu"))])
-    assert (status, lines[0]) == (1, "pod ml/train on n1, the nearest of 2 nodes: gets no devices")
+    assert (status, lines[0]) == (1, "pod ml/train on n1, the closest match of 2 nodes: gets no devices")
     says = "ResourceClaim ml/other is allocated on n1 for pod infer-0, and its devices cannot be used on this node"
     assert lines[-1] == f"  n2  {says}"
     slices[0] = a_slice("n1", GPU, GPUS)
@@ -719,7 +722,7 @@ def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[.
     claim = a_claim(a_request("r", "gpux", 1, f"device.capacity['{GPU}'].memory >= quantity('1Gi')"))
     gpu = {**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}
     status, lines = why([claim], [WHOLE, *(a_slice(node, GPU, [gpu]) for node in ("n1", "n2"))])
-    assert (status, lines[0]) == (1, "claim ml/train on n1, the nearest of 2 nodes: gets no devices")
+    assert (status, lines[0]) == (1, "claim ml/train on n1, the closest match of 2 nodes: gets no devices")
     assert lines[2:4] == ["  do      write deviceClassName: gpu", "The other nodes"]
 
 
@@ -742,7 +745,7 @@ def test_a_change_is_proposed_only_if_schedulers_find_the_devices_then(
 def test_a_change_does_not_end_the_error_of_another_node(why: Callable[..., tuple[int, list[str]]]) -> None:
     slices = [a_slice("n1", GPU, GPUS), a_slice("n2", GPU, [a_device("gpu-0", uuid="GPU-1")])]
     status, lines = why([a_claim(a_request("r", "gpu", 9))], [WHOLE, *slices])
-    assert (status, lines[0]) == (1, "claim ml/train on n1, the nearest of 2 nodes: gets no devices")
+    assert (status, lines[0]) == (1, "claim ml/train on n1, the closest match of 2 nodes: gets no devices")
     assert lines[1].startswith("  reason      an error on n2 stops the pod on every node: class gpu: selector #0")
     assert "  also needs  request r of claim ml/train is for 2 devices" in lines
 

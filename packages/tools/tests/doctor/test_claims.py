@@ -125,7 +125,7 @@ def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
         (damaged, "is not sound: checkpoint is corrupted"),
     ):
         assert states(look) == {unknown}
-        assert why in report(Facts(look), ()).not_ruled_out[0]
+        assert any(why in one for one in report(Facts(look), ()).not_ruled_out)
 
 
 @pytest.mark.parametrize("look", [nodes.without(CLEAN, "slices"), evolve(CLEAN, slices=Reading.of("slices.json", ()))])

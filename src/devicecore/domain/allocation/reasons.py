@@ -139,7 +139,7 @@ class CapacityExceeded(Reason):
         if self.asked is None:
             wants = f"the request asks for no {self.name}, which means {self.needed}"
         elif self.asked.nanos != self.needed.nanos:
-            wants = f"the request asks for {self.asked} of {self.name}, which its policy makes {self.needed}"
+            wants = f"the request asks for {self.asked} of {self.name}, which its policy rounds up to {self.needed}"
         is_whole = self.total is None or self.free.nanos == self.total.nanos
         return f"{wants}, and the device has {self.free}{'' if is_whole else f' left of {self.total}'}"
 

@@ -76,7 +76,7 @@ def _lack(search: Search, about: Sequence[DeviceVerdict], request: DeviceRequest
         return ""
     kinds = Counter(one.reason.summary for one in about if one.reason is not None)
     shown = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-    on_node = f"of {counted(len(about), 'device')} on the node {shown}" if shown else "there are none on the node"
+    on_node = f"of {counted(len(about), 'device')} on the node, {shown}" if shown else "there are none on the node"
     if about and not shown:
         on_node = f"there {'is' if len(about) == 1 else 'are'} only {len(about):,} on the node"
     pools = [f"pool {pool}: {pool.problem}" for pool in search.pools if pool.problem][:_MAX_POOLS]

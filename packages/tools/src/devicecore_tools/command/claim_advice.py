@@ -206,4 +206,7 @@ def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iter
             slices = f", only of {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
             there += f"; and there are no ResourceSlices of a driver of this name{slices}"
         yield "because", there
-        yield "do", "install the driver of this class, or switch on that part of it; most drivers install their classes"
+        yield (
+            "do",
+            "check the name; if it is right, install the driver that brings this class, or enable that part of it",
+        )

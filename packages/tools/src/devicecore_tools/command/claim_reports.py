@@ -65,7 +65,7 @@ class ClaimReport:
         allocated: the other claims of the pod.
         asks: what the pod asks for besides, or None if the question is about a claim alone.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
-        refused: why an API server refuses the pod or a claim of it, empty if it takes them.
+        refused: why the API server refuses the pod or a claim of it, empty if it takes them.
         unjudged: what a scheduler looks at besides, so that it may refuse the pod all the same.
         assumed: what is taken as granted, because it was not read.
         lacking: which claim of the pod is not there, so that a scheduler does not look for a node.
@@ -247,7 +247,7 @@ class ClaimReport:
         alike = sum(one.outcome is Outcome.FITS for one in self.answers)
         which = ""
         if count > 1 and not best.fits:
-            which = f", the nearest of {count:,} nodes"
+            which = f", the closest match of {count:,} nodes"
         elif alike > 1:
             which = f", one of {alike:,} such nodes of {count:,}"
         return f" on {best.node.name}{which}: {says}"

@@ -80,10 +80,14 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
         if not change.holder:
             rows.append((str(change), not change.classes))
         elif len(holders) == 1:
-            end = ", as when its pods end" if len(change.pods) > 1 else ", as when its pod ends" * len(change.pods)
+            end = (
+                ", for example when its pods end"
+                if len(change.pods) > 1
+                else ", for example when its pod ends" * len(change.pods)
+            )
             rows.append((f"{change}{end}", False))
         elif change is holders[0]:
-            end = ", as when its pod ends" * any(one.pods for one in holders)
+            end = ", for example when its pod ends" * any(one.pods for one in holders)
             rows.append((f"any one of these {len(holders):,} is released{end}: {shown}", False))
     for row, _ in rows[:_MAX_CHANGES]:
         yield "gets them if", row
@@ -145,7 +149,7 @@ def _reason_pairs(
         of_request[one.claim, one.request].append(one)
     claims = {claim for claim, _ in of_request}
     counts = {(claim.name, one.result_name): one.count for claim in wanted for one in claim.alternatives}
-    beside, too_few = "would fit, but not next to what else is wanted", "would fit, but too few do"
+    beside, too_few = "would fit, but not together with the other requests", "would fit, but there are too few of them"
     alike: dict[tuple[ReasonLine, ...], list[str]] = defaultdict(list)
     for (claim, request), verdicts in of_request.items():
         is_enough = sum(one.reason is None for one in verdicts) >= counts.get((claim, request), 1)
@@ -170,7 +174,7 @@ def _reason_pairs(
 
 def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
     several = len({(one.claim, one.request) for one in refused.verdicts}) > 1
-    fits = "fits, but not next to what else is wanted" if several else "fits, but too few devices do"
+    fits = "fits, but not together with the other requests" if several else "fits, but there are too few such devices"
     for one in refused.verdicts[:_MAX_DEVICES]:
         name = f"{one.request}: {one.device}" if several else str(one.device)
         yield name, str(one.reason or fits)

@@ -20,7 +20,7 @@ from devicecore_tools.doctor.pod.machines import NOTHING, limits_of, sizes_of
 from devicecore_tools.doctor.pod.pod_terms import REQUIRED
 from devicecore_tools.doctor.reading.cluster_nodes import Sizes
 
-REFUSES = "an API server refuses the pod"
+REFUSES = "the API server refuses the pod"
 
 _HUGE = "hugepages-"
 _COMPUTE = ("cpu", "memory")

@@ -117,12 +117,12 @@ class Neighbors:
             if value is not None and count(_APART, number, value):
                 place = foreign_text(f"{one.topology_key}={value}")
                 which = self._first_at(one.topology_key, value, pods, node, partial(self._is_meant, one))
-                because = f"{which}, which it wants to be apart from, runs at {place}"
+                because = f"{which}, which its anti-affinity keeps it away from, runs at {place}"
                 return Obstacle("node(s) didn't match pod anti-affinity rules", because, f"{which} ends")
         for key, value in labels.items():
             if count(_EXISTING, key, value):
                 which = self._first_at(key, value, pods, node, partial(self._wants_apart, key))
-                because = f"{which} at {foreign_text(f'{key}={value}')} wants to be apart from pods like this"
+                because = f"{which} at {foreign_text(f'{key}={value}')} has an anti-affinity to pods like this"
                 says = "node(s) didn't satisfy existing pods anti-affinity rules"
                 return Obstacle(says, because, f"{which} ends")
         return None
