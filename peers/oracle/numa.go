@@ -71,7 +71,7 @@ type fixedStore struct {
 
 // playNUMA plays a history of the three managers, and answers each step.
 func playNUMA(ctx context.Context, question []byte) (any, error) {
-	node := numaNode{deviceNode: deviceNode{logger: klog.FromContext(ctx), active: map[string]*v1.Pod{}}}
+	node := numaNode{deviceNode: deviceNode{logger: klog.FromContext(ctx), active: map[string]*v1.Pod{}, isReady: true}}
 	if err := json.Unmarshal(question, &node.asked); err != nil {
 		return nil, err
 	}
