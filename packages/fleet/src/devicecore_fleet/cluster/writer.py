@@ -142,6 +142,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._said: dict[tuple[object, ...], float] = {}
         self._lifecycle = Lifecycle("the writer to the API server")
         self._threads: tuple[SupervisedThread, ...] = ()
+        self._may_grow = False
 
     def _begin(self) -> None:
         self._requests.start()
@@ -151,6 +152,7 @@ class ApiWriter(HasLifecycle, Writer):
                     entry.is_running = False
                     self._push(entry)
         with self._condition:
+            self._threads, self._may_grow = (), True
             self._add_threads(self._count)
 
     def _add_threads(self, count: int) -> None:
@@ -162,13 +164,15 @@ class ApiWriter(HasLifecycle, Writer):
 
     def _end(self) -> None:
         with self._condition:
-            threads, self._threads = self._threads, ()
-            for thread in threads:
+            self._may_grow = False
+            for thread in self._threads:
                 thread.stop(0.0)
             self._condition.notify_all()
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in threads:
+        for (
+            thread
+        ) in self._threads:  # they stay known: a stop that is interrupted, or is called in a job, is made again
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -204,8 +208,10 @@ class ApiWriter(HasLifecycle, Writer):
         self._condition.notify()
 
     def _work(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
+        while True:
             with self._condition:
+                if stopping.is_set():  # asked with the lock held: else a stop could notify just before the wait
+                    return
                 entry, seconds = self._next()
                 if entry is None:
                     self._condition.wait(seconds)
@@ -316,7 +322,7 @@ class ApiWriter(HasLifecycle, Writer):
         if window.latest < _GROW or self._problem is not None:
             return
         of_connections = self._count
-        if self._threads and self._count < self._most:
+        if self._may_grow and self._count < self._most:
             self._add_threads(min(self._count, self._most - self._count))  # twice as many
         if window.latest < _LATE or now - self._said_slow < _SAY_AGAIN:
             return
