@@ -95,7 +95,8 @@ class Calls:
 
     def in_time_for(self, number: int) -> int:
         """Return how many claims, of at most this number, can be prepared one by one in half of the time of a call."""
-        return max(2, min(number, int(self.settings.call / 2 / max(self.fastest, 0.01))))
+        fastest = 0.0 if math.isinf(self.fastest) else self.fastest  # nothing was prepared so far
+        return max(2, min(number, int(self.settings.call / 2 / max(fastest, 0.01))))
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 

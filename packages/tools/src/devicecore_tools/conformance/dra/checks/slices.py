@@ -214,7 +214,8 @@ def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
 )
 def publishes_valid_slices(driver: DriverUnderTest) -> str:
     """The slices that the driver has sent are validated as an API server does."""
-    _ = published(driver)
+    if not driver.slices.writes():  # what an API server refuses is judged, too
+        _ = published(driver)
     return require_valid(driver, 0)
 
 
