@@ -60,7 +60,8 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
         "this node: nothing wrong in what was seen, which is not all; 1 pod holds 1 device, 0 free, 1 with unknown"
     )
     assert printed[0].startswith(verdict)
-    assert printed[2].startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
+    assert printed[2].startswith("not ruled out: whether container 'main' of pod 'u-1' still holds devices of")
+    assert any("a device of a plugin that belongs to a ResourceClaim too" in line for line in printed)
     lines = [line.split() for line in printed]
     assert ["read:", "checkpoint", f"({file.parent})"] in lines
     assert "  not read: pods: add --pods or --kubeconfig" in printed
@@ -143,7 +144,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: Capsys) -> No
     document = json.loads(capsys.readouterr().out)
     assert [*document] == [
         *("format", "verdict", "is_sound", "counts", "name", "sources", "devices", "findings", "is_enough"),
-        *("not_ruled_out", "account"),
+        *("not_ruled_out", "account", "pinned"),
     ]
     assert (document["format"], document["counts"]["findings"], document["is_sound"]) == (2, 1, False)
     assert [source["source"] for source in document["sources"]] == [source.value for source in Source]
