@@ -257,7 +257,8 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
                 raise PeersError(f"{name} does not walk {expression}, which {IN_ORDER.name} names")
             text = text.replace(f" range {expression} {{", f" range inorder.Of({expression}) {{")
         path = tree / name.replace("/", "_")
-        write(path, text.replace("\nimport (\n", f'\nimport (\n\t"{KUBERNETES}/pkg/kubelet/cm/inorder"\n', 1))
+        imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` wants a directory that exists
+        write(path, text.replace("\nimport (\n", f"\nimport (\n{imported}", 1))
         yield name, path
 
 
