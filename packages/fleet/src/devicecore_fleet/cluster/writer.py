@@ -170,9 +170,7 @@ class ApiWriter(HasLifecycle, Writer):
             self._condition.notify_all()
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for (
-            thread
-        ) in self._threads:  # they stay known: a stop that is interrupted, or is called in a job, is made again
+        for thread in self._threads:  # which stay known to the stop that follows one that was interrupted
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property

@@ -3,7 +3,6 @@
 Law: only what is not stored yet is refused for what the cluster has: a stored pod has been taken.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
@@ -12,11 +11,13 @@ from attrs import field, frozen
 from devicecore.domain.allocation import UnallocatedClaim
 from devicecore.domain.allocation.model import MAX_RESULTS
 from devicecore.domain.allocation.reading import toleration_of
+from devicecore.domain.checks import repeated
 from devicecore.domain.documents import Value
 from devicecore.domain.model import Pod, is_extended_resource
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text, listed
-from devicecore_tools.doctor.pod.machines import NOTHING, limits_of, sizes_of
+from devicecore_tools.doctor.pod.machines import NOTHING, containers_of, limits_of, sizes_of
 from devicecore_tools.doctor.pod.pod_terms import REQUIRED
 from devicecore_tools.doctor.reading.cluster_nodes import Sizes
 
@@ -152,10 +153,9 @@ class Admission:
             return f'{REFUSES}: pod rejected: RuntimeClass "{foreign_text(runtime, 100)}" not found'
         for one in self.quotas:
             if one.namespace == namespace and one.counts(spec):
-                lacking = () if namespace in self.limited else _unwritten(spec, one)
-                problem = one.exceeded(_usage(spec)) or "".join(f"must specify {what}" for what in lacking)
-                if problem and lacking and problem.startswith("must"):
-                    problem = f"failed quota: {one.name}: {problem}"
+                problem = one.exceeded(_usage(spec))
+                if not problem and namespace not in self.limited and (lacking := _unwritten(spec, one)):
+                    problem = f"failed quota: {one.name}: must specify {lacking}"
                 if problem:
                     # An administrator raises it; a user ends what uses it up.
                     return f"{REFUSES}: {problem}. See: kubectl describe quota {one.name} --namespace {namespace}"
@@ -201,30 +201,23 @@ def _usage(spec: Value) -> Sizes:
     return found | {f"limits.{name}": size for name, size in limits_of(spec).items() if name in _OVERCOMMITTED}
 
 
-def _unwritten(spec: Value, quota: Quota) -> list[str]:
+def _unwritten(spec: Value, quota: Quota) -> str:
     """Return what a container has to write because the quota names it (`enforcePodContainerConstraints`)."""
-    if spec["resources"].data:
-        return []
-    found = []
-    for name in sorted(quota.hard):
+    for name in () if spec["resources"].data else sorted(quota.hard):
         section, _, resource = name.rpartition(".")
         if resource in _COMPUTE and section in {"", "requests", "limits"}:
             lacking = [
                 one["name"].text("")
-                for one in _containers(spec)
+                for one in containers_of(spec)
                 if all(one["resources"][of][resource].data is None for of in _written_in(section))
             ]
-            found += [f"{name} for: {listed(lacking, 3)}"] if lacking else []
-    return found[:1]
+            if lacking:
+                return f"{name} for: {listed(lacking, 3)}"
+    return ""
 
 
 def _written_in(section: str) -> tuple[str, ...]:
     return ("limits",) if section == "limits" else ("requests", "limits")  # a limit alone is a request, too
-
-
-def _containers(spec: Value) -> Iterator[Value]:
-    yield from spec["initContainers"].sequence()
-    yield from spec["containers"].sequence()
 
 
 def why_invalid(pod: Value) -> str:
@@ -233,24 +226,23 @@ def why_invalid(pod: Value) -> str:
     Raises DocumentError if a field has the wrong type.
     """
     name = pod["metadata"]["name"].text("")
-    if name and not _NAME.fullmatch(name):
+    if name and not is_dns_subdomain(name):
         return f"{REFUSES}: its name is {foreign_text(name, 300)}: expected small letters, digits, - and ."
     problem = next(_problems(pod["spec"]), "")
     return f"{REFUSES}: {problem}" if problem else ""
 
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POLICIES = ("", "Always", "OnFailure", "Never")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _problems(spec: Value) -> Iterator[str]:
-    names = [one["name"].text("") for one in _containers(spec)]
-    yield from (f"it has two containers {foreign_text(one, 100)}" for one in names if names.count(one) > 1)
+    if (twice := repeated(one["name"].text("") for one in containers_of(spec))) is not None:
+        yield f"it has two containers {foreign_text(twice, 100)}"
     if (policy := spec["restartPolicy"].text("")) not in _POLICIES:
         yield f"its restartPolicy is {foreign_text(policy, 100)}: expected Always, OnFailure or Never"
     yield from _of_tolerations(spec["tolerations"])
-    for one in _containers(spec):
+    for one in containers_of(spec):
         yield from (
             f"container {foreign_text(one['name'].text(''), 100)} {problem}" for problem in _of_sizes(one["resources"])
         )
@@ -312,7 +304,7 @@ def _of_ports(spec: Value) -> Iterator[str]:
     """Yield which host ports two containers have, or are another port than that of the container."""
     seen = set()
     is_on_host = spec["hostNetwork"].boolean()
-    for container in _containers(spec):
+    for container in containers_of(spec):
         for one in container["ports"].sequence():
             port = one["hostPort"].integer(0)
             key = one["protocol"].text("TCP"), one["hostIP"].text(""), port
@@ -383,6 +375,7 @@ def why_refused(pod: Pod) -> str:
 
 def _refused_claims(pod: Pod) -> str:
     entries = [claim.name for claim in pod.claims]
+    twice = repeated(entries)
     for claim in pod.claims:
         if claim.claim is None and claim.template is None:
             return (
@@ -392,7 +385,7 @@ def _refused_claims(pod: Pod) -> str:
             )
         if claim.claim is not None and claim.template is not None:
             return f"{REFUSES}: its claim {claim.name} names a claim and a template. Write one of them only"
-        if entries.count(claim.name) > 1:
+        if claim.name == twice:
             return f"{REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
     for container in pod.in_start_order:
         for used in container.claims:

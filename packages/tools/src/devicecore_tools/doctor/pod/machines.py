@@ -177,7 +177,7 @@ def sizes_of_bound(pod: Value) -> dict[str, Quantity]:
         found = seen[name]["resources"]["requests"] if (name := container["name"].data) in seen else None
         return allocated(container) if found is None or not found.data else found.mapping().items()
 
-    if not any(_is_resized(one, seen) for one in _containers(spec)):
+    if not any(_is_resized(one, seen) for one in containers_of(spec)):
         return sizes_of(spec)
     pending = (one for one in status["conditions"].sequence() if one["type"].data == "PodResizePending")
     is_infeasible = any(one["reason"].data == "Infeasible" for one in pending)
@@ -229,7 +229,8 @@ def _is_resized(container: Value, seen: Mapping[object, Value]) -> bool:
     return any(of.data and of.data != wanted for of in (has["allocatedResources"], has["resources"]["requests"]))
 
 
-def _containers(spec: Value) -> Iterator[Value]:
+def containers_of(spec: Value) -> Iterator[Value]:
+    """Yield the init containers of a pod, and then its containers."""
     yield from spec["initContainers"].sequence()
     yield from spec["containers"].sequence()
 
