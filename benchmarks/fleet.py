@@ -1,9 +1,9 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
 The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests.
-With it, any API server can be used, and its metrics say which requests it got. Pods have a scheduler's name that no
-scheduler has, and are bound by this program; those of --deployments are bound by the scheduler of the cluster. With
---kwok, kwok runs in place of a fleet, for Nodes that are made here and say that they have the devices of its plugin.
+With it, any API server can be used, and its metrics say which requests it got. Pods name a scheduler that
+does not exist, and this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok, kwok
+runs in place of a fleet, with Nodes that this program creates and that report the devices of a plugin.
 """
 
 import argparse

@@ -55,7 +55,7 @@ def checkpoint(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """A manifest becomes pods or one printable line, even if it is JSON; its pods read the same a second time."""
+    """A manifest becomes pods or one printable line, even if it is JSON. Its pods read the same a second time."""
     text = data.decode(errors="replace")
     try:
         pods = read_pods(text, "fuzz.yaml")

@@ -356,7 +356,7 @@ def read_policies(configuration: Mapping[str, object], machine: object) -> "Poli
 
 
 def described_machine(machine: object) -> dict[str, object]:
-    """Return a machine as cAdvisor describes one; None stands for this machine. Raises NumaError."""
+    """Return a machine as cAdvisor describes it. None stands for this machine. Raises NumaError."""
     if not is_installed():
         raise NumaError(INSTALL)
     from devicecore_numa.adapters.described import machine_document

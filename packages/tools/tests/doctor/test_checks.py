@@ -131,7 +131,7 @@ def ended(look: Look) -> Look:
 
 
 def an_ordinary_deletion(look: Look) -> Look:
-    """The kubelet does not list the pod anymore; its entry stays in the file until the next write."""
+    """The kubelet no longer lists the pod. Its entry stays in the file until the next write."""
     return nodes.of_a_pod_that_is_gone(look)
 
 

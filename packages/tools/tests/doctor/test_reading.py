@@ -240,7 +240,7 @@ def test_of_a_state_file_of_1_37_the_text_in_it_counts(
     ],
 )
 def test_a_memory_manager_refuses_another_reservation(tmp_path: Path, reserved: list[object], problem: str) -> None:
-    """What is configured is said to differ only if a configuration says it; a record keeps what it says."""
+    """A reservation counts as different only if a configuration was read. A record keeps the configuration."""
     numa_node = {"memoryMap": {"memory": {"total": 2**30, "systemReserved": 100 * 2**20}}}
     data = json.dumps({"policyName": "Static", "machineState": {"0": numa_node}})
     file = {"policyName": "Static", "data": data, "dataChecksum": fnv1a_32(f"(string){data}".encode())}

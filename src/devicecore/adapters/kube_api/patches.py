@@ -63,7 +63,7 @@ class Wanted:
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
-        """The desired state if an earlier run wrote these keys as well; a key that a status named stays as it is."""
+        """Return the desired state if an earlier run wrote these keys. A key that a status named stays as it is."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
         return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 

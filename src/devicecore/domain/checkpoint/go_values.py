@@ -20,7 +20,7 @@ S = TypeVar("S", bound=AttrsInstance)
 
 INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
-"""Items of a list of structs; a node has at most a few thousand pods. Lists of names are limited only by their text."""
+"""Items of a list of structs. A node has at most a few thousand pods. Lists of names are limited only by their text."""
 
 _TOO_LARGE = 2**64
 _ONLY_STRINGS = {str}

@@ -49,7 +49,7 @@ class Policies:
 
     @classmethod
     def read(cls, configuration: Value, machine: Machine) -> "Policies":
-        """Return the policies of a `KubeletConfiguration`; a field that is missing has the kubelet's default.
+        """Return the policies of a `KubeletConfiguration`. A missing field has the kubelet's default.
 
         Raises:
             NumaConfigError: a kubelet does not start with it on this machine.

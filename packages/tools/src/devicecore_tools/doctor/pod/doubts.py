@@ -18,7 +18,7 @@ _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable
 """Findings of other pods that a pod with the same resource meets too."""
 
 _ADMITTED = "request-without-device"
-"""A finding that does not keep a kubelet from admitting the pod; a warning says that others may use its devices."""
+"""A finding that does not keep a kubelet from admitting the pod. A warning says that other pods may use its devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that say what was free then. What is free now has been tried."""

@@ -120,7 +120,7 @@ class Wishes:
 
     @classmethod
     def of(cls, pod: Value) -> "Wishes":
-        """Read what a pod requires; what it prefers keeps it from no node. Raises DocumentError as `Value` does."""
+        """Read what a pod requires. What it only prefers is left out. Raises DocumentError as `Value` does."""
         metadata, spec = pod["metadata"], pod["spec"]
         namespace, labels = metadata["namespace"].text("default"), labels_of(metadata)
         near, apart = (

@@ -211,7 +211,7 @@ def _pod(item: Value) -> PodSeen:
 
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-"""The reasons with which runtimes end a container that they could not start; a kubelet then waits and tries again."""
+"""The reasons that runtimes give for a container that they could not start. The kubelet waits and tries again."""
 
 
 def _waiting(container: Value) -> Value | None:

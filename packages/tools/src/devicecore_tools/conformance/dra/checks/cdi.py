@@ -331,7 +331,7 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
     "attributes. (KEP-5304) An application that opens devices by them opens another one.",
 )
 def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
-    """Claims of two devices and of two requests are prepared; the metadata that they mount is compared with slices."""
+    """Claims of two devices and of two requests are prepared, and the mounted metadata is compared with slices."""
     driver.claims.require_two()
     number = 0
     for counts in ((2,), (1, 1)):
