@@ -128,11 +128,12 @@ _HOMES = (
 if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> object:
-        for home in _HOMES if name in __all__ else ():
-            value = getattr(import_module(f"{__name__}.{home}"), name, None)
-            if value is not None:
-                globals()[name] = value
-                return value
+        if name in __all__:
+            for home in _HOMES:
+                value = getattr(import_module(f"{__name__}.{home}"), name, None)
+                if value is not None:
+                    globals()[name] = value
+                    return value
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
 

@@ -120,11 +120,12 @@ def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
 
 
 def _pairs(flag: str, text: str, sign: str) -> Iterator[tuple[str, str]]:
-    for pair in text.split(",") if text else ():
-        name, found, value = pair.partition(sign)
-        if not found:
-            raise NumaError(f"--{flag}: malformed pair, expect string{sign}string, got {pair!r:.100}")
-        yield name.strip(), value.strip()
+    if text:
+        for pair in text.split(","):
+            name, found, value = pair.partition(sign)
+            if not found:
+                raise NumaError(f"--{flag}: malformed pair, expect string{sign}string, got {pair!r:.100}")
+            yield name.strip(), value.strip()
 
 
 def _truth(flag: str, text: str) -> bool:

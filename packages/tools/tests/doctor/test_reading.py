@@ -18,6 +18,8 @@ import pytest
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor.look import values as look
 from devicecore_tools.doctor.look.values import (
+    ALLOCATABLE_NAME,
+    LIST_NAME,
     NO_DIRECTORY,
     CdiSeen,
     CdiSpec,
@@ -45,7 +47,6 @@ from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in,
 from devicecore_tools.doctor.reading.objects import reading as reading_of
 from devicecore_tools.doctor.reading.plugin_sockets import Listener, Listeners, lists_of, read_plugins, who_listens
 from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
-from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
 from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.node.assembly import PODS_NAME
 from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, Holding

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from devicecore_tools.command.main import main
-from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
+from devicecore_tools.doctor.look.values import ALLOCATABLE_NAME, LIST_NAME
 from hypothesis import given
 from hypothesis import strategies as st
 

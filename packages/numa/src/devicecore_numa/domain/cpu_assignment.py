@@ -126,10 +126,11 @@ def take_packed(
         search.take_by_cache()
     if not spreads and search.missing > 0:
         search.take_full(search.cores(), layout.by_core, layout.per_core)
-    for cpu in list(search.single_cpus()) if search.missing > 0 else ():
-        search.take(1 << cpu)
-        if search.missing < 1:
-            break
+    if search.missing > 0:
+        for cpu in list(search.single_cpus()):
+            search.take(1 << cpu)
+            if search.missing < 1:
+                break
     if search.missing > 0:
         raise CpuAdmissionError("failed to allocate cpus")
     return search.taken

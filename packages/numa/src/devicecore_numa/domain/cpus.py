@@ -50,13 +50,14 @@ def parse_cpus(text: str) -> Cpus:
         InvalidCpuListError: the text is no such list, or a number is above `MAX_CPU`.
     """
     cpus = 0
-    for part in text.split(",") if text else ():
-        first, dash, last = part.partition("-")
-        start = _number(first, text)
-        end = _number(last, text) if dash else start
-        if start > end:
-            raise InvalidCpuListError(text)
-        cpus |= (1 << end + 1) - (1 << start)
+    if text:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            start = _number(first, text)
+            end = _number(last, text) if dash else start
+            if start > end:
+                raise InvalidCpuListError(text)
+            cpus |= (1 << end + 1) - (1 << start)
     return cpus
 
 

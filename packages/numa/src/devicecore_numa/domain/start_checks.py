@@ -86,7 +86,9 @@ def _check_policy(stored: str, configured: str) -> None:
 
 def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mapping[str, int]]) -> None:
     """Compare the reservation of the file with that of the configuration (kubelet: `areMachineStatesEqual`)."""
-    for number, node in stored.state.nodes.items() if reserved else ():
+    if not reserved:
+        return
+    for number, node in stored.state.nodes.items():
         for name, table in node.tables.items():
             configured = reserved.get(number, {}).get(name, 0)
             if table.system_reserved != configured:

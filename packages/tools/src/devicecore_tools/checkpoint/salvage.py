@@ -57,7 +57,8 @@ def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
     data = _member(value, "data")
     listed = value if isinstance(value, list) else _member(data, "poddeviceentries")
     places = [("Data", name) for name in _names(data) if name.lower() not in _DATA_FIELDS]
-    for number, item in enumerate(listed if isinstance(listed, list) else (), start=1):
+    entries = listed if isinstance(listed, list) else []
+    for number, item in enumerate(entries, start=1):
         places += [(f"entry {number}", name) for name in _names(item) if not is_entry_field(name)]
     found: dict[str, IgnoredField] = {}
     for place, name in places:
@@ -102,7 +103,8 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
     if unreadable and not entries:
         raise refusal
     registered: dict[str, tuple[str, ...] | None] = {}
-    for name, item in resources if isinstance(resources, Object) else ():
+    listed_resources = resources if isinstance(resources, Object) else ()
+    for name, item in listed_resources:
         try:
             registered[name] = decode_registered(name, item)
         except RefusedError as problem:

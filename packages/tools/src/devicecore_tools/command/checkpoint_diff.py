@@ -59,6 +59,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
         from devicecore.system.json_values import to_json  # cattrs takes long to import
 
         print_json({"files": documents, **(to_json(found) if is_readable else {})})
-    for line in lines if is_readable and not as_json else ():
-        click.echo(foreign_text(line, MAX_VALUE))
+    if is_readable and not as_json:
+        for line in lines:
+            click.echo(foreign_text(line, MAX_VALUE))
     return UNUSABLE if not is_readable else _DIFFERENT if lines else 0

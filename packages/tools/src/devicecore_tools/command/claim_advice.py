@@ -120,7 +120,9 @@ def _drivers(trial: ClaimTrial) -> str:
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
     """Advise that a device is allocated as a whole if part of it is wanted."""
-    for one in refused.verdicts if request.capacity else ():
+    if not request.capacity:
+        return
+    for one in refused.verdicts:
         device = trial.objects.devices.get(one.device)
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
             asks = f"request {request.result_name} asks for a part of {one.device}"

@@ -121,8 +121,9 @@ def problem_pairs(
     if refused.is_unknown and not refused.verdicts:
         return  # the question was given up, and every other row would take as long
     # An error says nothing about devices, so it is unknown what constraints lack.
-    for line in constraint_lines(claims, refused, trial.objects.devices) if refused.verdicts else ():
-        yield "because", line
+    if refused.verdicts:
+        for line in constraint_lines(claims, refused, trial.objects.devices):
+            yield "because", line
     yield from _but(best)
     yield from outside_pairs(trial, claims, best)
     if refused.expression_error is not None and not trial.lacks_library:

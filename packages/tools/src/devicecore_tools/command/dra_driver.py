@@ -48,9 +48,10 @@ def dra_driver() -> None:
 def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> tuple[int | tuple[int, ...], ...]:
     """Read numbers and ranges as `numbers` does, and several numbers of one device joined by a plus."""
     found: list[int | tuple[int, ...]] = []
-    for word in text.split(",") if text else ():
-        several = numbers(context, option, word.replace("+", ","))
-        found += [several] if "+" in word else several
+    if text:
+        for word in text.split(","):
+            several = numbers(context, option, word.replace("+", ","))
+            found += [several] if "+" in word else several
     return tuple(found)
 
 

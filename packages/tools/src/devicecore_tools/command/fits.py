@@ -350,8 +350,9 @@ def fits_or_not(answer: "Fit") -> str:
 
 def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
     """Yield each container that asks for a resource which nothing on the node has, and what that means."""
-    for container, resource in answer.verdict.unhandled if isinstance(answer.verdict, Admitted) else ():
-        yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
+    if isinstance(answer.verdict, Admitted):
+        for container, resource in answer.verdict.unhandled:
+            yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
 
 
 def pinned_pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
@@ -367,8 +368,9 @@ def pinned_document(answer: "Fit") -> list[dict[str, str]]:
 
 def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if isinstance(answer.verdict, Admitted):
-        for held in answer.verdict.allocations if not (answer.warnings or answer.uncertain) else ():
-            yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
+        if not (answer.warnings or answer.uncertain):
+            for held in answer.verdict.allocations:
+                yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
         yield from pinned_pairs(answer)
         yield from unhandled_of(answer)
     else:
@@ -388,20 +390,19 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
 def _document(answer: "Fit") -> dict[str, object]:
     verdict = answer.verdict
     admitted = verdict if isinstance(verdict, Admitted) else None
+    certain = admitted.allocations if admitted and not (answer.warnings or answer.uncertain) else ()
+    unhandled = admitted.unhandled if admitted else ()
     return {
         "node": answer.node,
         "fits": None if answer.is_unknown else answer.fits,
         "reason": None if admitted else str(verdict),
         "devices": [
             {"container": held.key.container, "resource": held.resource, "devices": list(held.devices)}
-            for held in (admitted.allocations if admitted and not (answer.warnings or answer.uncertain) else ())
+            for held in certain
         ],
         "devices_not_certain": answer.uncertain,
         "pinned": pinned_document(answer),
-        "unhandled": [
-            {"container": container, "resource": resource}
-            for container, resource in (admitted.unhandled if admitted else ())
-        ],
+        "unhandled": [{"container": container, "resource": resource} for container, resource in unhandled],
         "claims_not_looked_at": list(answer.claims),
         "topology_not_looked_at": bool(answer.topology_not_known),
         "warnings": list(answer.warnings),

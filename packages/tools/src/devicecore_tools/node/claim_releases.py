@@ -112,12 +112,13 @@ class ClaimReleases:
         """Begin the releases of these pods: together if one write does for many of them, and else one by one."""
         drivers: dict[PodUid, frozenset[DriverName]] = {}
         alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}  # would be logged again
-        for claim in manager.claims.claims.values() if manager else ():
-            pods = due.keys() & claim.pods if claim.drivers else ()
-            if len(pods) <= _MANY:
-                alone.update(pods)
-            for uid in pods:
-                drivers[uid] = drivers.get(uid, frozenset()).union(claim.drivers)
+        if manager:
+            for claim in manager.claims.claims.values():
+                pods = due.keys() & claim.pods if claim.drivers else ()
+                if len(pods) <= _MANY:
+                    alone.update(pods)
+                for uid in pods:
+                    drivers[uid] = drivers.get(uid, frozenset()).union(claim.drivers)
         together = dict.fromkeys(uid for uid in due if uid not in alone)
         if len(together) > _MANY and not self._together:
             self._together, self._problems, self._look_at = together, None, now + _LOOK

@@ -369,10 +369,11 @@ class NodeEngine:
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
         state = self._manager.state
         devices: dict[str, int] = {}
-        for name in state.ledger.resources if pod.uid in state.ledger.allocations else ():
-            resource = state.inventory.resources.get(name)
-            healthy = len(resource.report.healthy) if resource is not None and resource.report is not None else 0
-            devices[name] = max(healthy, len(state.ledger.in_use(name)))
+        if pod.uid in state.ledger.allocations:
+            for name in state.ledger.resources:
+                resource = state.inventory.resources.get(name)
+                healthy = len(resource.report.healthy) if resource is not None and resource.report is not None else 0
+                devices[name] = max(healthy, len(state.ledger.in_use(name)))
         return self._pods.refusal(pod, devices)
 
     # --- reports ------------------------------------------------------------------------------------------------------
@@ -404,10 +405,11 @@ class NodeEngine:
         if self._claims.version != last.told_claims:
             last.told_claims = self._claims.version
             pods |= {uid for uid, entry in self._entries.items() if entry.pod.has_claims}
-        for uid in [uid for uid in self._entries if uid in pods] if pods else ():
-            entry = self._entries[uid]
-            if entry.phase == RUNNING and entry.outcome is not None:
-                self._tell(entry, entry.outcome)
+        if pods:
+            for uid in [uid for uid in self._entries if uid in pods]:
+                entry = self._entries[uid]
+                if entry.phase == RUNNING and entry.outcome is not None:
+                    self._tell(entry, entry.outcome)
 
     def _tell_released(self) -> None:
         """Report the removed pods that no longer hold anything."""

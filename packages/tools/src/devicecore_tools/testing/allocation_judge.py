@@ -294,9 +294,10 @@ class Judge:
             TooLargeError: the search tried too many devices.
         """
         found = self._text.breaches(results)
-        for views in self._other_views() if found else ():
-            if not _Reading(self._case, self._evaluate, self._max_steps, views).breaches(results):
-                return []
+        if found:
+            for views in self._other_views():
+                if not _Reading(self._case, self._evaluate, self._max_steps, views).breaches(results):
+                    return []
         return found
 
     def _other_views(self) -> Iterator[Mapping[PoolKey, View]]:

@@ -433,9 +433,10 @@ class Kubelet(BaseKubelet):
         """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
         self._wait_for_lists()
         known = self.state.inventory.resources.get(resource_name(resource))
-        for plugin in known.plugins if known else ():
-            if self._grpc is not None:
-                self._grpc.disconnect(plugin.id)
+        if known:
+            for plugin in known.plugins:
+                if self._grpc is not None:
+                    self._grpc.disconnect(plugin.id)
 
     def remove_socket(self) -> None:
         """Delete kubelet.sock and nothing else. Streams stay open. `restart` makes a new socket."""

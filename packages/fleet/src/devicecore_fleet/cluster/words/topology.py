@@ -64,9 +64,10 @@ def _costs(topology: Topology, place: int, pinned: Zones) -> Sequence[int]:
 
 
 def _pinned(numa_node: NumaNode, pinned: Zones) -> Iterator[tuple[str, Json]]:
-    for name, sizes in pinned[numa_node].sizes.items() if numa_node in pinned else ():
-        quantities = (str(Quantity.of(size, binary=name != "cpu")) for size in sizes)
-        yield name, {"name": name, **dict(zip(("capacity", "allocatable", "available"), quantities, strict=True))}
+    if numa_node in pinned:
+        for name, sizes in pinned[numa_node].sizes.items():
+            quantities = (str(Quantity.of(size, binary=name != "cpu")) for size in sizes)
+            yield name, {"name": name, **dict(zip(("capacity", "allocatable", "available"), quantities, strict=True))}
 
 
 def _resources(state: NodeState, numa_node: NumaNode) -> Iterator[tuple[str, Json]]:

@@ -163,11 +163,12 @@ def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ..
     watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
     in_api = {one.key: one for one in look.claimed}
-    for one in look.claims.value.devices if look.claims.value else ():
-        if (one.claim, one.key) in watched:
-            continue  # a claim with admin access leaves the device available
-        seen.add(one.key)
-        yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if one.key in in_api else ()))
+    if look.claims.value:
+        for one in look.claims.value.devices:
+            if (one.claim, one.key) in watched:
+                continue  # a claim with admin access leaves the device available
+            seen.add(one.key)
+            yield one, (Source.CLAIMS, *((Source.POD_RESOURCES,) if one.key in in_api else ()))
     for key, claimed in in_api.items():
         claim = f"{claimed.namespace}/{claimed.claim}"
         if key not in seen and (claim, key) not in watched:

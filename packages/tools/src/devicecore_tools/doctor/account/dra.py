@@ -108,21 +108,23 @@ class DraDevices:
         prepared = look.claims.value
         drivers = {one.driver for one in look.slices.value or () if one.needs_driver}
         drivers |= set(registered_drivers(look))
-        for of_claim in prepared.drivers.values() if prepared else ():
-            drivers.update(of_claim)
+        if prepared:
+            for of_claim in prepared.drivers.values():
+                drivers.update(of_claim)
         allocated = {
             one.claim: tuple({device[0]: None for device in one.devices}) for one in look.allocations.value or ()
         }
         waiting = []
         of_claims, entered = (prepared.pods, prepared.unanswered) if prepared else ({}, {})
         last_event = dict(_last_events(look.events.value or ()))
-        for pod in pods.here if prepared is None or not prepared.problem else ():
-            uid = pod.pod.uid
-            missing = tuple(one for one in pod.all_claims if uid not in of_claims.get(one, ()) or entered.get(one))
-            told = prepared is not None or pod.place in last_event
-            if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
-                waiting.append((pod, missing))
-                drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
+        if prepared is None or not prepared.problem:
+            for pod in pods.here:
+                uid = pod.pod.uid
+                missing = tuple(one for one in pod.all_claims if uid not in of_claims.get(one, ()) or entered.get(one))
+                told = prepared is not None or pod.place in last_event
+                if missing and told and pod.phase == "Pending" and not pod.has_sandbox:
+                    waiting.append((pod, missing))
+                    drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
         states, ended, unusable = _driver_states(look, drivers)
         states = {**{one.driver: DriverPresence.NOT_NEEDED for one in look.slices.value or ()}, **states}
         return cls(

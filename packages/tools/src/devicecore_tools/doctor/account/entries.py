@@ -130,8 +130,10 @@ def _sources(facts: Facts) -> Iterator[Entry]:
     if api is not None and api.allocatable is None and not look.pod_resources.notes:
         hole = "a device that the kubelet gives to no pod, because it does not offer GetAllocatableResources"
         yield Entry(Kind.SOURCE, "allocatable", hole)
-    for source, reading in look.readings.items():
-        for note in reading.notes if reading.value is not None and source is not Source.STATE_FILES else ():
+    read = {source: one for source, one in look.readings.items() if one.value is not None}
+    for source, reading in read.items():
+        notes = reading.notes if source is not Source.STATE_FILES else ()
+        for note in notes:
             if not note.startswith((NO_DIRECTORY, NO_FILE)):
                 yield Entry(Kind.SOURCE, source.value, f"what {source.value} has that was not read: {note}")
     if look.pods.value is not None and facts.pods.why_incomplete and not look.is_of_server:
@@ -400,13 +402,14 @@ def _claims(facts: Facts) -> Iterator[Entry]:
     of_claim = grouped((one.claim, one.key) for one in prepared.devices)
     for claim in dict.fromkeys((*prepared.pods, *at_server)):
         devices, uids, known = of_claim.get(claim, []), prepared.pods.get(claim, ()), at_server.get(claim)
+        remarks = known.remarks if known else ()
         holes = (
             _why_not_released(facts, claim, uids),
             _why_unhealthy(facts, claim, devices),
             _other_devices(claim, devices, known),
             *(
                 f"whether {name(key[2])} of ResourceClaim {name(claim)} works: its driver says {said}"
-                for key, said in (known.remarks if known else ())
+                for key, said in remarks
             ),
             _why_kept(facts, known) if known and not uids else "",
         )

@@ -468,8 +468,9 @@ class _ApiAllocations:
         """
         found: dict[tuple[str, str, str], deque[int]] = {}
         for number, one in enumerate(self._holdings):
-            for device in one.devices if (one.namespace, one.pod) not in self._pods else ():
-                found.setdefault((one.container, one.resource, device), deque()).append(number)
+            if (one.namespace, one.pod) not in self._pods:
+                for device in one.devices:
+                    found.setdefault((one.container, one.resource, device), deque()).append(number)
         return found
 
     def match(self, entry: AllocationSeen, pod: PodSeen | None) -> dict[str, _Place]:
@@ -728,9 +729,10 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
     if plugin.resource:
         return (plugin.resource,)
     shared: dict[str, int] = {}
-    for device in plugin.devices.ids if plugin.devices else ():
-        for resource in known.get(device, ()):
-            shared[resource] = shared.get(resource, 0) + 1
+    if plugin.devices:
+        for device in plugin.devices.ids:
+            for resource in known.get(device, ()):
+                shared[resource] = shared.get(resource, 0) + 1
     most = max(shared.values(), default=0)
     return tuple(sorted(resource for resource, count in shared.items() if count == most))
 

@@ -57,6 +57,9 @@ NO_FILES = "there are no such files"
 OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
 """What kubelets have allocated and actuated for pods that are resized; the last one is that of kubelets before 1.33."""
 
+LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
+"""The files of a record with the answers of the pod-resources API."""
+
 CONFIGURATION = "config.yaml"
 """The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
 
@@ -253,13 +256,13 @@ class AllocatedClaimSeen:
     claim: str
     devices: tuple[Device, ...] = ()
     pods: tuple[str, ...] | None = ()
-    nodes: tuple[str, ...] = ()
-    only_watched: frozenset[Device] = frozenset()
-    shared: frozenset[Device] = frozenset()
-    remarks: tuple[tuple[Device, str], ...] = ()
-    uid: str = ""
-    is_deleting: bool = False
-    allocated_at: float | None = None
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)
+    only_watched: frozenset[Device] = field(default=frozenset(), kw_only=True)
+    shared: frozenset[Device] = field(default=frozenset(), kw_only=True)
+    remarks: tuple[tuple[Device, str], ...] = field(default=(), kw_only=True)
+    uid: str = field(default="", kw_only=True)
+    is_deleting: bool = field(default=False, kw_only=True)
+    allocated_at: float | None = field(default=None, kw_only=True)
 
     @property
     def is_local(self) -> bool:
@@ -342,14 +345,14 @@ class PublishedDeviceSeen(_DeviceSeen):
     pool: str
     device: str
     attributes: Mapping[str, str] = field(factory=dict)
-    numa_nodes: tuple[int, ...] | None = None
-    taint: str = ""
-    counters: PoolCounters | None = None
-    is_own: bool = True
-    is_usable: bool | None = True
-    needs_driver: bool = True
-    remark: str = ""
-    pool_problem: str = ""
+    numa_nodes: tuple[int, ...] | None = field(default=None, kw_only=True)
+    taint: str = field(default="", kw_only=True)
+    counters: PoolCounters | None = field(default=None, kw_only=True)
+    is_own: bool = field(default=True, kw_only=True)
+    is_usable: bool | None = field(default=True, kw_only=True)
+    needs_driver: bool = field(default=True, kw_only=True)
+    remark: str = field(default="", kw_only=True)
+    pool_problem: str = field(default="", kw_only=True)
 
 
 @frozen

@@ -292,11 +292,12 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
             size = one.amount()
             if which == "requests" and name in of_containers and of_containers[name].nanos > size.nanos:
                 yield f"requests {size} of {name} in spec.resources, and its containers {of_containers[name]}"
-            for container in spec["containers"].sequence() if which == "limits" else ():
-                limit = container["resources"]["limits"][name]
-                if limit.data is not None and limit.amount().nanos > size.nanos:
-                    called = foreign_text(container["name"].text(""), 100)
-                    yield f"has a limit of {size} of {name}, and its container {called} one of {limit.amount()}"
+            if which == "limits":
+                for container in spec["containers"].sequence():
+                    limit = container["resources"]["limits"][name]
+                    if limit.data is not None and limit.amount().nanos > size.nanos:
+                        called = foreign_text(container["name"].text(""), 100)
+                        yield f"has a limit of {size} of {name}, and its container {called} one of {limit.amount()}"
     yield from _of_sizes(own)
 
 

@@ -198,8 +198,9 @@ class Refused:
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
-        for taint in taints if not claim.name.endswith(OF_LIMITS) else ():  # a limit of a pod has no tolerations
-            yield _tolerating(claim, taint)
+        if not claim.name.endswith(OF_LIMITS):  # a limit of a pod has no tolerations
+            for taint in taints:
+                yield _tolerating(claim, taint)
         for constraint in claim.constraints:
             rest = tuple(one for one in claim.constraints if one is not constraint)
             rule = constraint.rule.value if constraint.rule else "constraint"

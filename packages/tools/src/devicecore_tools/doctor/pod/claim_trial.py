@@ -843,9 +843,10 @@ class ClaimTrial:
             used: dict[Use, int] = defaultdict(int)
             holders: dict[Use, list[str]] = defaultdict(list)
             for device in _all_of(pool):
-                for use, amount in device.uses.items() if self._held.get(device.key) else ():
-                    used[use] += amount.nanos
-                    holders[use] += map(str, self._held[device.key])
+                if self._held.get(device.key):
+                    for use, amount in device.uses.items():
+                        used[use] += amount.nanos
+                        holders[use] += map(str, self._held[device.key])
             for use, nanos in used.items():
                 total = pool.counters.get(use[0], {}).get(use[1])
                 if total is not None and nanos > total.nanos:

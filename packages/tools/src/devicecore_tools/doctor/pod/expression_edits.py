@@ -156,16 +156,19 @@ def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 
 def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Edit]:
     """Return an expression with values that devices have, one at a time, those that are most alike first."""
+    if len(expression) > _MAX_EDITED:
+        return []
     found: list[tuple[float, str, int, int]] = []
     values: dict[str, list[str]] = {}
-    for match in _VALUED.finditer(expression) if len(expression) <= _MAX_EDITED else ():
+    for match in _VALUED.finditer(expression):
         literal, name = match["literal"], _identifier(match["name"])
         text = _unquoted(literal)
         if name not in values:
             values[name] = sorted(dict.fromkeys(_values(name, devices)))[:_MAX_VALUES]
+        others = values[name] if literal not in ("true", "false") else []
         found.extend(
             (-_likeness(text, value), value, *match.span("literal"))
-            for value in (values[name] if literal not in ("true", "false") else ())
+            for value in others
             if value != text and not set(value) & set("\"'\\\n")
         )
     most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each takes time and memory by its length

@@ -34,8 +34,11 @@ class Filters:
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
         self._users: dict[str, dict[str, str]] = {}  # of each node: its pods by the claims that they use
         wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
-        for node, pods in (objects.bound or {}).items() if wanted else ():
-            self._users[node] = {key: one.name for one in self._others(pods) for key in used_by([one]) if key in wanted}
+        if wanted:
+            for node, pods in (objects.bound or {}).items():
+                self._users[node] = {
+                    key: one.name for one in self._others(pods) for key in used_by([one]) if key in wanted
+                }
         self._neighbors = None
         if objects.bound is not None:
             bound = {

@@ -477,9 +477,10 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     for uid, requested in node.requests.items():
         if uid != pod.uid and (size := sum(requested.get(name, 0) for name in wanted)):
             sizes.setdefault(uid, size)
-    for holder, size in node.managers.holders.items() if node.managers is not None else ():
-        if holder != pod.uid:
-            sizes.setdefault(PodUid(holder), size)
+    if node.managers is not None:
+        for holder, size in node.managers.holders.items():
+            if holder != pod.uid:
+                sizes.setdefault(PodUid(holder), size)
     holders = sorted(sizes, key=lambda uid: sizes[uid])
     for uid in islice(holders, MAX_PODS_TRIED):
         yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
@@ -645,9 +646,10 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the resources that certainly no pod can get now, and why."""
     why = facts.look.unwritable
-    for resource in facts.lists.resources if why else ():
-        refuses = "so it refuses each pod that would get devices"
-        yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
+    if why:
+        for resource in facts.lists.resources:
+            refuses = "so it refuses each pod that would get devices"
+            yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
     for resource, plugin in facts.hanging.items():
         at = foreign_text(plugin.socket, 300)
         yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"
@@ -659,9 +661,10 @@ _HANGS = "does not answer: it hangs, and no pod of this node is admitted after t
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     """Return what may happen to a pod that the kubelet admits."""
     for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
-        for resource in candidates if plugin.problem != NOBODY_LISTENS and len(candidates) > 1 else ():
-            at = foreign_text(plugin.socket, 300)
-            yield resource, f"the plugin at {at}, which may be that of {resource}, {_HANGS.format(resource)}"
+        if plugin.problem != NOBODY_LISTENS and len(candidates) > 1:
+            for resource in candidates:
+                at = foreign_text(plugin.socket, 300)
+                yield resource, f"the plugin at {at}, which may be that of {resource}, {_HANGS.format(resource)}"
     for resource in sorted(facts.lists.left_out):
         yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has ended, no pod gets any"
     for one in facts.holders.missing:

@@ -11,9 +11,15 @@ from typing import Any
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.wire import podresources, podresources_v1alpha1
-from devicecore_tools.doctor.look.values import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
+from devicecore_tools.doctor.look.values import (
+    ALLOCATABLE_NAME,
+    LIST_NAME,
+    ClaimedDeviceSeen,
+    HoldingSeen,
+    PodResourcesSeen,
+    Reading,
+)
 from devicecore_tools.doctor.reading.large_documents import read_document_file
-from devicecore_tools.doctor.reading.record import ALLOCATABLE_NAME, LIST_NAME
 
 _MAX_DIGITS = 19
 

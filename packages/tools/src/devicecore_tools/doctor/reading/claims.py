@@ -155,14 +155,14 @@ def _published(
         yield PublishedDeviceSeen(
             *device.key,
             {name: text for name, text in texts.items() if text},
-            _numa_nodes(device),
-            next(iter(taints.get(True, ())), ""),
-            counters,
-            bool(is_usable) and not place.all_nodes and place.source is None,
-            None if problem else is_usable,
-            needs_driver,
-            next(iter(taints.get(False, ())), ""),
-            "" if pool and pool.is_obsolete else problem,
+            numa_nodes=_numa_nodes(device),
+            taint=next(iter(taints.get(True, ())), ""),
+            remark=next(iter(taints.get(False, ())), ""),
+            counters=counters,
+            is_own=bool(is_usable) and not place.all_nodes and place.source is None,
+            is_usable=None if problem else is_usable,
+            needs_driver=needs_driver,
+            pool_problem="" if pool and pool.is_obsolete else problem,
         )
 
 
@@ -197,19 +197,18 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
         ((one["driver"].text(), one["pool"].text(), one["device"].text()), one)
         for one in allocation["devices"]["results"].sequence()
     ]
+    is_for_pods = all(one["resource"].text("pods") == "pods" for one in consumers)
     return AllocatedClaimSeen(
         f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
         tuple(device for device, _ in results),
-        tuple(one["uid"].text("") for one in consumers)
-        if all(one["resource"].text("pods") == "pods" for one in consumers)
-        else None,
-        tuple(nodes),
-        frozenset(device for device, one in results if one["adminAccess"].data is True),
-        frozenset(device for device, one in results if one["shareID"].data is not None),
-        tuple(_remarks(status["devices"], dict(results))),
-        metadata["uid"].text(""),
-        metadata["deletionTimestamp"].data is not None,
-        seconds_of(allocation["allocationTimestamp"].text("")),
+        tuple(one["uid"].text("") for one in consumers) if is_for_pods else None,
+        nodes=tuple(nodes),
+        only_watched=frozenset(device for device, one in results if one["adminAccess"].data is True),
+        shared=frozenset(device for device, one in results if one["shareID"].data is not None),
+        remarks=tuple(_remarks(status["devices"], dict(results))),
+        uid=metadata["uid"].text(""),
+        is_deleting=metadata["deletionTimestamp"].data is not None,
+        allocated_at=seconds_of(allocation["allocationTimestamp"].text("")),
     )
 
 
@@ -251,7 +250,7 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
     }
     unanswered = {name: tuple(missing) for name, missing in asked.items() if missing}
     uids = {name: entry.uid for name, entry in by_name.items()}
-    return ClaimsSeen(devices, drivers, pods, unanswered, problem, uids)
+    return ClaimsSeen(devices, drivers, pods, unanswered, problem=problem, uids=uids)
 
 
 def _called(entry: ClaimEntry, call: str) -> Iterator[str]:

@@ -30,6 +30,7 @@ from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import (
     CONFIGURATION,
+    LIST_NAME,
     NO_DIRECTORY,
     NO_FILES,
     NOBODY_LISTENS,
@@ -420,14 +421,14 @@ class NodeSources:
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
-            reason = self._reasons.get(record.LIST_NAME) or self._not_in_record(record.LIST_NAME)
+            reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
             if "Connection refused" in reason:  # gRPC says it in 240 characters
                 reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
             return Reading(problem=_add("--pod-resources", "--root"))
-        if self.pod_resources is None and self.root and self._beside(record.LIST_NAME):
+        if self.pod_resources is None and self.root and self._beside(LIST_NAME):
             return self._saved_pod_resources(self.root)
         try:
             from devicecore_tools.doctor.reading.pod_resources import read_pod_resources

@@ -23,7 +23,9 @@ from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import Device
 from devicecore.system.files import DurableFile, read_file
 from devicecore_tools.doctor.look.values import (
+    ALLOCATABLE_NAME,
     CONFIGURATION,
+    LIST_NAME,
     OF_PODS,
     PLUGINS_PREFIX,
     REGISTRY_PREFIX,
@@ -48,9 +50,6 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 """The names of the objects of the API server."""
 
 CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
-
-LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
-"""The answers of the pod-resources API."""
 
 RUNNING = "pods_state"
 """The file in which `devicecore kubelet` keeps which of its pods run."""

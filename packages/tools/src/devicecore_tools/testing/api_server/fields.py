@@ -137,8 +137,9 @@ def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> It
     # before it has items, and its first item changes it instead of adding it.
     is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
-    for key in {**(old or {}), **(new or {})} if deep else ():
-        yield from _differences((old or {}).get(key), (new or {}).get(key), (*path, key), inside=both)
+    if deep:
+        for key in {**(old or {}), **(new or {})}:
+            yield from _differences((old or {}).get(key), (new or {}).get(key), (*path, key), inside=both)
     if not both or (not deep and not is_always and old != new):
         yield path, new is None
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from attrs import evolve
@@ -26,11 +26,9 @@ from devicecore_tools.testing.api_server import status
 from devicecore_tools.testing.api_server.discovery import PROBES, discovery, is_discovery
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
 from devicecore_tools.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
+from devicecore_tools.testing.api_server.served import ServedApi
 from devicecore_tools.testing.api_server.status import ApiError
 from devicecore_tools.testing.api_server.watch import Watch
-
-if TYPE_CHECKING:
-    from devicecore_tools.testing.api_server.server import LocalApiServer
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request. kube-apiserver has the same limit."""
@@ -70,7 +68,7 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, api: "LocalApiServer", port: int, context: ssl.SSLContext | None) -> None:
+    def __init__(self, api: ServedApi, port: int, context: ssl.SSLContext | None) -> None:
         self.api = api
         self._connections: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first

@@ -517,9 +517,10 @@ class ObjectStore:
                 exact["count"] = exact.get("count") or 1  # protobuf sends 0 for a field that is not set
             for toleration in exact.get("tolerations") or []:
                 toleration["operator"] = toleration.get("operator") or "Equal"
-        for device in _entries(value, LISTS[kind.plural]) if kind.plural == "resourceslices" else ():
-            for taint in device.get("taints") or []:
-                taint.setdefault("timeAdded", self._timestamp())
+        if kind.plural == "resourceslices":
+            for device in _entries(value, LISTS[kind.plural]):
+                for taint in device.get("taints") or []:
+                    taint.setdefault("timeAdded", self._timestamp())
 
     def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
         """Administrative access needs a label of the namespace."""

@@ -7,14 +7,11 @@ selectors, once and in order. If the history no longer reaches back far enough, 
 import json
 from collections.abc import Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from devicecore_tools.testing.api_server.list_options import is_set, number, wants_initial_events
 from devicecore_tools.testing.api_server.operations import Target, selector_of, typed
+from devicecore_tools.testing.api_server.served import ServedApi
 from devicecore_tools.testing.api_server.status import ApiError, Json
-
-if TYPE_CHECKING:
-    from devicecore_tools.testing.api_server.server import LocalApiServer
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -26,7 +23,7 @@ class Watch:
         ApiError: the request is refused.
     """
 
-    def __init__(self, api: "LocalApiServer", target: Target, query: Mapping[str, str], generation: int) -> None:
+    def __init__(self, api: ServedApi, target: Target, query: Mapping[str, str], generation: int) -> None:
         self._api = api
         self._target = target
         self._selector = selector_of(target, query)

@@ -22,8 +22,10 @@ _UNTIL_RESTART = (
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
     """A container holds a device of a plugin that is prepared for a ResourceClaim as well."""
+    if not claimed:
+        return
     seen: set[tuple[str, str]] = set()
-    for allocation in holders.allocations if claimed else ():
+    for allocation in holders.allocations:
         owner = allocation.owner
         if owner.state is OwnerState.STALE:
             continue
@@ -43,7 +45,9 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
 
 def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:
     """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
-    for resource in lists.resources if claimed else ():
+    if not claimed:
+        return
+    for resource in lists.resources:
         for device in lists.devices[resource]:
             if resource not in lists.is_confirmed | lists.left_out or device not in lists.healthy[resource]:
                 continue
@@ -101,20 +105,22 @@ _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to
 
 def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
     """A process listens at the socket of a driver, and does not answer, or a kubelet cannot call the driver."""
-    for driver, why in dra.unusable.items() if kubelet is not KubeletNow.STOPPED else ():
+    if kubelet is KubeletNow.STOPPED:
+        return
+    for driver, why in dra.unusable.items():
         pods, devices = _used(dra, driver)
         sentence = f"DRA driver {name(driver)} answers at its registration socket, and no kubelet can call it: {why}."
         evidence = Evidence(Source.SOCKETS, f"{name(driver)}: {why}")
         brief = f"DRA driver {driver} cannot be called"
         yield Found(sentence, (evidence,), driver, devices, pods=pods, brief=brief)
     for driver, state in dra.drivers.items():
-        if state is not DriverPresence.SILENT or kubelet is KubeletNow.STOPPED:
+        if state is not DriverPresence.SILENT:
             continue
         pods, devices = _used(dra, driver)
         holds = f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)})."
         sentence = f"DRA driver {name(driver)} does not answer at its registration socket.{holds * bool(pods)}"
         yield Found(sentence, (_NO_ANSWER,), driver, devices, pods=pods)
-    for socket in dra.silent if kubelet is not KubeletNow.STOPPED else ():
+    for socket in dra.silent:
         yield Found(f"The driver at {name(socket)} does not answer.", (_NO_ANSWER,), next=_OF_A_STRANGER)
 
 

@@ -270,9 +270,12 @@ def listed_twice(lists: Lists) -> Iterator[Found]:
 
 def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Absence]) -> Iterator[Found]:
     """A device is on a NUMA node that the machine does not have, and the kubelet aligns devices."""
+    machine = look.machine
     # With another policy, a kubelet gives the device whatever its plugin says about NUMA nodes.
-    has = look.machine.numa_nodes if look.machine is not None and look.machine.policy in _ALIGNING else ()
-    for resource, devices in numa_nodes.items() if has else ():
+    if machine is None or machine.policy not in _ALIGNING or not machine.numa_nodes:
+        return
+    has = machine.numa_nodes
+    for resource, devices in numa_nodes.items():
         odd = {device: nodes for device, nodes in devices.items() if not {*nodes} <= {*has}}
         if odd and resource not in absent:
             missing = sorted({node for nodes in odd.values() for node in nodes} - {*has})

@@ -75,7 +75,9 @@ _READS_IT = (
 def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
     """A plugin's answer in the checkpoint cannot be read."""
     file = believed_file(look)
-    for receipt in file.receipts if file else ():
+    if file is None:
+        return
+    for receipt in file.receipts:
         if receipt.problem:
             sentence = (
                 f"The checkpoint has an answer of the plugin of {name(receipt.resource)} that cannot be read, in the "
@@ -90,11 +92,8 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
     """Two CDI files of one directory, or one file twice, define the same device."""
-    places = grouped(
-        ((spec.directory, name), spec.file)
-        for spec in (look.cdi.value.valid if look.cdi.value else ())
-        for name in spec.names
-    )
+    specs = look.cdi.value.valid if look.cdi.value else ()
+    places = grouped(((spec.directory, name), spec.file) for spec in specs for name in spec.names)
     by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)
     for (directory, files), devices in by_files.items():
         counts = Counter(files).items()
@@ -131,10 +130,12 @@ def _given(look: Look, holders: Holders, dra: DraDevices) -> Iterator[tuple[Sour
     stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
     gone = {(owner.uid, owner.container) for owner in stale}
     file = believed_file(look)
-    for receipt in file.receipts if file else ():
+    receipts = file.receipts if file else ()
+    for receipt in receipts:
         if (str(receipt.key.pod), receipt.key.container) not in gone:
             yield Source.CHECKPOINT, _entry(receipt), str(receipt.resource), receipt.cdi_devices
-    for one in look.claims.value.devices if look.claims.value else ():
+    prepared = look.claims.value.devices if look.claims.value else ()
+    for one in prepared:
         owners = dra.devices[one.key].owners if one.key in dra.devices else ()
         living = [owner for owner in owners if owner.state is OwnerState.LIVE]
         if living and one.cdi_devices:

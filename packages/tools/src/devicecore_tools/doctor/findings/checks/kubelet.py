@@ -96,7 +96,9 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
     """The Node is cordoned, under pressure, or has as many pods as it may."""
-    for one in closures(look.node.value, pods) if look.node.value is not None else ():
+    if look.node.value is None:
+        return
+    for one in closures(look.node.value, pods):
         yield Found(f"{one.why}.", (Evidence(Source.NODE, one.evidence),), brief=_brief(one.why), do=one.do)
 
 

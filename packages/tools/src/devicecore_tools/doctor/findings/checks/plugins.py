@@ -162,7 +162,9 @@ def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
 def plugin_restarts(look: Look) -> Iterator[Found]:
     """A plugin makes its socket again within seconds, although the kubelet has not started again."""
     sockets = look.sockets.value
-    for path in sorted(sockets.remade) if sockets else ():
+    if not sockets:
+        return
+    for path in sorted(sockets.remade):
         socket = path.partition("/")[2]
         if path.startswith(PLUGINS_PREFIX) or not is_driver(socket):
             evidence = (Evidence(Source.SOCKETS, f"{name(socket)} was recreated between two looks"),)

@@ -1,0 +1,43 @@
+"""What connections and watches need of the API server that they serve.
+
+Law: they change nothing of it but `bugs`, to which they add.
+"""
+
+from typing import Protocol
+
+from devicecore_tools.testing.api_server.faults import Fault, Request
+from devicecore_tools.testing.api_server.kinds import Kinds
+from devicecore_tools.testing.api_server.operations import Target
+from devicecore_tools.testing.api_server.store import ObjectStore
+
+
+class ServedApi(Protocol):
+    """The part of `LocalApiServer` that a request needs. Its methods are described there."""
+
+    kinds: Kinds
+    store: ObjectStore
+    bugs: list[BaseException]
+    watch_seconds: float
+    bookmark_seconds: float
+    serves_watch_list: bool
+    watch_generation: int
+    cuts_lines: bool
+    is_stopping: bool
+
+    def note(self, request: Request) -> None:
+        """Note a request that is refused."""
+
+    def next_fault(self, request: Request) -> Fault | None:
+        """Note a request. Return what to do with it, or None for the usual."""
+
+    def authorize(self, request: Request, target: Target | None) -> None:
+        """Raise ApiError if the client may not do this."""
+
+    def authorize_change(self, request: Request, target: Target) -> None:
+        """Raise ApiError if the client may not make this change in the status of a claim."""
+
+    def hang(self) -> None:
+        """Wait to be released."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait this long, or to be released."""
