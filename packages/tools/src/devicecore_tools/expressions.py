@@ -18,6 +18,10 @@ _OF_ATTRIBUTE = re.compile(
 _RESERVED = re.compile(
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|while"
 )
+_LACKS_LIBRARY = (
+    "this expression needs cel-expr-python, which is not installed: pip install cel-expr-python; for devicecore.pyz, "
+    "pip install --target lib cel-expr-python, and run it with PYTHONPATH=lib"
+)
 _PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only versions that can be read
 
 
@@ -51,7 +55,8 @@ def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
 class Expressions:
     """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`.
 
-    `max_seconds` is what all evaluations may take together, if the object is for one question.
+    `max_seconds` is what all evaluations may take together, if the object is for one question. `lacks_library` says
+    whether an expression had no value because the library is missing.
     """
 
     def __init__(self, features: Features = Features(), *, max_seconds: float | None = None) -> None:
@@ -71,14 +76,13 @@ class Expressions:
     def _library(self) -> Matches:
         try:
             from devicecore.adapters.cel import CelSelectors
-        except ModuleNotFoundError as error:
-            self.lacks_library = True
-            problem = str(error)
+        except ModuleNotFoundError:
 
             def without_library(expression: str, device: PoolDevice) -> bool:
                 value = _compared(expression, device)
                 if value is None:
-                    raise SelectorError(problem, at_run_time=False)
+                    self.lacks_library = True
+                    raise SelectorError(_LACKS_LIBRARY, at_run_time=False)
                 return value
 
             return without_library

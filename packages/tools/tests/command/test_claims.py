@@ -98,6 +98,25 @@ def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "status", "said"),
+    [
+        (WANTS_H100, 1, "0 of 2 devices fit"),
+        ('device.attributes["gpu.example.com"].model.startsWith("H")', 3, "pip install --target lib cel-expr-python"),
+    ],
+)
+def test_without_the_library_for_cel_only_what_it_must_decide_is_unknown(
+    place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, wanted: str, status: int, said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "devicecore.adapters.cel", None)
+    text = (place / "slices.json").read_text().replace('"true"', json.dumps(f"device.driver == '{DRIVER}'"))
+    (place / "slices.json").write_text(text)
+    two = (place / "two.json").read_text().replace(json.dumps(WANTS_H100), json.dumps(wanted))
+    (place / "two.json").write_text(two)
+    assert run(place, "why", "two.json", "--slices", "slices.json", "--claims", "claims.json") == status
+    assert said in capsys.readouterr().out
+
+
 def test_a_claim_is_read_once_also_from_standard_input(
     place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

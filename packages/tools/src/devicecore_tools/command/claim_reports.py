@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from attrs import frozen
 
-from devicecore.domain.allocation import DeviceAllocation, UnallocatedClaim
+from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
@@ -21,6 +21,10 @@ from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 _MAX_NAMES = 3
 _MAX_SAID = 2_000  # characters of what a scheduler said
 _MAX_LINES = 24  # a small terminal has so many
+
+
+def _has_expression_error(one: ClaimAnswer) -> bool:
+    return isinstance(one.answer, NoAllocation) and one.answer.expression_error is not None
 
 
 @frozen
@@ -126,9 +130,9 @@ class ClaimReport:
             return Outcome.FITS
         if not self.answers:
             return Outcome.FITS_NOT
-        if self.trial.lacks_library and not self.answers[0].fits:
-            return Outcome.UNKNOWN
         outcome = self.answers[0].outcome
+        if outcome is not Outcome.FITS and self.trial.lacks_library and any(map(_has_expression_error, self.answers)):
+            return Outcome.UNKNOWN
         return Outcome.MISSED if outcome is Outcome.FITS and self._stopping is not None else outcome
 
     @property
