@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import define, field
 
 from devicecore.domain.allocation import QuestionGivenUpError
+from devicecore.domain.documents import Value
 from devicecore.domain.json_size import MAX_MEMORY
 
 MAX_SECONDS = 15.0
@@ -24,6 +25,9 @@ MAX_REASONS = 500_000
 MAX_DOCUMENTS = MAX_MEMORY
 """Bytes of memory of all documents of a question that are kept at once: as much as one of them may take."""
 
+MAX_PUBLISHED = 400_000
+"""Devices in all ResourceSlices: each takes some 500 bytes as a value, besides those of its document."""
+
 _CALLS = 64  # of `charge` for which the clock is asked once, because asking it costs more than a step of a search
 
 
@@ -36,6 +40,7 @@ class Budget:
         expression_seconds: what all expressions may take together.
         reasons: how many reasons against devices may be kept.
         documents: bytes of memory that all documents may take.
+        published: how many devices all ResourceSlices may have.
         now: seconds of processor time.
     """
 
@@ -43,7 +48,11 @@ class Budget:
     expression_seconds: float = MAX_EXPRESSION_SECONDS
     reasons: int = MAX_REASONS
     documents: int = MAX_DOCUMENTS
+    published: int = MAX_PUBLISHED
     now: Callable[[], float] = time.process_time
+    skipped: dict[str, None] = field(factory=dict, init=False)
+    """What was not looked at because the budget was spent. The answer has to name it."""
+
     _began: float = field(init=False)
     _calls: int = field(default=0, init=False)
     _why: str = field(default="", init=False)
@@ -51,11 +60,26 @@ class Budget:
     def __attrs_post_init__(self) -> None:
         self._began = self.now()
 
-    def spent(self) -> str:
-        """Return what the question has taken too much of. The result is empty while it may go on."""
-        if not self._why and self.now() - self._began > self.seconds:
+    @property
+    def used(self) -> float:
+        """The seconds of processor time that the question has taken so far."""
+        return self.now() - self._began
+
+    def spent(self, more: float = 0.0) -> str:
+        """Return what the question has taken too much of, or would with `more` seconds.
+
+        The result is empty while it may go on.
+        """
+        if not self._why and self.used + more > self.seconds:
             self._why = f"the question took more than {self.seconds:g} s of processor time"
         return self._why
+
+    def skips(self, what: str) -> bool:
+        """Return whether nothing is left for `what`. If so, remember it."""
+        if not self.spent():
+            return False
+        self.skipped[what] = None
+        return True
 
     def ask(self) -> None:
         """Do nothing while the question may go on.
@@ -72,6 +96,21 @@ class Budget:
             return f"it takes some {size // 10**6:,} MB of memory, and {self.documents // 10**6:,} MB are left for it"
         self.documents -= size
         return ""
+
+    def keep_slice(self, item: Value) -> Value:
+        """Charge the devices of a ResourceSlice, and return it.
+
+        Raises:
+            DocumentError: the slices that were read have too many devices, or the field has the wrong type.
+        """
+        devices = item["spec"]["devices"]
+        self.published -= len(devices.sequence())
+        if self.published < 0:
+            devices.refuse(
+                f"the ResourceSlices that are read have more than {MAX_PUBLISHED:,} devices; give fewer of them, such "
+                "as those of one node"
+            )
+        return item
 
     def charge(self, reasons: int) -> None:
         """Charge so many reasons that are kept, and ask now and then.

@@ -1,5 +1,6 @@
 """At the end of a question's budget, the answer names what is not known because of it, and guesses nothing."""
 
+import re
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -7,15 +8,22 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from devicecore_tools.budget import Budget
+from devicecore_tools.budget import MAX_PUBLISHED, Budget
 from devicecore_tools.command.claim_reports import ClaimReport, print_reports
+from devicecore_tools.command.doctor import _status, _wrong_nodes, report_on
+from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.checks import CHECKS
+from devicecore_tools.doctor.findings.report import check, report
 from devicecore_tools.doctor.pod.claim_trial import ClaimTrial, Outcome
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.trial import TrialNode, fit
+from devicecore_tools.doctor.reading.claims import slices_in
+from devicecore_tools.doctor.reading.cluster import looks_of
 from devicecore_tools.doctor.reading.node import NodeSources
 
 from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim, claim_of
 from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_MEMORY
 from devicecore.domain.model import Container, Pod, PodUid
 
@@ -126,3 +134,63 @@ def test_files_of_one_look_share_the_memory_that_one_may_take(tmp_path: Path) ->
     assert look.slices.value is None
     assert "MB are left for it; give fewer objects, such as those of one node" in look.slices.problem
     assert sources.look().pods.value == ()
+
+
+def damaged(directory: Path) -> NodeSources:
+    """A node whose checkpoint a kubelet cannot read."""
+    (directory / "checkpoint").write_text("{")
+    return NodeSources(checkpoint=str(directory / "checkpoint"))
+
+
+def test_a_finding_that_was_not_looked_for_again_is_not_lost(tmp_path: Path) -> None:
+    confirmed = report_on(damaged(tmp_path), 0.0, lambda _: False)
+    assert confirmed is not None
+    (finding,) = confirmed.findings
+    left = report_on(damaged(tmp_path), 0.0, lambda _: False, Budget(1.5 * len(CHECKS), now=count().__next__))
+    assert left is not None
+    assert not left.findings
+    assert left.not_ruled_out[0].startswith(f"{finding.brief}: it was found, and was not looked for again, because")
+    assert _status([left], ()) == 3
+
+
+def test_checks_that_were_not_made_are_named(tmp_path: Path) -> None:
+    facts, budget = Facts(damaged(tmp_path).look()), Budget(3.5, now=count().__next__)
+    assert check(facts)
+    found = check(facts, budget)
+    assert [*budget.skipped] == [one.code for one in CHECKS[3:]]
+    (unmade,) = [one for one in report(facts, found, (), budget).not_ruled_out if "would find" in one]
+    assert unmade.startswith(f"what {CHECKS[3].code}, {CHECKS[4].code}, ")
+    assert unmade.endswith(
+        f" and {len(CHECKS) - 8} more would find, because the question took more than 3.5 s of processor time"
+    )
+
+
+def test_nodes_that_were_not_checked_are_named() -> None:
+    nodes = [{"metadata": {"name": name}} for name in NODES]
+    looks = looks_of({"Node": nodes, "Pod": [], "ResourceSlice": [], "ResourceClaim": [], "Event": []})
+    _wrong_nodes(looks, Budget(1.5, now=count().__next__))
+    holes = {name: report(Facts(look), ()).not_ruled_out for name, look in looks.items()}
+    unchecked = [name for name, of_node in holes.items() if any("took more than 1.5 s" in one for one in of_node)]
+    assert unchecked == ["n1", "n2"]
+
+
+def slices_of(devices: int) -> Value:
+    items = [
+        {
+            "metadata": {"name": f"s{number}"},
+            "spec": {"driver": DRIVER, "devices": [{"name": "d"}], "pool": {"name": "p"}},
+        }
+        for number in range(devices)
+    ]
+    return Value({"kind": "ResourceSliceList", "items": items}, "slices.json")
+
+
+def test_all_slices_share_the_devices_that_may_be_published() -> None:
+    expected = re.escape(
+        f"slices.json: items[3].spec.devices: the ResourceSlices that are read have more than {MAX_PUBLISHED:,} devices"
+    )
+    assert len(slices_in(slices_of(3), Budget(published=3))) == 3
+    with pytest.raises(DocumentError, match=expected):
+        slices_in(slices_of(4), Budget(published=3))
+    with pytest.raises(DocumentError, match=expected):
+        objects_of([slices_of(4)], ["ResourceSlice"], Budget(published=3))

@@ -233,7 +233,7 @@ def _claim_trial(
         raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
     problems: dict[str, str] = {}
     lists_claims = lists_claims or kubeconfig is not None
-    objects = objects_of(_documents(places, kubeconfig, read, problems, pods))
+    objects = objects_of(_documents(places, kubeconfig, read, problems, pods), budget=budget)
     files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:

@@ -15,6 +15,7 @@ import click
 from attrs import frozen
 
 from devicecore.system.files import DurableFile
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.node_report import document_of, show, where
 from devicecore_tools.command.node_sources import node_sources, source_options
@@ -24,6 +25,7 @@ from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.entries import seconds_to_settle
 from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.findings.finding import NodeFinding
 from devicecore_tools.doctor.findings.report import NodeReport, SourceLine, Watched, check, report, still_wrong
 from devicecore_tools.doctor.findings.report import patience as patience_of
 from devicecore_tools.doctor.look.values import Look, Source
@@ -171,10 +173,11 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
     try:
-        looks = looks_at_all_nodes(kubeconfig)
-        found = {name: check(Facts(look)) for name, look in looks.items()}
-        wrong = {name: of_node for name, of_node in found.items() if of_node}
-        if wrong:
+        budget = Budget()
+        looks = looks_at_all_nodes(kubeconfig, budget=budget)
+        wrong = _wrong_nodes(looks, budget)
+        looks_again = bool(wrong) and not budget.spent(budget.used)
+        if looks_again:
             time.sleep(patience_of(chain(*wrong.values())) if patience is None else patience)
             again = looks_at_all_nodes(kubeconfig, lambda node: node.name in wrong)
             gone = wrong.keys() - again.keys()  # nodes that were deleted meanwhile
@@ -185,15 +188,28 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
     of_several = looks.pop(NO_NODE, Look())
     reports = []
     for name, look in looks.items():
-        facts = Facts(look)
-        lasting = still_wrong(wrong[name], check(facts)) if name in wrong else ()
-        reports.append(explained(report(facts, lasting)))
+        facts, found = Facts(look), wrong.get(name, ())
+        lasting = still_wrong(found, check(facts)) if found and looks_again else ()
+        reports.append(explained(report(facts, lasting, () if looks_again else found, budget)))
     if as_json:
         document = document_of_all(reports, report(Facts(of_several), ()))
         sys.stdout.write(f"{json.dumps(document, indent=1)}\n")
     else:
         sys.stdout.write("\n".join([*lines_of_all(reports, console_on(sys.stdout).width), ""]))
     return _status(reports, ())
+
+
+def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
+    """Return the findings of each node that has some. Replace the looks for which the budget has no time left."""
+    from devicecore_tools.doctor.reading.cluster import given_up
+
+    found: dict[str, tuple[NodeFinding, ...]] = {}
+    for name, look in looks.items():
+        if why := budget.spent():
+            looks[name] = given_up(why)
+        elif of_node := check(Facts(look)):
+            found[name] = of_node
+    return found
 
 
 def _save(sources: "NodeSources", directory: str) -> None:
@@ -333,16 +349,22 @@ def _says_something(report: NodeReport) -> bool:
 
 
 @without_collector()
-def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> NodeReport | None:
+def report_on(
+    sources: "NodeSources", patience: float | None, wait: Wait, budget: Budget | None = None
+) -> NodeReport | None:
     """Look repeatedly until each finding has lasted, has gone, or keeps changing.
 
     Args:
         sources: what to read.
         patience: seconds for which a finding must last; None for those of its kind.
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
+        budget: what all looks together may take. If it has no time left for one more look, the report says which
+            findings were not looked for again.
     """
+    budget = budget or Budget()
     facts = Facts(sources.look())
-    found = check(facts)
+    found = check(facts, budget)
+    took = budget.used
     began, looks = time.monotonic(), 1
     watched = Watched.first(found, began, patience if sources.is_live or patience is not None else 0.0)
     while True:
@@ -354,16 +376,18 @@ def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> Nod
         longest = patience_of(found) if watched.patience is None else watched.patience
         if looks >= _LOOKS and watched.at - began >= _LOOKS * longest and not unsettled:
             break
+        if budget.spent(took):
+            break
         rest = min(filter(None, [*map(watched.rest, changing), unsettled]), default=0.0)
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
         if look != facts.look:  # what says the same has the same findings, which take long to find on a large node
             facts = Facts(look)
-            found = check(facts)
+            found = check(facts, budget)
         looks += 1
         watched = watched.then(found, max(time.monotonic(), watched.at + _TICK))
-    return explained(report(facts, watched.confirmed, watched.changing))
+    return explained(report(facts, watched.confirmed, watched.changing, budget))
 
 
 def _sleep(seconds: float) -> bool:

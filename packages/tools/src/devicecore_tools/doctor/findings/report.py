@@ -11,7 +11,8 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Health
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import foreign_text, listed
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.account.dra import DraDevice, DraDevices, DriverPresence
 from devicecore_tools.doctor.account.entries import Kind, entries
 from devicecore_tools.doctor.account.facts import Facts
@@ -145,8 +146,11 @@ class NodeReport:
         return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
-def check(facts: Facts) -> tuple[NodeFinding, ...]:
-    """Everything that is wrong in one look, without numbers. Commands name the node if a source does."""
+def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
+    """Return everything that is wrong in one look, without numbers. Commands name the node if a source does.
+
+    At the end of the budget, the checks that are left are not made, and `report` names them.
+    """
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
     name = named.pop() if len(named) == 1 else ""
@@ -171,6 +175,7 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
         )
         for one in CHECKS
+        if budget is None or not budget.skips(one.code)
         for found in facts.ask(one.find)
     )
 
@@ -237,8 +242,18 @@ class Watched:
         return tuple(one for one in self.findings if self.rest(one) is not None)
 
 
-def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[NodeFinding] = ()) -> NodeReport:
-    """Return the report of a look, with the findings that were confirmed, and those that changed all the time."""
+def report(
+    facts: Facts,
+    findings: Iterable[NodeFinding],
+    changing: Iterable[NodeFinding] = (),
+    budget: Budget | None = None,
+) -> NodeReport:
+    """Return the report of a look, with the findings that were confirmed, and those that changed all the time.
+
+    If the budget is spent, it names the checks that were not made and the findings that no later look has confirmed.
+    """
+    spent = budget.spent() if budget else ""
+    again = f"was not looked for again, because {spent}" if spent else "what shows it changed from look to look"
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()
@@ -246,7 +261,9 @@ def report(facts: Facts, findings: Iterable[NodeFinding], changing: Iterable[Nod
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
     name = node.name if node else ""
-    unsteady = (f"{one.brief}: it was found, and what shows it changed from look to look" for one in changing)
+    unsteady = [f"{one.brief}: it was found, and {again}" for one in changing]
+    if budget and budget.skipped:
+        unsteady.append(f"what {listed([*budget.skipped], _MAX_HOLES)} would find, because {spent}")
     account, seen, unread = _account(facts, numbered)
     not_ruled_out = tuple(dict.fromkeys((*unsteady, *seen, *_not_ruled_out(facts), *unread)))
     rows = tuple(_rows(facts))

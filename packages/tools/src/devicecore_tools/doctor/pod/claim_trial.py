@@ -330,7 +330,9 @@ class ClaimTrial:
         if RULES in documents:
             kinds[RULES] = "DeviceTaintRule"
         try:
-            return cls(objects_of([Value(documents[name], name) for name in kinds], kinds.values()), budget=budget)
+            return cls(
+                objects_of([Value(documents[name], name) for name in kinds], kinds.values(), budget), budget=budget
+            )
         except DocumentError:
             return None
 

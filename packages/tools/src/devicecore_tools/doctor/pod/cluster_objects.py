@@ -29,6 +29,7 @@ from devicecore.domain.allocation import (
 )
 from devicecore.domain.documents import Value
 from devicecore.domain.model import is_extended_resource
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.admission import Admission, Quota, limited_namespaces
 from devicecore_tools.doctor.pod.machines import (
     CRITICAL,
@@ -124,6 +125,7 @@ class ClusterObjects:
 class _Objects:
     """The objects that were read until now, by name. Of two of one kind and name, the first counts."""
 
+    budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
     classes: dict[str, tuple[str, str, DeviceClass]] = field(factory=dict)  # when it was made, the resource it serves
     nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # with the version of its kubelet
@@ -154,7 +156,7 @@ class _Objects:
     def add_slice(self, name: str, item: Value) -> None:
         """Add a ResourceSlice."""
         if name not in self.slices:
-            self.slices[name] = slice_of(item)
+            self.slices[name] = slice_of(self.budget.keep_slice(item))
 
     def add_class(self, name: str, item: Value) -> None:
         """Add a DeviceClass."""
@@ -272,7 +274,9 @@ _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
 }
 
 
-def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) -> ClusterObjects:
+def objects_of(
+    documents: Iterable[Value], kinds: Iterable[str] = repeat(""), budget: Budget | None = None
+) -> ClusterObjects:
     """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
 
     If several objects have the same kind and name, for example because a file is given twice, the first counts.
@@ -281,11 +285,12 @@ def objects_of(documents: Iterable[Value], kinds: Iterable[str] = repeat("")) ->
         documents: lists or objects.
         kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
             server do not.
+        budget: what all slices may have. Without it, this is a question of its own.
 
     Raises:
-        DocumentError: an object has a field of the wrong type.
+        DocumentError: an object has a field of the wrong type, or the slices have too many devices.
     """
-    found = _Objects()
+    found = _Objects(budget or Budget())
     given, numbers = iter(kinds), count()
     lists: set[str] = set()  # the kinds whose complete list was read, which may be empty
     for document in documents:

@@ -20,6 +20,7 @@ from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
 from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.look.values import (
     NO_FILE,
     AllocatedClaimSeen,
@@ -83,9 +84,13 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
     )
 
 
-def slices_in(document: Value) -> tuple[PoolSlice, ...]:
-    """Return a list of ResourceSlices. Raises DocumentError if it is not a complete list of them."""
-    return tuple(map(slice_of, items_of(document, "ResourceSlices", "ResourceSliceList")))
+def slices_in(document: Value, budget: Budget | None = None) -> tuple[PoolSlice, ...]:
+    """Return a list of ResourceSlices.
+
+    Raises DocumentError if it is not a complete list of them, or has more devices than the budget has left.
+    """
+    keep = (budget or Budget()).keep_slice
+    return tuple(slice_of(keep(one)) for one in items_of(document, "ResourceSlices", "ResourceSliceList"))
 
 
 def published_by(

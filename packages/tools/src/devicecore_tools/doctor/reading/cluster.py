@@ -89,14 +89,13 @@ def looks_of(
     of_device = grouped((device, claim.claim) for claim in claims.value or () for device in claim.devices)
     by_name = {one.claim: one for one in claims.value or ()}
     of_pod = grouped(((event.namespace, event.pod), event) for event in events.value or ())
-    away: Reading[Any] = Reading(problem=ON_THE_NODE)
-    unread: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), away)
-    on_the_node = Look(**unread, taken=taken)
+    kept = budget or Budget()
+    on_the_node = evolve(_ON_THE_NODE, taken=taken)
 
     def look(name: str, node: Reading[Any]) -> Look:
         own = _read(pods if isinstance(pods, str) else pods.get(name, []), "PodList", pods_in)
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
-        published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document), name))
+        published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document, kept), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
         for one in published.value or ():  # and not of its pool, which may have the devices of a thousand nodes
             held += of_device.get(one.key, ())
@@ -116,10 +115,20 @@ def looks_of(
         if selects is not None and not selects(TargetNode(name, _labels(node))):
             continue
         if budget is not None and (why := budget.spent()):
-            found[name] = evolve(on_the_node, node=Reading(PLACE, problem=why))
+            found[name] = given_up(why)
             continue
         found[name] = look(name, Reading.of(PLACE, node_in(Value({**node, "kind": "Node"}, PLACE))))
-    return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, away)}
+    return found if isinstance(slices, str) or NO_NODE not in slices else {**found, NO_NODE: look(NO_NODE, _AWAY)}
+
+
+_AWAY: Reading[Any] = Reading(problem=ON_THE_NODE)
+_UNREAD: dict[str, Any] = dict.fromkeys((source.name.lower() for source in Source), _AWAY)
+_ON_THE_NODE = Look(**_UNREAD)
+
+
+def given_up(why: str) -> Look:
+    """Return the look at a node for which a question had no time left."""
+    return evolve(_ON_THE_NODE, node=Reading(PLACE, problem=why))
 
 
 def _labels(node: Any) -> dict[str, str]:  # noqa: ANN401 - JSON has no better type

@@ -495,7 +495,7 @@ class NodeSources:
 
         def published(document: Value) -> tuple[PublishedDeviceSeen, ...]:
             node = self.documents.get(record.NODE)
-            slices = slices_in(document)
+            slices = slices_in(document, self._budget)
             others.update(elsewhere(slices, name) if name else {})
             found = published_by(slices, name, None if node is None else node_of(node))
             kept_back = rules.value or ()
@@ -541,6 +541,7 @@ class NodeSources:
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the file that was named, the API server, or the root."""
         beside = self._beside(name)
+        self.documents.pop(name, None)  # else the one of the last look would be kept until this one is read
         try:
             if given is not None:
                 document, place = self._document(given)
@@ -575,7 +576,7 @@ class NodeSources:
         if place != "-":
             return read_document_file(place, self._budget), place
         if self._piped is None:
-            self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
+            self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input", self._budget)
         return self._piped, "standard input"
 
 
