@@ -49,6 +49,7 @@ class _Author:
         while len(steps) < 6 + self.random.randint(0, 24):
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
+                steps += self._admitted_again(step.get("running", ()))
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
         if self.policy:
             scope = self.random.choice(list(Scope))
@@ -158,6 +159,12 @@ class _Author:
                 names = [one["name"] for one in (*sidecars, *pod["containers"])]
                 found += [[pod["uid"], name] for name in names if self.random.random() < 0.8]
         return found
+
+    def _admitted_again(self, running: Sequence[Sequence[str]]) -> Iterator[Json]:
+        """Yield the admissions of pods that run, which a restarted kubelet repeats before all pods are known."""
+        for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
+            if self.random.random() < 0.5:
+                yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
 
     def ready(self) -> Json:
         return {"op": "ready"}
