@@ -14,14 +14,19 @@ from devicecore import (
     DeviceManager,
     DevicePlugin,
     DeviceSpec,
+    ExtendedClaim,
     Health,
+    HealthChanged,
     Mount,
+    Notification,
     NumaNode,
     PluginOptions,
     Pod,
     PodUid,
     Refused,
+    RequestMapping,
     Topology,
+    allocated_resources_status,
     resource_name,
 )
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
@@ -48,7 +53,7 @@ class RecordedPlugin(DevicePlugin):
         self.options = PluginOptions(manner.get("prestart", False), self.prefers != "none")
         self.listed = tuple(devices)
         self._fails = manner.get("fails", ())
-        self._answer = _response(manner.get("answer") or {"envs": {}})
+        self._answer = response_of(manner.get("answer") or {"envs": {}})
         self._calls = calls
 
     def _called(self, method: str, *told: Json) -> None:
@@ -83,7 +88,8 @@ class RecordedPlugin(DevicePlugin):
         return (DeviceId("other"), *chosen, *chosen) if self.prefers == "largest and more" else chosen
 
 
-def _response(told: Json) -> ContainerAllocateResponse:
+def response_of(told: Json) -> ContainerAllocateResponse:
+    """The answer of a plugin to Allocate."""
     return ContainerAllocateResponse(
         told.get("envs", {}),
         tuple(Mount(inside, host, mode == "ro") for inside, host, mode in told.get("mounts", ())),
@@ -94,15 +100,20 @@ def _response(told: Json) -> ContainerAllocateResponse:
 
 
 class Replay:
-    """One history, step by step. `play` answers in the words of the recording, and `calls` are those of the plugins."""
+    """One history, step by step. `play` answers in the words of the recording, and `calls` are those of the plugins.
 
-    def __init__(self, topology: Topology, policy: AllocationPolicy | None = None) -> None:
+    With `updates`, the answer to a list names the pods that hold a device whose health has changed.
+    """
+
+    def __init__(self, topology: Topology, policy: AllocationPolicy | None = None, *, updates: bool = False) -> None:
         self.now = 0.0
         self.policy = policy
         self.store = MemoryStore()
         self.pods = MemoryPods()
         self.topology = topology
+        self.updates: list[str] | None = [] if updates else None
         self.connections: dict[str, MemoryConnection] = {}
+        self.older: dict[str, MemoryConnection] = {}  # where two instances are connected
         self.calls: list[Json] = []
         self._start()
 
@@ -115,22 +126,41 @@ class Replay:
             pods=self.pods,
             topology=self.topology,
             policy=self.policy,
+            observers=[] if self.updates is None else [self._notified],
             clock=lambda: self.now,
         )
         self.manager.start()
 
+    def _notified(self, notification: Notification) -> None:
+        if isinstance(notification, HealthChanged) and self.updates is not None:
+            self.updates += notification.pods
+
     def play(self, step: Json) -> Json:
         self.calls.clear()
+        if self.updates is not None:
+            self.updates = []
         answer: Json = getattr(self, step["op"])(step)
+        if self.updates is not None and step["op"] in ("connect", "list_and_watch", "end"):
+            answer["updates"] = sorted(set(self.updates))
         return answer
 
     def connect(self, step: Json) -> Json:
         plugin = RecordedPlugin(step["resource"], [device(listed) for listed in step["devices"]], step, self.calls)
         before = self.connections.get(step["resource"])
         self.connections[step["resource"]] = self.transport.connect(plugin)
-        if before:  # the older instance ends when the newer one has registered
+        if before and step.get("stays"):
+            self.older[step["resource"]] = before
+        elif before:  # the older instance ends when the newer one has registered
             before.disconnect()
         return {"ok": True}
+
+    def end(self, step: Json) -> Json:
+        """One of two instances ends. The other one lists its devices."""
+        gone = self.older.pop(step["resource"])
+        if step["newer"]:
+            gone, self.connections[step["resource"]] = self.connections[step["resource"]], gone
+        gone.disconnect()
+        return self.list_and_watch(step)
 
     def list_and_watch(self, step: Json) -> Json:
         connection = self.connections[step["resource"]]
@@ -152,6 +182,7 @@ class Replay:
         if "checkpoint" in step:
             self.store.blob = step["checkpoint"].encode()
         self.connections.clear()
+        self.older.clear()
         self.pods.ready = not step.get("waits")
         self.pods.running = {ContainerKey(PodUid(uid), name) for uid, name in step.get("running", ())}
         self._start()
@@ -212,6 +243,14 @@ class Replay:
             for resource, listed in hints.items()
         }
 
+    def status(self, step: Json) -> Json:
+        found = allocated_resources_status(self.manager.state, pod(step["pod"]))
+        rows = {
+            name: {one.resource: {device: health.value for device, health in one.devices.items()} for one in listed}
+            for name, listed in found.items()
+        }
+        return {"containers": rows}
+
     def capacity(self, _: Json) -> Json:
         status = self.manager.tick()
         counts = {"capacity": dict(status.capacity), "allocatable": dict(status.allocatable)}
@@ -259,12 +298,14 @@ def device(listed: Json) -> Device:
 
 def pod(recorded: Json) -> Pod:
     """A pod as recorded."""
+    claimed = [RequestMapping(*one) for one in recorded.get("claimed", ())]
     return Pod(
         PodUid(recorded["uid"]),
         name=recorded["name"],
         namespace=recorded["namespace"],
         containers=map(container, recorded["containers"]),
         init_containers=map(container, recorded["initContainers"]),
+        extended_claim=ExtendedClaim("claim", claimed) if claimed else None,
     )
 
 

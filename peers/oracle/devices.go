@@ -148,6 +148,7 @@ type jsonContainer struct {
 type jsonPod struct {
 	UID, Name, Namespace       string
 	InitContainers, Containers []jsonContainer
+	Claimed                    [][]string // container and resource: what a claim gives
 }
 
 func (p jsonPod) pod() *v1.Pod {
@@ -166,10 +167,18 @@ func (p jsonPod) pod() *v1.Pod {
 		}
 		return all
 	}
-	return &v1.Pod{
+	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID(p.UID), Name: p.Name, Namespace: p.Namespace},
 		Spec:       v1.PodSpec{InitContainers: containers(p.InitContainers), Containers: containers(p.Containers)},
 	}
+	if len(p.Claimed) > 0 {
+		status := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: p.Name}
+		for _, one := range p.Claimed {
+			status.RequestMappings = append(status.RequestMappings, v1.ContainerExtendedResourceRequest{ContainerName: one[0], ResourceName: one[1], RequestName: "r"})
+		}
+		pod.Status.ExtendedResourceClaimStatus = status
+	}
+	return pod
 }
 
 type step struct {
@@ -186,7 +195,10 @@ type step struct {
 	Allocatable map[string]int64
 	Checkpoint  *string    // that a restarted kubelet finds
 	Waits       bool       // a restarted kubelet does not know all pods yet
+	IsUnusable  bool       `json:"is_unusable"` // that checkpoint, which is there until the next one is written
 	Running     [][]string // the containers that run then: pod, container
+	Stays       bool       // the older instance of a plugin that connects
+	Newer       bool       // the newer instance of two ends
 }
 
 type deviceHistory struct {
@@ -195,6 +207,7 @@ type deviceHistory struct {
 	Scope     string
 	Closest   bool
 	Distances topologymanager.NUMADistances
+	Updates   bool // of whose health the kubelet is told is answered
 	Steps     []step
 }
 
@@ -207,7 +220,9 @@ type deviceNode struct {
 	scope     topologymanager.Scope
 	active    map[string]*v1.Pod
 	plugins   map[string]plugin
+	older     map[string]plugin // where two instances are connected
 	sockets   int
+	unusable  string
 	isReady   bool // all pods are known
 	calls     []any
 }
@@ -254,7 +269,7 @@ func memoryDirectory() string {
 }
 
 func (n *deviceNode) start() (err error) {
-	n.plugins = map[string]plugin{}
+	n.plugins, n.older = map[string]plugin{}, map[string]plugin{}
 	policy, scope := n.Policy, n.Scope
 	if policy == "" {
 		policy = topologymanager.PolicyNone
@@ -281,13 +296,41 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 		before, isThere := n.plugins[one.Resource]
 		n.plugins[one.Resource] = connected
 		n.report(one)
-		if isThere { // the older instance ends when the newer one has registered
+		if isThere && one.Stays {
+			n.older[one.Resource] = before
+		} else if isThere { // the older instance ends when the newer one has registered
 			disconnectPlugin(n.logger, n.manager, one.Resource, before.socket)
 		}
-		return map[string]any{"ok": true}, nil
+		return n.withUpdates(map[string]any{"ok": true}), nil
 	case "list_and_watch":
 		n.report(one)
-		return n.withCheckpoint(map[string]any{})
+		return n.withCheckpoint(n.withUpdates(map[string]any{}))
+	case "end": // one of two instances; the other one lists its devices
+		gone := n.older[one.Resource]
+		if one.Newer {
+			gone, n.plugins[one.Resource] = n.plugins[one.Resource], gone
+		}
+		delete(n.older, one.Resource)
+		disconnectPlugin(n.logger, n.manager, one.Resource, gone.socket)
+		n.report(one)
+		return n.withCheckpoint(n.withUpdates(map[string]any{}))
+	case "status":
+		pod := one.Pod.pod()
+		for _, container := range pod.Spec.Containers {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{Name: container.Name})
+		}
+		updateDeviceStatus(n.logger, n.manager, pod)
+		answer := map[string]map[v1.ResourceName]map[v1.ResourceID]v1.ResourceHealthStatus{}
+		for _, container := range pod.Status.ContainerStatuses {
+			answer[container.Name] = map[v1.ResourceName]map[v1.ResourceID]v1.ResourceHealthStatus{}
+			for _, row := range container.AllocatedResourcesStatus {
+				answer[container.Name][row.Name] = map[v1.ResourceID]v1.ResourceHealthStatus{}
+				for _, device := range row.Resources {
+					answer[container.Name][row.Name][device.ResourceID] = device.Health
+				}
+			}
+		}
+		return map[string]any{"containers": answer}, nil
 	case "disconnect":
 		disconnectPlugin(n.logger, n.manager, one.Resource, n.plugins[one.Resource].socket)
 		delete(n.plugins, one.Resource)
@@ -299,6 +342,10 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 		if one.Checkpoint != nil {
 			if err := os.WriteFile(filepath.Join(n.directory, "kubelet_internal_checkpoint"), []byte(*one.Checkpoint), 0o600); err != nil {
 				return nil, err
+			}
+			n.unusable = ""
+			if one.IsUnusable {
+				n.unusable = *one.Checkpoint
 			}
 		}
 		if err := n.start(); err != nil {
@@ -329,6 +376,22 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 		return n.sanitize(one)
 	}
 	return nil, fmt.Errorf("unknown op %q", one.Op)
+}
+
+// withUpdates adds the pods of which the manager has said that the health of their devices changed.
+func (n *deviceNode) withUpdates(answer map[string]any) map[string]any {
+	pods := []string{}
+	for {
+		select {
+		case update := <-n.manager.Updates():
+			pods = append(pods, update.PodUIDs...)
+		default:
+			if n.Updates {
+				answer["updates"] = sorted(pods)
+			}
+			return answer
+		}
+	}
 }
 
 func (n *deviceNode) report(one step) {
@@ -527,7 +590,9 @@ func (n *deviceNode) withCheckpoint(answer map[string]any) (any, error) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(n.directory, "kubelet_internal_checkpoint"))
-	if err == nil {
+	if err == nil && string(text) == n.unusable {
+		err = nil
+	} else if err == nil {
 		err = json.Unmarshal(text, &file)
 	} else if os.IsNotExist(err) {
 		err = nil

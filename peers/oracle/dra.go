@@ -22,7 +22,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
@@ -265,8 +267,14 @@ func (n *claimNode) AddSource(string) {}
 
 // playClaims plays a history of a DRA manager, and answers each step.
 func playClaims(ctx context.Context, question []byte) (any, error) {
-	var asked struct{ Steps []json.RawMessage }
+	var asked struct {
+		Steps []json.RawMessage
+		Gates []string // feature gates that are on
+	}
 	if err := json.Unmarshal(question, &asked); err != nil {
+		return nil, err
+	}
+	if err := turnOn(asked.Gates); err != nil {
 		return nil, err
 	}
 	directory, err := os.MkdirTemp(memoryDirectory(), "oracle-")
@@ -312,6 +320,18 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 		answers = append(answers, answer)
 	}
 	return answers, nil
+}
+
+// turnOn turns on these gates, and off those of other questions.
+func turnOn(wanted []string) error {
+	gates := utilfeature.DefaultFeatureGate.(featuregate.MutableFeatureGate)
+	all := map[string]bool{}
+	for _, name := range []string{"DRAOptionalNodeOperations"} {
+		if _, ok := gates.GetAll()[featuregate.Feature(name)]; ok {
+			all[name] = slices.Contains(wanted, name)
+		}
+	}
+	return gates.SetFromMap(all)
 }
 
 func (n *claimNode) start(ctx context.Context) (err error) {

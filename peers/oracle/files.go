@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/dump"
+	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager/checksum"
 	checkpointerrors "k8s.io/kubernetes/pkg/kubelet/checkpointmanager/errors"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
@@ -20,7 +24,25 @@ type checkpointQuestion struct {
 		}
 		RegisteredDevices map[string][]string
 	}
-	File []byte `json:"file_b64"`
+	File   []byte `json:"file_b64"`
+	IsFlat bool   `json:"is_flat"` // the file of a kubelet before 1.20
+}
+
+// What kubelets from 1.20 to 1.29 read of the file of an older kubelet: checkpoint.DataV1, which 1.30 has removed.
+type flatEntry struct {
+	PodUID, ContainerName, ResourceName string
+	DeviceIDs                           []string
+	AllocResp                           []byte
+}
+
+type flatData struct {
+	PodDeviceEntries  []flatEntry
+	RegisteredDevices map[string][]string
+}
+
+type flatFile struct {
+	Data     flatData
+	Checksum checksum.Checksum
 }
 
 // encodeCheckpoint writes a checkpoint of the device manager.
@@ -50,6 +72,9 @@ func decodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	if err := json.Unmarshal(question, &asked); err != nil {
 		return nil, err
 	}
+	if asked.IsFlat {
+		return decodeFlat(asked.File)
+	}
 	data := checkpoint.New([]checkpoint.PodDevicesEntry{}, map[string][]string{}).(*checkpoint.Data)
 	if err := data.UnmarshalCheckpoint(asked.File); err != nil {
 		return map[string]any{"verdict": "malformed"}, nil
@@ -59,9 +84,46 @@ func decodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	if err := data.VerifyChecksum(); errors.As(err, &corrupt) {
 		answer["verdict"], answer["computed"] = "checksum", corrupt.ActualCS
 	}
+	return withContent(answer, data)
+}
+
+// withContent adds what a file says: how much, and the file that a kubelet would write of it.
+func withContent(answer map[string]any, data *checkpoint.Data) (any, error) {
 	entries, registered := data.GetData()
-	answer["entries"], answer["resources"] = len(entries), len(registered)
-	return answer, nil
+	again, err := data.MarshalCheckpoint()
+	answer["entries"], answer["resources"], answer["again"] = len(entries), len(registered), json.RawMessage(again)
+	return answer, err
+}
+
+// decodeFlat reads the file of a kubelet before 1.20, or the list of entries of a kubelet before 1.11.
+func decodeFlat(text []byte) (any, error) {
+	file := flatFile{Data: flatData{[]flatEntry{}, map[string][]string{}}}
+	answer := map[string]any{"verdict": "ok", "stored": nil, "computed": nil}
+	if err := json.Unmarshal(text, &file); err == nil {
+		dumped := strings.NewReplacer("main.flatData", "checkpoint.checkpointData", "main.flatEntry", "checkpoint.PodDevicesEntry").Replace(dump.ForHash(file.Data))
+		hash := fnv.New32a()
+		fmt.Fprint(hash, dumped)
+		answer["stored"], answer["computed"] = file.Checksum, hash.Sum32()
+		if uint64(file.Checksum) != uint64(hash.Sum32()) {
+			answer["verdict"] = "checksum"
+		}
+	} else if file = (flatFile{}); json.Unmarshal(text, &file.Data.PodDeviceEntries) != nil {
+		return map[string]any{"verdict": "malformed"}, nil
+	} else {
+		file.Data.RegisteredDevices = map[string][]string{}
+	}
+	var entries []checkpoint.PodDevicesEntry
+	if file.Data.PodDeviceEntries != nil {
+		entries = []checkpoint.PodDevicesEntry{}
+	}
+	for _, one := range file.Data.PodDeviceEntries {
+		var devices checkpoint.DevicesPerNUMA
+		if one.DeviceIDs != nil { // those kubelets put all devices on NUMA node 0; no devices are none on it, too
+			devices = checkpoint.DevicesPerNUMA{0: one.DeviceIDs}
+		}
+		entries = append(entries, checkpoint.PodDevicesEntry{PodUID: one.PodUID, ContainerName: one.ContainerName, ResourceName: one.ResourceName, DeviceIDs: devices, AllocResp: one.AllocResp})
+	}
+	return withContent(answer, checkpoint.New(entries, file.Data.RegisteredDevices).(*checkpoint.Data))
 }
 
 // encodeClaims writes the state file of the DRA manager.

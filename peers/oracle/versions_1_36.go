@@ -53,6 +53,10 @@ func capacityOf(_ klog.Logger, m *devicemanager.ManagerImpl) (v1.ResourceList, v
 
 func sweep(_ klog.Logger, m *devicemanager.ManagerImpl) { m.UpdateAllocatedDevices() }
 
+func updateDeviceStatus(_ klog.Logger, m *devicemanager.ManagerImpl, pod *v1.Pod) {
+	m.UpdateAllocatedResourcesStatus(pod, &pod.Status)
+}
+
 func admitTo(ctx context.Context, scope topologymanager.Scope, pod *v1.Pod) lifecycle.PodAdmitResult {
 	return scope.Admit(ctx, pod)
 }

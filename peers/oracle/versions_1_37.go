@@ -55,6 +55,10 @@ func capacityOf(logger klog.Logger, m *devicemanager.ManagerImpl) (v1.ResourceLi
 
 func sweep(logger klog.Logger, m *devicemanager.ManagerImpl) { m.UpdateAllocatedDevices(logger) }
 
+func updateDeviceStatus(logger klog.Logger, m *devicemanager.ManagerImpl, pod *v1.Pod) {
+	m.UpdateAllocatedResourcesStatus(logger, pod, &pod.Status)
+}
+
 func admitTo(ctx context.Context, scope topologymanager.Scope, pod *v1.Pod) lifecycle.PodAdmitResult {
 	return scope.Admit(ctx, pod, lifecycle.AddOperation)
 }

@@ -55,7 +55,7 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
         question = {**asked, "claims": claims, "allocated": allocated, "features": features}
         theirs = oracle.ask("allocate", question)
         if "panic" in theirs:
-            return Verdict(f"Kubernetes panics: {theirs['panic']}", ())
+            return Verdict(None, [f"question {number}: {theirs['panic']}"])
         given = [_tidy(one) for one in theirs["results"]] if theirs["ok"] else None
         answer = _answer(question, release)
         ours = json.loads(json.dumps(results_of(answer)))
@@ -74,13 +74,14 @@ def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFaul
     search has too, is not excused by a fault of Kubernetes.
     """
     with_all = answer_of_kubernetes(situation, faults)
-    if with_all.is_known and json.loads(json.dumps(_results(situation, with_all))) != given:
+    if with_all.is_known and json.loads(json.dumps(results_with_faults(situation, with_all))) != given:
         return None
     found = causes(situation, devices_of(given), faults)
     return ", ".join(sorted(fault.value for fault in found[0])) or None if found else None
 
 
-def _results(situation: Situation, answer: KubernetesAnswer) -> Json:
+def results_with_faults(situation: Situation, answer: KubernetesAnswer) -> Json:
+    """The results of a search with faults of Kubernetes, as Kubernetes writes them, or None if it finds nothing."""
     if answer.taken is None:
         return None
     node, classes, features = situation.node, situation.classes, situation.features

@@ -1,12 +1,19 @@
 """Histories of a device manager, with random plugins and pods."""
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
 
+from attrs import evolve
+
+from devicecore.domain.allocation import Release
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.topology import Policy, Scope
-from tests.histories import Replay
+from devicecore.wire.conversion import write_receipt
+from tests.histories import Replay, response_of
 from tests.oracle.asking import Json, Oracle, Verdict, differences
 from tests.oracle.topology import policy_options, topology_of
 
@@ -28,7 +35,8 @@ OPS = (
     *("remove_pod",) * 3,
     *("connect",) * 2,
     *("start",) * 2,
-    *("disconnect", "replace", "restart", "ready", "sanitize", "allocate_again", "advance_clock"),
+    *("status",) * 2,
+    *("disconnect", "replace", "end", "restart", "ready", "sanitize", "allocate_again", "advance_clock"),
 )
 
 
@@ -40,6 +48,8 @@ class _Author:
         self.policy = policy
         self.nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 4, 4, 6))))
         self.connected: dict[str, Json] = {}
+        self.twice: list[str] = []  # the resources of which two instances are connected
+        self.are_plain = random.random() < 0.5
         self.pods: dict[str, Json] = {}
         self.count = 0
 
@@ -51,6 +61,8 @@ class _Author:
                 steps.append(step)
                 steps += self._admitted_again(step.get("running", ()))
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
+        if self.are_plain:  # a kubelet also tells of another word for unhealthy, and of an id that is listed twice
+            history["updates"] = True
         if self.policy:
             scope = self.random.choice(list(Scope))
             history |= {"policy": self.policy.value, "scope": scope.value, **policy_options(self.random, self.nodes)}
@@ -61,8 +73,24 @@ class _Author:
         return self._connected(free) if free else None
 
     def replace(self) -> Json:
-        """A newer instance of a plugin registers, maybe with other options, and the older one ends."""
-        return self._connected(sorted(self.connected)) if self.connected else None
+        """A newer instance of a plugin registers, maybe with other options, and the older one ends, or stays."""
+        once = [resource for resource in sorted(self.connected) if resource not in self.twice]
+        if not once:
+            return None
+        step = self._connected(once)
+        if self.random.random() < 0.4:
+            self.twice.append(step["resource"])
+            step["stays"] = True
+        return step
+
+    def end(self) -> Json:
+        """One of two instances of a plugin ends, and the other one lists its devices."""
+        if not self.twice:
+            return None
+        resource = self.twice.pop()
+        self.connected[resource] = self._devices(resource, self.random.randint(0, 8))
+        step = {"op": "end", "resource": resource, "devices": self.connected[resource]}
+        return {**step, "newer": self.random.random() < 0.5}
 
     def _connected(self, resources: Sequence[str]) -> Json:
         resource = self.random.choice(resources)
@@ -118,7 +146,7 @@ class _Author:
         for number in range(count):
             device: Json = {"id": f"{resource.partition('/')[2]}-{number:02}", "health": "Healthy"}
             if self.random.random() < ill:
-                device["health"] = self.random.choice(("Unhealthy", "degraded", ""))
+                device["health"] = "Unhealthy" if self.are_plain else self.random.choice(("Unhealthy", "degraded", ""))
             if style == "one":
                 device["numa"] = [self.random.choice(self.nodes)]
             elif style == "some":
@@ -130,22 +158,36 @@ class _Author:
                 if style == "odd" and self.random.random() < 0.3:
                     del device["numa"]
             listed.append(device)
-        if listed and self.random.random() < 0.05:  # the same id again, with another health or place
+        if listed and not self.are_plain and self.random.random() < 0.1:
+            # the same id again, with another health or place
             listed.append({**self.random.choice(listed), "health": self.random.choice(("Healthy", "Unhealthy"))})
         return listed
 
     def disconnect(self) -> Json:
-        if not self.connected:
+        once = [resource for resource in sorted(self.connected) if resource not in self.twice]
+        if not once:
             return None
-        resource = self.random.choice(sorted(self.connected))
+        resource = self.random.choice(once)
         del self.connected[resource]
         return {"op": "disconnect", "resource": resource}
 
+    def status(self) -> Json:
+        """What the status of a pod says of the health of its devices."""
+        return {"op": "status", "pod": self.random.choice([RUNNING, *self.pods.values()])}
+
     def restart(self) -> Json:
         self.connected.clear()
+        self.twice.clear()
         step: Json = {"op": "restart"}
-        if self.random.random() < 0.3:
-            step["checkpoint"] = encode(self._checkpoint()).decode()
+        if self.random.random() < 0.4:
+            data, is_flat = self._checkpoint(), self.random.random() < 0.08
+            step["checkpoint"] = encode(data, 1 if is_flat else NEWEST).decode()
+            if is_flat and data.entries:  # without entries, it is the file of a newer kubelet as well
+                step |= {"newest": encode(_on_node_0(data)).decode(), "is_unusable": True}
+            elif self.random.random() < 0.15:
+                cut, other = step["checkpoint"][: self.random.randint(0, 40)], '"Checksum":1'
+                damaged = self.random.choice((cut, step["checkpoint"].replace('"Checksum":', other)))
+                step |= {"checkpoint": damaged, "is_unusable": True}
         if self.random.random() < 0.4:
             step |= {"waits": True, "running": self._running()}
         return step
@@ -182,18 +224,27 @@ class _Author:
             resource, container = self.random.choice(resources), self.random.choice(("main", "init", "helper"))
             ids = [f"{resource.partition('/')[2]}-{number:02}" for number in self.random.sample(range(10), 3)]
             nodes = self.random.sample([-1, *self.nodes, 9], self.random.randint(1, 2))
-            devices = {node: tuple(ids[: self.random.randint(1, 3)]) for node in nodes}
-            answer = self.random.choice((b"", b"", b"", b"\xff"))
+            devices = {node: tuple(self.random.sample(ids, self.random.randint(1, 3))) for node in nodes}
+            answer = self.random.choice((b"", b"", b"\xff", self._written_answer(), self._written_answer()))
             entry = PodDevicesEntry(RUNNING["uid"], container, resource, devices, alloc_resp=answer)
             entries[entry.container_name, resource] = entry
         registered = {
             name: tuple(f"{name.partition('/')[2]}-{number:02}" for number in range(self.random.randint(0, 5)))
             for name in self.random.sample(resources[len(RESOURCES) :], self.random.randint(0, 3))
         }
-        return CheckpointData(tuple(entries.values()), registered)
+        # Older kubelets write entries and ids in any order.
+        shuffled = self.random.sample(list(entries.values()), len(entries))
+        return CheckpointData(tuple(shuffled), registered)
+
+    def _written_answer(self) -> bytes:
+        """Return the answer of a plugin as a kubelet has written it, some with a field that only a newer one knows."""
+        return write_receipt(response_of(self._answer())) + self.random.choice((b"", b"", b"\xba\x3e\x03new"))
 
     def advance_clock(self) -> Json:
-        return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 290, 311, 1009))}  # never 300, the limit
+        return {
+            "op": "advance_clock",
+            "seconds": self.random.choice((7, 67, 290, 295, 305, 311, 1009)),
+        }  # never 300, the limit
 
     def _new_pod(self) -> Json:
         self.count += 1
@@ -208,7 +259,11 @@ class _Author:
         for one in first:
             if self.random.random() < 0.3:
                 one["restartPolicy"] = "Always"
-        return {"uid": uid, "name": uid, "namespace": "default", "initContainers": first, "containers": containers}
+        pod = {"uid": uid, "name": uid, "namespace": "default", "initContainers": first, "containers": containers}
+        if self.random.random() < 0.1:
+            asked = [(one["name"], resource) for one in (*first, *containers) for resource in one["limits"]]
+            pod["claimed"] = [list(one) for one in asked if self.random.random() < 0.6]
+        return pod
 
     def _container(self, name: str) -> Json:
         asked = self.random.sample((*RESOURCES, UNKNOWN), self.random.choice((0, 1, 1, 1, 2)))
@@ -272,8 +327,16 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     the pod that is refused for one that is gone (D20), to forget a pod whose second admission fails (D2), and to leave
     out what makes the kubelet panic (D21). All other answers have to be equal.
     """
+    if Release.of(oracle.version) is not Release.V1_37:
+        history = _before_1_37(history)
+    if any("newest" in step for step in history["steps"]):
+        return _judge_with_newest(history, oracle)
     if lost := lost_by_a_refusal(history):
         return Verdict(None, lost)
+    return _judged(history, oracle)
+
+
+def _judged(history: Json, oracle: Oracle) -> Verdict:
     answers = oracle.ask("devices", history)
     if "panic" in answers:
         return _judge_without_panic(history, answers, oracle)
@@ -291,6 +354,62 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
         return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
     is_gone = wants_what_is_gone(ours[place], theirs[place])
     return _judge_without(history, place, "D20", lines, oracle) if is_gone else Verdict(None, lines)
+
+
+def _on_node_0(data: CheckpointData) -> CheckpointData:
+    """Return what newer kubelets made of the file of one before 1.20: all devices are on NUMA node 0."""
+    entries = []
+    for one in data.entries or ():
+        ids = chain.from_iterable(listed or () for listed in (one.device_ids or {}).values())
+        entries.append(evolve(one, device_ids={0: tuple(dict.fromkeys(ids))}))
+    return evolve(data, entries=tuple(entries))
+
+
+def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
+    """Compare a history in which a restart finds the file of a kubelet before 1.20 (D23).
+
+    A kubelet has to refuse that file. Ours has to go on as a kubelet does that finds the same in today's format.
+    """
+    newest = [
+        {name: value for name, value in step.items() if name not in ("newest", "is_unusable")}
+        | {"checkpoint": step["newest"]}
+        if "newest" in step
+        else step
+        for step in history["steps"]
+    ]
+    lines = list(differences(answers_of_ours(history), answers_of_ours({**history, "steps": newest})))
+    old = [step["checkpoint"].encode() for step in history["steps"] if "newest" in step]
+    read = [oracle.ask("checkpoint-decode", {"file_b64": b64encode(one).decode()})["verdict"] for one in old]
+    if lines or set(read) != {"malformed"}:
+        return Verdict(None, lines or [f"theirs reads an old file: {read}"])
+    rest = judge({**history, "steps": newest}, oracle)
+    return rest._replace(cause=_joined("D23", rest.cause))
+
+
+def _before_1_37(history: Json) -> Json:
+    """Return a history in which an instance of a plugin ends before a newer one registers.
+
+    Before 1.37, a kubelet takes the end of the older instance for that of the newer one (D4).
+    """
+    steps, connected = list[Json](), set[str]()
+    for step in history["steps"]:
+        match step["op"]:
+            case "connect":
+                if step["resource"] in connected:
+                    steps.append({"op": "disconnect", "resource": step["resource"]})
+                connected.add(step["resource"])
+                steps.append({name: value for name, value in step.items() if name != "stays"})
+            case "end":
+                steps.append({"op": "list_and_watch", "resource": step["resource"], "devices": step["devices"]})
+            case "disconnect":
+                connected.discard(step["resource"])
+                steps.append(step)
+            case "restart":
+                connected.clear()
+                steps.append(step)
+            case _:
+                steps.append(step)
+    return {**history, "steps": steps}
 
 
 def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str]]:
@@ -415,7 +534,7 @@ def _forgetting(history: Json, answers: Json) -> Json:
         if "pod" in step:
             uid = step["pod"]["uid"]
             changed["pod"] = {**step["pod"], "uid": names.get(uid, uid)}
-            if step["op"] != "hints" and not answer["ok"]:
+            if not answer.get("ok", True):
                 changed["op"] = "allocate"
                 names[uid] = f"{names.get(uid, uid)}-again"
         steps.append(changed)
@@ -434,7 +553,7 @@ def _without_zeros(history: Json, answers: Json) -> Json:
 
 def answers_of_ours(history: Json) -> Json:
     """What our manager answers to each step."""
-    replay = Replay(topology_of(history))
+    replay = Replay(topology_of(history), updates=history.get("updates", False))
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
     for step in history["steps"]:

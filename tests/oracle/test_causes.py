@@ -1,18 +1,48 @@
 """Each cause excuses one field of one kind of answer: a fault planted next to it is a difference that nobody knows."""
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
+from attrs import evolve
 
 from devicecore.domain.allocation import Release
+from devicecore.domain.allocation.faults import KubernetesFault
+from devicecore.domain.allocation.kubernetes import answer_of_kubernetes
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode
+from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.model import PreparedDevice
+from tests.dra_histories import Replay as DraReplay
 from tests.histories import Replay
-from tests.oracle import allocators, applies, claims, devices, numa, text
+from tests.oracle import allocators, applies, claims, devices, dra, files, numa, text
 from tests.oracle.asking import Json, Oracle
 from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
+
+BESIDE: set[str] = set()
+"""The causes beside which a test plants a fault."""
+
+Test = TypeVar("Test")
+
+
+def beside(*causes: str) -> Callable[[Test], Test]:
+    """Mark a test that plants a fault beside these causes."""
+    BESIDE.update(causes)
+    return lambda test: test
+
+
+def test_a_fault_is_planted_beside_each_cause() -> None:
+    """A cause without such a test may excuse whatever it likes."""
+    judges = [*Path(__file__).parent.glob("[!t]*.py"), Path(__file__).parents[1] / "unit" / "test_dra_histories.py"]
+    named = {row for path in judges for row in re.findall(r'"([DN]\d+)"', path.read_text("utf-8"))}
+    assert named <= BESIDE
+    assert {fault.value for fault in KubernetesFault} <= BESIDE
 
 
 class Answers:
@@ -39,6 +69,7 @@ def quantity(text_: str, **answer: Json) -> str | None:
     return text.judge_quantity({"text": text_}, oracle({"ok": True, "text": "any", **answer})).cause
 
 
+@beside("D22")
 def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_decimals() -> None:
     """D22: Go computes a wrong whole number. Ours has to be the one that its decimals say."""
     large = {"canonical": "16E", "exact": "16000000000000000000", "int64": False, "value": 0}
@@ -75,6 +106,7 @@ def stable() -> Json:
     raise AssertionError("no case without devices")
 
 
+@beside("D24")
 @pytest.mark.parametrize(
     ("ours", "theirs", "is_stable", "cause"),
     [
@@ -94,6 +126,7 @@ def test_an_error_is_excused_only_of_the_stable_allocator(
     assert allocators.cause_of_error(situation, known, ours=ours, theirs=answer, is_stable=is_stable) == cause
 
 
+@beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
     """D18 needs right answers on both sides, and a fault of Kubernetes the answer of a search with all its faults."""
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
@@ -107,8 +140,44 @@ def test_a_pool_is_excused_only_if_its_slices_disagree() -> None:
         pool = {"name": "p", "generation": generation, "resourceSliceCount": count}
         return {"spec": {"driver": "d", "pool": pool}}
 
-    assert allocators.counts_disagree([of(1), of(2)])
-    assert not allocators.counts_disagree([of(1), of(1), of(2, generation=2)])
+    both = allocators.believed({"slices": [of(1), of(2)]})
+    assert [one["slices"] for one in both] == [[of(1), of(1)], [of(2), of(2)]]
+    assert list(allocators.believed({"slices": [of(1), of(1), of(2, generation=2)]})) == []
+
+
+@beside("D27")
+def test_a_pool_whose_slices_disagree_excuses_only_what_one_of_their_numbers_gives() -> None:
+    for number in range(2000):
+        case = allocators.case(Random(f"counts-{number}"))
+        right = results_of(allocation_of(case, Release.V1_37))
+        others = [results_of(allocation_of(one, Release.V1_37)) for one in allocators.believed(case)]
+        if case["allocator"] == "stable" and right is None and (found := [one for one in others if one]):
+            break
+    assert found
+    assert allocators.judge(case, oracle({"results": found[0], "error": None})).cause == "D27"
+    request, *rest = found[0][0]["devices"]["results"]
+    other = [{"devices": {"results": [{**request, "device": "no-such-device"}, *rest]}}, *found[0][1:]]
+    assert allocators.judge(case, oracle({"results": other, "error": None})).cause is None
+
+
+@beside(*(fault.value for fault in KubernetesFault))
+def test_a_fault_of_kubernetes_excuses_only_what_a_search_with_it_finds() -> None:
+    """Whatever else is given, by Kubernetes or because of a fault of ours that this search has too, is a difference."""
+    release, found = Release.V1_36_2, set[str]()
+    for number in range(600):
+        case = claims.case(Random(f"faults-{number}"))
+        features = {**claims.FEATURES, **case.get("features", {})}
+        situation = situation_of({**case, "features": features}, release)
+        answer = answer_of_kubernetes(situation, release.faults)
+        given = json.loads(json.dumps(claims.results_with_faults(situation, answer)))
+        if not (given and given[0]["devices"]["results"] and answer.is_known):
+            continue
+        cause = claims.fault_of(situation, given, release.faults)
+        found.update((cause or "").split(", "))
+        first, *rest = given[0]["devices"]["results"]
+        other = [{**given[0], "devices": {**given[0]["devices"], "results": [{**first, "pool": "other"}, *rest]}}]
+        assert claims.fault_of(situation, [*other, *given[1:]], release.faults) is None
+    assert len(found) > 3
 
 
 def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
@@ -121,6 +190,7 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
     assert of("1 in [1]", "", ours=None, theirs=False) is None
 
 
+@beside("D2")
 def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """D2 repairs the history of a refused second admission, so this is looked at before."""
     gpu, pod = "a.example.com/gpu", {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
@@ -145,6 +215,64 @@ def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pyte
     assert devices.lost_by_a_refusal(history)
 
 
+@beside("D23")
+def test_an_old_file_is_compared_with_what_the_kubelets_read_that_knew_it() -> None:
+    entry = PodDevicesEntry("p", "main", "a.example.com/gpu", {0: ("gpu-0",)}, b"")
+    case = {"file_b64": b64encode(encode(CheckpointData((entry,), {}), 1)).decode()}
+    found = decode(b64decode(case["file_b64"]))
+    read = {"verdict": "ok", "stored": found.stored, "computed": found.computed, "entries": 1, "resources": 0}
+    read["again"] = json.loads(encode(CheckpointData((entry,), {})))
+    refused = {"verdict": "malformed"}
+
+    def cause(old: Json, newest: Json = refused) -> str | None:
+        return files.judge_damaged_checkpoint(case, oracle(newest, old)).cause
+
+    assert cause(read) == "D23"
+    assert cause({**read, "again": {}}) is None
+    assert cause({**read, "computed": 1}) is None
+    assert cause(refused) is None
+    assert cause(read, {**read, "entries": 2}) is None
+
+
+@beside("D23")
+def test_a_kubelet_that_reads_an_old_file_or_goes_on_otherwise_is_a_difference() -> None:
+    entry = PodDevicesEntry("p", "main", GPU, {0: ("gpu-0",)}, b"")
+    old, newest = (encode(CheckpointData((entry,), {}), number).decode() for number in (1, 2))
+    restart = {"op": "restart", "checkpoint": old, "newest": newest, "is_unusable": True}
+    history: Json = {"numa_nodes": [0, 1], "steps": [restart, TWO, {"op": "capacity"}]}
+    found = {**history, "steps": [{"op": "restart", "checkpoint": newest}, *history["steps"][1:]]}
+    refused = {"verdict": "malformed"}
+    assert devices.judge(history, oracle(refused, ours(found))).cause == "D23"
+    assert devices.judge(history, oracle({"verdict": "ok"}, ours(found))).cause is None
+    assert devices.judge(history, oracle(refused, ours(found, (2, {"capacity": {}})))).cause is None
+    on_another = encode(CheckpointData((evolve(entry, device_ids={1: ("gpu-0",)}),), {})).decode()
+    other = {**history, "steps": [{**restart, "newest": on_another}, *history["steps"][1:]]}
+    assert devices.judge(other, oracle(refused, ours(found))).cause is None
+
+
+@beside("D20")
+def test_only_a_zero_or_a_resource_that_is_gone_is_excused_after_a_shortage() -> None:
+    steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": "sanitize", "pod_uid": "p", "allocatable": {}}]
+    history = {"numa_nodes": [0, 1], "steps": steps}
+    counts = ours(history)[2]["allocatable"]
+    zero, one = ({"allocatable": {**counts, "b.example.com/nic": count}} for count in (0, 1))
+    assert devices.judge(history, oracle(ours(history, (2, zero)))).cause == "D20"
+    assert devices.judge(history, oracle(ours(history, (2, one)))).cause is None
+    told = "Allocate failed due to cannot allocate unregistered device {}, which is unexpected"
+    asks = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {"z.example.com/gone": 1}}]}
+    last = {"op": "allocate", "pod": asks}
+    history = {"numa_nodes": [0, 1], "steps": [*steps, last, {"op": "capacity"}]}
+    rest = ours({**history, "steps": [*steps, {"op": "capacity"}]})
+    for name, cause in (("z.example.com/gone", "D20"), (GPU, None)):
+        refused = {"ok": False, "container": "main", "error": told.format(name)}
+        answers = ours(history)
+        answers[3] = refused
+        assert devices.judge(history, oracle(answers, rest)).cause == cause
+    answers = ours(history)
+    answers[3] = {"ok": False, "container": "main", "error": told.format("z.example.com/gone")}
+    assert devices.judge(history, oracle(answers, [*rest[:3], {**rest[3], "capacity": {}}])).cause is None
+
+
 GPU = "a.example.com/gpu"
 POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
 ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
@@ -160,6 +288,7 @@ def ours(history: Json, *changes: tuple[int, Json]) -> Json:
     return answers
 
 
+@beside("D32")
 def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
     """D32: what such a start does to devices is not compared; any other start is."""
     start = {"op": "start", "pod": ONE, "container": "main"}
@@ -175,6 +304,7 @@ def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
     assert devices.judge(kept, oracle(ours(kept, (2, {"options": {}})))).cause is None
 
 
+@beside("D2")
 def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_it() -> None:
     """D2: GetPreferredAllocation failed, or not all pods were known. Another refusal excuses nothing that follows."""
     more = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {GPU: 9}}]}
@@ -188,6 +318,7 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
         assert devices.judge(history, answer).cause is None
 
 
+@beside("D21")
 @pytest.mark.parametrize(
     ("is_listed", "place", "change", "cause"),
     [
@@ -210,6 +341,8 @@ def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
     ]
 
     class Crashing:
+        version = "1.37.2"
+
         def ask(self, kind: str, question: Json) -> Json:
             del kind
             if any(step["op"] == "hints" for step in question["steps"]):
@@ -220,6 +353,7 @@ def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
     assert devices.judge(history, cast("Oracle", Crashing())).cause == cause
 
 
+@beside("D26")
 def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """D26 excuses one write, not those after it."""
     made = (applies.case(Random(str(number))) for number in range(1000))
@@ -253,6 +387,7 @@ class Kubelet:
         return answers
 
 
+@beside("D29", "D30")
 @pytest.mark.parametrize(
     ("make", "seed", "row"),
     [(numa.memory, "61", "D29"), (numa.cpus, "77", "D30"), (numa.cpus, "ci-cpus-252", "D30")],
@@ -291,6 +426,217 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     assert judged(partial(leaves_behind, also="reason")) is None
     assert judged(differs) is None
     assert judged(message) is None
+
+
+DRIVER, OTHER = "gpu.example.com", "nic.example.com"
+
+
+class DraKubelet:
+    """An oracle that answers as our DRA manager does, apart from what `change` makes of the answers."""
+
+    version = "1.37.2"
+
+    def __init__(self, change: Callable[[Json, list[Json]], None]) -> None:
+        self._change = change
+
+    def ask(self, kind: str, question: Json) -> Json:
+        del kind
+        replay = DraReplay()
+        answers = [_as_recorded(replay.play(step)) for step in question["steps"]]
+        self._change(question["steps"], answers)
+        return answers
+
+
+def _as_recorded(outcome: Json) -> Json:
+    """Return our outcome of a step in the words of a recording."""
+    answer = {name: value for name, value in outcome.items() if name not in ("state", "calls")}
+    answer["calls"] = [
+        {"driver": driver, "instance": instance, "version": version, "method": method}
+        | {"claims": [{"namespace": one[0], "name": one[1], "uid": one[2]} for one in of_call]}
+        | {"answer": {one[2]: {} for one in of_call}}
+        for driver, instance, version, method, of_call in outcome["calls"]
+    ]
+    if "state" in outcome:
+        answer |= {"state": {"claims": [_row(claim) for claim in outcome["state"].claims.values()]}}
+        answer["memory_is_state"] = True
+    return answer
+
+
+def _row(claim: ClaimInfo) -> Json:
+    drivers = {
+        driver: {"Devices": None if devices is None else [_device_row(device) for device in devices]}
+        for driver, devices in claim.drivers.items()
+    }
+    names = {"ClaimUID": claim.uid, "ClaimName": claim.key.name, "Namespace": claim.key.namespace}
+    return {**names, "PodUIDs": sorted(claim.pods), "DriverState": drivers}
+
+
+def _device_row(device: PreparedDevice) -> Json:
+    names = {"PoolName": device.pool, "DeviceName": device.name, "ShareID": device.share_id}
+    return {**names, "RequestNames": device.requests, "CDIDeviceIDs": device.cdi_ids}
+
+
+def put_claim(name: str, pods: Sequence[str], *drivers: str, **result: Json) -> Json:
+    """Return a step: a claim that is allocated, with a device of each driver."""
+    devices = [{"request": "r", "driver": one, "pool": "node", "device": "d", **result} for one in drivers]
+    reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
+    status = {"allocation": {"devices": {"results": devices}}, "reservedFor": reserved}
+    metadata = {"name": name, "namespace": "default", "uid": f"{name}-uid"}
+    return {"op": "put_claim", "object": {"metadata": metadata, "spec": {}, "status": status}}
+
+
+def put_pod(uid: str, *claims_: str) -> Json:
+    """Return a step: a pod whose container gets these claims."""
+    entries = [{"name": f"e{place}", "resourceClaimName": claim} for place, claim in enumerate(claims_)]
+    container = {"name": "main", "resources": {"claims": [{"name": one["name"]} for one in entries]}}
+    metadata = {"name": uid, "namespace": "default", "uid": uid}
+    return {
+        "op": "put_pod",
+        "object": {"metadata": metadata, "spec": {"resourceClaims": entries, "containers": [container]}, "status": {}},
+    }
+
+
+UP: Json = [{"op": "driver_up", "name": DRIVER}, {"op": "driver_up", "name": OTHER}]
+GETS = {"op": "all_resources", "pod": "p"}
+
+
+def prepares(pod: str) -> Json:
+    return {"op": "prepare", "pod": pod}
+
+
+def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | None:
+    """The cause of a difference between our answers and these with a change."""
+    return dra.judge({"steps": steps}, cast("Oracle", DraKubelet(change))).cause
+
+
+def changing(step: Json, **answer: Json) -> Callable[[Json, list[Json]], None]:
+    """Return what changes the answer to the first such step."""
+
+    def change(steps: Json, answers: list[Json]) -> None:
+        if step in steps:
+            answers[steps.index(step)] |= answer
+
+    return change
+
+
+def both(*changes: Callable[[Json, list[Json]], None]) -> Callable[[Json, list[Json]], None]:
+    def change(steps: Json, answers: list[Json]) -> None:
+        for one in changes:
+            one(steps, answers)
+
+    return change
+
+
+NOTHING = {"containers": {"main": {"ok": True, "cdi": []}}}
+REFUSED: Json = {"ok": False, "error": "prepare dynamic resources: ResourceClaim c: {}", "calls": []}
+
+
+def refused(step: Json, because: str) -> Callable[[Json, list[Json]], None]:
+    return changing(step, **{**REFUSED, "error": REFUSED["error"].format(because)})
+
+
+@beside("D25", "N20")
+@pytest.mark.parametrize(
+    ("row", "because", "result"),
+    [
+        ("D25", "is being unprepared", {}),
+        ("N20", "DRAOptionalNodeOperations feature gate is disabled", {"skipNodeOperations": ["NodePrepareResources"]}),
+    ],
+)
+def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(
+    row: str, because: str, result: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after the step is compared as if nobody had asked."""
+    steps = [*UP, put_claim("c", ["p"], DRIVER, **result), put_pod("p", "c"), prepares("p"), GETS]
+    assert judged(steps, refused(prepares("p"), because)) == row
+    assert judged(steps, refused(prepares("p"), "has had enough")) is None
+    assert judged(steps, both(refused(prepares("p"), because), changing(GETS, **NOTHING))) is None
+    if row == "N20":
+        needed = [*UP, put_claim("c", ["p"], DRIVER), *steps[3:]]
+        assert judged(needed, refused(prepares("p"), because)) is None
+    play = DraReplay.play
+
+    def refusing(replay: DraReplay, step: Json) -> Json:
+        if step["op"] != "prepare":
+            return play(replay, step)
+        return {"ok": False, "error": "other", "calls": [], "state": replay.state(), "prepared": []}
+
+    monkeypatch.setattr(DraReplay, "play", refusing)
+    assert judged(steps, refused(prepares("p"), because)) is None
+
+
+@beside("N6")
+def test_a_claim_that_a_pod_names_twice_is_excused_only_if_we_ask_once() -> None:
+    steps = [
+        *UP,
+        put_claim("c", ["p"], DRIVER),
+        put_pod("p", "c", "c"),
+        prepares("p"),
+        {"op": "pod_might_need", "uid": "p"},
+    ]
+
+    def twice(steps: Json, answers: list[Json], *, other: str = "c-uid") -> None:
+        if prepares("p") in steps:
+            answer = answers[steps.index(prepares("p"))]
+            call = answer["calls"][0]
+            again = [*call["claims"], *call["claims"], *({**one, "uid": other} for one in call["claims"])]
+            answer |= {"ok": False, "error": "skipped 1 ResourceClaims", "calls": [{**call, "claims": again}]}
+
+    assert judged(steps, twice) == "N6"
+    assert judged(steps, partial(twice, other="other-uid")) is None
+    assert judged(steps, both(twice, changing(steps[-1], value=True))) is None
+
+
+@beside("N5")
+def test_a_kubelet_that_has_read_a_file_that_is_behind_is_compared_as_if_it_had_gone_on() -> None:
+    """N5: what such a kubelet answers is not compared, but what it would answer without the restart is."""
+    again = {"op": "restart", "reregister": True}
+    steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), again, GETS]
+
+    def behind(steps: Json, answers: list[Json]) -> None:
+        if again not in steps:
+            return
+        for step in (prepares("p"), again):
+            (row,) = answers[steps.index(step)]["state"]["claims"]
+            row["DriverState"] = {DRIVER: {"Devices": None}}
+            answers[steps.index(step)]["memory_is_state"] = False
+        answers[steps.index(prepares("p"))]["calls"][0]["answer"]["c-uid"] = {
+            "devices": [
+                {"pool": "node", "device": "d", "requests": ["r"], "cdi": [f"{DRIVER}/dev=c-uid-d"]},
+            ]
+        }
+
+    def without(steps: Json, answers: list[Json]) -> None:
+        if again not in steps:
+            changing(GETS, **NOTHING)(steps, answers)
+
+    def with_restart(steps: Json, answers: list[Json]) -> None:
+        if again in steps:
+            changing(GETS, **NOTHING)(steps, answers)
+
+    assert judged(steps, both(behind, with_restart)) == "N5"
+    assert judged(steps, both(behind, with_restart, without)) is None
+    assert judged(steps, with_restart) is None
+
+
+@beside("N13")
+def test_a_claim_that_a_kubelet_does_not_prepare_again_is_excused_only_if_it_may_be_released() -> None:
+    claim = put_claim("c", ["p", "q"], DRIVER, OTHER)
+    script = {"op": "driver_script", "name": OTHER, "script": {"unprepare": {"error": {"code": 2, "message": "no"}}}}
+    begin = [*UP, claim, put_pod("p", "c"), put_pod("q", "c"), prepares("p")]
+    released = [*begin, script, {"op": "unprepare", "pod": "p"}, prepares("q")]
+    assert judged(released, changing(prepares("q"), calls=[])) == "N13"
+    assert judged(begin, changing(prepares("p"), calls=[])) is None
+    assert judged(released, changing(prepares("p"), calls=[])) is None
+
+
+@beside("N3")
+def test_a_claim_that_is_taken_from_another_pod_is_excused_only_if_that_pod_used_it() -> None:
+    leave = {"op": "unprepare", "pod": "q"}
+    steps = [*UP, put_claim("c", ["p", "q"], DRIVER), put_pod("p", "c"), put_pod("q", "c"), prepares("p"), leave]
+    gone = changing(leave, state={"claims": []}, prepared=[])
+    assert judged(steps, gone) == "N3"
+    assert judged(steps, changing(leave, ok=False, error="no luck")) is None
 
 
 def test_a_cause_that_explains_far_more_cases_than_usual_is_named() -> None:

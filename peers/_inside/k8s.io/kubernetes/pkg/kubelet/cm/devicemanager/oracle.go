@@ -19,7 +19,8 @@ func NewInDirectory(logger klog.Logger, directory string, numaNodes []int, store
 	}
 	m.numaNodes = numaNodes
 	m.activePods = active
-	return m, m.readCheckpoint(logger)
+	_ = m.readCheckpoint(logger) // a manager goes on without a file that it cannot read
+	return m, nil
 }
 
 // Age makes every plugin that is gone have been gone for that much longer.
