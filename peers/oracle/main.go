@@ -36,6 +36,7 @@ var kinds = map[string]answerer{
 	"claims-encode":     encodeClaims,
 	"claims":            playClaims,
 	"devices":           playDevices,
+	"extended":          extend,
 	"name":              judgeName,
 	"numa":              playNUMA,
 	"patch":             applyPatch,

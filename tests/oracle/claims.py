@@ -23,11 +23,11 @@ def case(random: Random) -> Json:
     """One to three questions about one cluster: the claims that come one after another."""
     made = random_case(random)
     if random.random() < 0.2:
-        _hold_elsewhere(random, made)
+        hold_elsewhere(random, made)
     return made
 
 
-def _hold_elsewhere(random: Random, made: Json) -> None:
+def hold_elsewhere(random: Random, made: Json) -> None:
     """Add a device of another node to a pool with counters. It is held, so it has used some of them."""
     sets = [one["spec"] for one in made["slices"] if one["spec"].get("sharedCounters")]
     if not sets:
@@ -56,7 +56,7 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
         theirs = oracle.ask("allocate", question)
         if "panic" in theirs:
             return Verdict(None, [f"question {number}: {theirs['panic']}"])
-        given = [_tidy(one) for one in theirs["results"]] if theirs["ok"] else None
+        given = [tidy(one) for one in theirs["results"]] if theirs["ok"] else None
         answer = _answer(question, release)
         ours = json.loads(json.dumps(results_of(answer)))
         lines = list(differences(ours, given))
@@ -87,7 +87,7 @@ def results_with_faults(situation: Situation, answer: KubernetesAnswer) -> Json:
     node, classes, features = situation.node, situation.classes, situation.features
     claims, taken = tuple(situation.claims), answer.taken
     found = allocation.DeviceAllocation(claims, node, classes, features, taken, (), situation.release)
-    return [_tidy(one) for one in results_of(found)]
+    return [tidy(one) for one in results_of(found)]
 
 
 def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAllocation | allocation.NoAllocation:
@@ -104,7 +104,7 @@ def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAll
     )
 
 
-def _tidy(result: Json) -> Json:
+def tidy(result: Json) -> Json:
     """Leave out what Go writes of nothing."""
     devices = {name: value for name, value in result["devices"].items() if value}
     return {**result, "devices": {"results": [], **devices}}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
-from tests.oracle import allocators, applies, claims, devices, dra, files, numa, patches, text, topology
+from tests.oracle import allocators, applies, claims, devices, dra, extended, files, numa, patches, text, topology
 from tests.oracle.asking import Json, Oracle, Verdict
 
 
@@ -30,6 +30,11 @@ KINDS = {
     "topology-options": Kind(topology.options, topology.judge_options, "topologymanager.NewManager"),
     "claims": Kind(claims.case, claims.judge, "structured.Allocator.Allocate"),
     "allocators": Kind(allocators.case, allocators.judge, "structured.Allocator.Allocate"),
+    "extended": Kind(
+        extended.case,
+        extended.judge,
+        "dynamicresources.createRequestsAndMappings, noderesources.shouldDelegateResourceToDRA",
+    ),
     "cel": Kind(
         claims.expression, claims.judge_expression, "dynamic-resource-allocation/cel.CompilationResult.DeviceMatches"
     ),

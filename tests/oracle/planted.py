@@ -23,7 +23,7 @@ CASES = 2_000
 
 @frozen
 class Fault:
-    """A string of a file of the library (or of devicecore-numa) in place of another one, and the kind that shows it."""
+    """A string of a file of the library, or of another package, in place of another one, and the kind that shows it."""
 
     name: str
     kind: str
@@ -247,6 +247,27 @@ FAULTS = (
         "== groups[key].bit_count()",
     ),
     Fault(
+        "no request of a container that starts later is used",
+        "extended",
+        "../devicecore_tools/doctor/pod/extended_claim.py",
+        "if number >= index]",
+        "if number < index]",
+    ),
+    Fault(
+        "the oldest class serves a resource",
+        "extended",
+        "../devicecore_tools/doctor/pod/cluster_objects.py",
+        "classes.sort(key=itemgetter(0))",
+        "classes.sort(key=itemgetter(0), reverse=True)",
+    ),
+    Fault(
+        "a plugin without devices serves a resource",
+        "extended",
+        "../devicecore_tools/doctor/pod/claim_trial.py",
+        "(size := machine.allocatable.get(name)) and size.nanos]",
+        "machine.allocatable.get(name)]",
+    ),
+    Fault(
         "devices are tried from the last one",
         "claims",
         "domain/allocation/search.py",
@@ -260,7 +281,12 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
     """Whether a run with a copy of the library that has the fault finds a difference."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
-        for source in (ROOT / "src" / "devicecore", ROOT / "packages" / "numa" / "src" / "devicecore_numa"):
+        packages = ROOT / "packages"
+        for source in (
+            ROOT / "src" / "devicecore",
+            packages / "numa" / "src" / "devicecore_numa",
+            packages / "tools" / "src" / "devicecore_tools",
+        ):
             shutil.copytree(source, library.with_name(source.name), ignore=shutil.ignore_patterns("__pycache__"))
         file = library / fault.file
         text = file.read_text("utf-8")

@@ -1,18 +1,19 @@
 """Does in a situation what `why` proposes, so that a real scheduler can say whether it helps."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import evolve
 from devicecore_tools.budget import Budget
 from devicecore_tools.command import claims
-from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change
+from devicecore_tools.doctor.pod.claim_changes import Change
+from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 
 from devicecore.domain.allocation import UnallocatedClaim
 from devicecore.domain.allocation.model import DeviceRequest
 from devicecore.domain.documents import Value
-from tests.real_cluster.situations_of_pods import CLASSES, Situation
+from tests.real_cluster.situations_of_pods import Situation
 
 Json = Any
 
@@ -49,21 +50,23 @@ def changed(situation: Situation, change: Change) -> Situation:
         objects.append(body)
     pod = situation.pod
     for claim in change.claims:
-        if claim.name.endswith(OF_LIMITS):
-            pod = with_counts(pod, {one.device_class: one.count for one in claim.alternatives})
+        if isinstance(claim, ExtendedResourceClaim):
+            pod = with_limits(pod, claim)
     return evolve(situation, objects=tuple(objects), pod=pod)
 
 
-def with_counts(pod: Json, counts: Mapping[str, int]) -> Json:
-    """Return a pod with other numbers of the resources that classes serve."""
-    names = {one["spec"].get("extendedResourceName", ""): one["metadata"]["name"] for one in CLASSES}
-    container = pod["spec"]["containers"][0]
-    limits = {
-        name: str(counts.get(names.get(name, name.rpartition("/")[2]), size))
-        for name, size in container["resources"]["limits"].items()
-    }
-    resources = {**container["resources"], "limits": limits}
-    return {**pod, "spec": {**pod["spec"], "containers": [{**container, "resources": resources}]}}
+def with_limits(pod: Json, claim: ExtendedResourceClaim) -> Json:
+    """Return a pod with the limits that a claim was made of."""
+    spec = {**pod["spec"]}
+    for kind in ("initContainers", "containers"):
+        containers = []
+        for one in spec.get(kind, ()):
+            sizes = {name: str(of[one["name"]]) for name in claim.classes if one["name"] in (of := claim.sizes(name))}
+            resources = one.get("resources", {})
+            limits = {**resources.get("limits", {}), **sizes}
+            containers.append({**one, "resources": {**resources, "limits": limits}} if sizes else one)
+        spec |= {kind: containers} if containers else {}
+    return {**pod, "spec": spec}
 
 
 def spec_of(claim: UnallocatedClaim, before: Json) -> Json:

@@ -50,8 +50,7 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
 def _container(container: Value) -> Container:
     resources = container["resources"]
     limits = {name: amount.quantity() for name, amount in resources["limits"].mapping().items()}
-    # Only a name with a slash can be a resource that a claim serves.
-    requests = {name: amount.quantity() for name, amount in resources["requests"].mapping().items() if "/" in name}
+    requests = {name: amount.quantity() for name, amount in resources["requests"].mapping().items()}
     return Container(
         container["name"].text(),
         limits,

@@ -321,3 +321,44 @@ def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, ca
     objects = (a_node("n1"), served, {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec})
     found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}), *objects)
     assert (found, "bad:NoSchedule" in said, "tolerates the taint" in said) == (1, True, False), said
+
+
+def serving(name: str, created: int) -> Json:
+    """A class that serves the resource of the pods since a second of a day."""
+    stamp = f"2026-01-01T00:00:{created:02}Z"
+    return {
+        "kind": "DeviceClass",
+        "metadata": {"name": name, "creationTimestamp": stamp},
+        "spec": {"extendedResourceName": CARD, "selectors": [{"cel": {"expression": f'device.driver == "{name}.io"'}}]},
+    }
+
+
+@pytest.mark.parametrize(("limit", "status"), [("f", 0), ("card", 1), ("g", 3)])
+def test_of_two_classes_of_a_resource_the_newest_serves_it(
+    limit: str, status: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A scheduler may not know the older one by its own name; of two that are equally old, the first by name counts."""
+    spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
+    slices = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": one},
+            "spec": {**spec, "driver": one, "devices": [{"name": "d"}]},
+        }
+        for one in ("f.io", "g.io")
+    ]
+    name = CARD if limit == "card" else f"deviceclass.resource.kubernetes.io/{limit}"
+    objects = (a_node("n1"), *slices, serving("g", 1), serving("f", 1))
+    found, said = asked(tmp_path, capsys, a_pod(limits={name: "2" if limit == "card" else "1"}), *objects)
+    assert (found, "f.io/n1/d" in said or status == 3) == (status, True), said
+
+
+def test_limits_of_several_containers_are_proposed_together(tmp_path: Path, capsys: Capsys) -> None:
+    """An init container uses the devices of the containers that start later, so one limit alone does not help."""
+    served = {**CLASS, "spec": {"extendedResourceName": CARD}}
+    spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
+    slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
+    pod = a_pod(limits={CARD: "3"})
+    pod["spec"]["initContainers"] = [{"name": "warm", "image": "i", "resources": {"limits": {CARD: "3"}}}]
+    found, said = asked(tmp_path, capsys, pod, a_node("n1"), served, slice_)
+    assert (found, f"no limit of {CARD} is for more than 1 device" in said) == (1, True), said

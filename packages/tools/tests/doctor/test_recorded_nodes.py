@@ -788,8 +788,8 @@ def test_an_old_report_is_no_evidence_of_health(
     ("count", "is_tainted", "reason"),
     [
         (1, False, ""),
-        (2, False, "request example.com/gpu: 1 of 2 devices fit"),
-        (1, True, "request example.com/gpu: 0 of 1 devices fit"),
+        (2, False, "request container-0-request-0: 1 of 2 devices fit"),
+        (1, True, "request container-0-request-0: 0 of 1 devices fit"),
     ],
 )
 @pytest.mark.parametrize("resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"])
@@ -804,7 +804,8 @@ def test_fits_takes_an_extended_resource_from_the_driver_whose_class_serves_it(
     status, answer = fitted(capsys, root, limits={resource: count})
     assert status == bool(reason)
     assert answer["unhandled"] == []
-    assert reason.replace("example.com/gpu", resource) in (answer["reason"] or "")
+    assert reason in (answer["reason"] or "")
+    assert not reason or f"container-0-request-0 is {resource} of " in answer["reason"]
 
 
 def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(tmp_path: Path, capsys: Capsys) -> None:

@@ -14,6 +14,7 @@ from devicecore_tools.command.claim_advice import expression_pairs, known_classe
 from devicecore_tools.doctor.pod.claim_changes import Rank
 from devicecore_tools.doctor.pod.claim_report import ReasonLine, constraint_lines, reason_lines, shape_of, type_of
 from devicecore_tools.doctor.pod.claim_trial import MAX_ADVICE_SECONDS, ClaimAnswer, ClaimTrial
+from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 
 OF_EXTENDED = "for extended resources of pod "
 """How the name of a claim begins that a scheduler makes for a pod."""
@@ -33,6 +34,7 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
         yield from about_faults
+        yield from _extended_pairs(answer.answer.claims)
         for taken in answer.answer.taken[:_MAX_GIVEN]:
             yield f"request {taken.request.result_name}", str(taken.key)
         if (more := len(answer.answer.taken) - _MAX_GIVEN) > 0:
@@ -42,6 +44,13 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
     yield from _but(answer)
     yield from _change_pairs(answer)
     yield from _reason_pairs(answer.answer)
+
+
+def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
+    """Rows for what the requests are for that a scheduler makes for a pod, because no container names them."""
+    for claim in claims:
+        if isinstance(claim, ExtendedResourceClaim):
+            yield "requests", claim.users
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
@@ -118,6 +127,7 @@ def problem_pairs(
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
+    yield from _extended_pairs(claims)
     if refused.is_unknown and not refused.verdicts:
         return  # the question was given up, and every other row would take as long
     # An error says nothing about devices, so it is unknown what constraints lack.

@@ -12,7 +12,6 @@ import click
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation import Release, UnallocatedClaim, claim_of
-from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
@@ -185,15 +184,6 @@ def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
 
 def _read_pod(pod: Value) -> Pod:
     return pod_of(pod, uid=PodUid("u"))
-
-
-def _extended_resources(pod: Pod) -> list[str]:
-    """Return the extended resources that a pod asks for and no claim serves yet."""
-    known = pod.extended_claim.mappings if pod.extended_claim is not None else ()
-    served = {one.resource for one in known}
-    from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
-
-    return [name for name, size in pod_request(pod).items() if size and may_be_of_a_class(name) and name not in served]
 
 
 def _names_of_claims(pod: Value) -> Iterator[str]:
@@ -375,10 +365,10 @@ def _report_of_pod(
     asks = PodAsks.of(manifest, trial.objects.priorities)
     if is_kubelet_asked and node not in trial.objects.machines:
         asks = asks.without_plugins()
-    resources = [name for name in _extended_resources(pod) if trial.class_for(name)]
+    resources = trial.served_resources(pod)
     idle = [] if refused else trial.idle_claims(pod)
     filters = trial.filters(asks)
-    unjudged = (*admission.unjudged(manifest), *filters.unjudged)
+    unjudged = (*admission.unjudged(manifest), *filters.unjudged, *trial.unjudged(resources))
     if not refused and (lacking := trial.lacking_claim(pod, asks.uid)):
         return ClaimReport(title, trial, (), asks=asks, unjudged=unjudged, lacking=lacking)
     report = None
@@ -439,6 +429,8 @@ def answer_of_node(
     A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
     files say nothing of the node.
     """
+    from devicecore_tools.doctor.pod.extended_claim import extended_resources
+
     known = _read_pod(pod)
     if not (slices or claims):
         return None
@@ -446,7 +438,7 @@ def answer_of_node(
         (slices, claims, None if pods == "-" else pods), None, budget=budget, lists_claims=bool(claims)
     )
     name = trial.name_of(node, is_named=is_named)
-    if name is None and not (known.claims or _extended_resources(known)):
+    if name is None and not (known.claims or extended_resources(known)):
         return None
     if name is None:
         places = " and ".join(filter(None, (slices, claims)))

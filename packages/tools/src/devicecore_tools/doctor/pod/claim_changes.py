@@ -35,6 +35,7 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, repaired, with_other_values
+from devicecore_tools.doctor.pod.extended_claim import ExtendedRequest, ExtendedResourceClaim
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _MAX_AMOUNTS = 6  # that are tried of a capacity
@@ -62,9 +63,6 @@ class Rank(IntEnum):
 _MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
 _MAX_OF_PAIR = 3  # changes of each request that are tried with those of another
 _MAX_PAIRED = 8  # requests
-
-OF_LIMITS = "-extended-resources"
-"""How the name ends of the claim that a scheduler makes for limits of a pod."""
 
 
 class Change(NamedTuple):
@@ -198,7 +196,7 @@ class Refused:
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
-        if not claim.name.endswith(OF_LIMITS):  # a limit of a pod has no tolerations
+        if not isinstance(claim, ExtendedResourceClaim):  # a limit of a pod has no tolerations
             for taint in taints:
                 yield _tolerating(claim, taint)
         for constraint in claim.constraints:
@@ -221,12 +219,14 @@ class Refused:
                 named = changed.device_class if changed.device_class != request.device_class else ""
                 claims = [_with_request(claim, request, changed)]
                 yield Change(f"{about} {sentence}", claims, rank, kind and f"{about} {kind}", device_class=named)
+        if isinstance(claim, ExtendedResourceClaim):
+            yield from _limits_of(claim)
 
     def _changes_of_request(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
         self.budget.ask()
         amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
         devices = self._devices_of(claim, request)
-        if not claim.name.endswith(OF_LIMITS):  # the class of a limit is that of its resource
+        if not isinstance(request, ExtendedRequest):  # the class of a limit is that of its resource
             yield from self._classes_of(claim, request)
         yield from _less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices))
         is_known = (claim.name, request.result_name) in self.described
@@ -382,9 +382,22 @@ _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
 
 
 def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
-    if claim.name.endswith(OF_LIMITS):
-        return f"the limit of {request.result_name}"
+    if isinstance(claim, ExtendedResourceClaim) and isinstance(request, ExtendedRequest):
+        of = f" of container {request.container}" * (len(claim.sizes(request.resource)) > 1)
+        return f"the limit of {request.resource}{of}"
     return f"request {request.result_name} of claim {claim.name}"
+
+
+def _limits_of(claim: ExtendedResourceClaim) -> Iterator[Change]:
+    """Return the claim with lower limits of several containers, which may use the devices of each other."""
+    groups = [(resource,) for resource in claim.classes]
+    for resources in [*groups, *([tuple(claim.classes)] if len(groups) > 1 else [])]:
+        sizes = {(name, one): size for one in resources for name, size in claim.sizes(one).items()}
+        for most in range(min(max(sizes.values(), default=0) - 1, MAX_RESULTS), 0, -1) if len(sizes) > 1 else ():
+            limits = {of: min(size, most) for of, size in sizes.items()}
+            named = " and ".join(resources)
+            sentence = f"no limit of {named} is for more than {counted(most, 'device')}"
+            yield Change(sentence, [claim.with_limits(limits)], Rank.LESS, f"{claim.name} each limit of {named}")
 
 
 def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
@@ -400,6 +413,8 @@ def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:
 
 
 def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: DeviceRequest) -> UnallocatedClaim:
+    if isinstance(claim, ExtendedResourceClaim) and isinstance(changed, ExtendedRequest):
+        return claim.with_limits({(changed.container, changed.resource): changed.limit})
     requests = tuple(tuple(changed if one is request else one for one in ways) for ways in claim.requests)
     return evolve(claim, requests=requests)
 
@@ -419,8 +434,12 @@ def _less_of(
     most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)
     for fewer in range(most, 0, -1):
         changed = evolve(request, mode="ExactCount", count=fewer)
+        size = fewer
+        if isinstance(changed, ExtendedRequest):
+            size = changed.limit - request.count + fewer
+            changed = evolve(changed, limit=size)
         written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
-        yield f"is for {counted(fewer, 'device')}{written}", changed, Rank.LESS, "count"
+        yield f"is for {counted(size, 'device')}{written}", changed, Rank.LESS, "count"
     for name, of in amounts.items():
         for amount in of:
             capacity = {**(request.capacity or {}), name: amount}

@@ -31,7 +31,7 @@ from devicecore.domain.allocation import (
 )
 from devicecore.domain.allocation.capacity import by_own_names
 from devicecore.domain.allocation.faults import Cause
-from devicecore.domain.allocation.model import DeviceRequest, Taint, Use
+from devicecore.domain.allocation.model import Taint, Use
 from devicecore.domain.allocation.node_selectors import node_selector
 from devicecore.domain.allocation.pools import Pool
 from devicecore.domain.allocation.reasons import (
@@ -45,16 +45,21 @@ from devicecore.domain.allocation.reasons import (
     TakenBefore,
 )
 from devicecore.domain.allocation.search import Search, Situation
-from devicecore.domain.capacity import pod_request
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.model import ExtendedClaim, Pod, RequestMapping
+from devicecore.domain.model import ExtendedClaim, Pod
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
-from devicecore_tools.doctor.pod.claim_changes import OF_LIMITS, Change, Refused
+from devicecore_tools.doctor.pod.claim_changes import Change, Refused
 from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects, objects_of
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
+from devicecore_tools.doctor.pod.extended_claim import (
+    OF_LIMITS,
+    ExtendedResourceClaim,
+    extended_claim,
+    extended_resources,
+)
 from devicecore_tools.doctor.pod.filters import Filters, cost_of
 from devicecore_tools.doctor.pod.machines import BoundPod, Obstacle
 from devicecore_tools.doctor.pod.scheduling import PodAsks
@@ -360,12 +365,23 @@ class ClaimTrial:
         """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
         return self._objects.extended.get(resource)
 
-    def extended_claim(self, pod: Pod, resources: Iterable[str]) -> UnallocatedClaim | None:
+    def served_resources(self, pod: Pod) -> list[str]:
+        """Return the extended resources of a pod that a DeviceClass serves, and no claim serves yet."""
+        return [name for name in extended_resources(pod) if self.class_for(name)]
+
+    def unjudged(self, resources: Iterable[str]) -> list[str]:
+        """Return which of a pod's extended resources not every scheduler knows, in words."""
+        other = self._objects.uncertain
+        return [
+            f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]} first, "
+            "which serves the same extendedResourceName"
+            for name in resources
+            if name in other
+        ]
+
+    def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:
         """Return the claim that a scheduler makes for those resources that DeviceClasses serve. It is None for none."""
-        sizes = pod_request(pod)
-        found = [(name, served) for name in resources if sizes.get(name) and (served := self.class_for(name))]
-        requests = tuple((DeviceRequest(name, "", served, count=sizes[name]),) for name, served in found)
-        return UnallocatedClaim(f"{pod.namespace}/{pod.name}{OF_LIMITS}", requests) if requests else None
+        return extended_claim(pod, {name: served for name in resources if (served := self.class_for(name))})
 
     def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
         """Return the pod as the kubelet of a node gets it: claims have what DeviceClasses serve there.
@@ -374,13 +390,15 @@ class ClaimTrial:
         """
         if pod.extended_claim is not None:
             return pod
-        rows = [
-            RequestMapping(container.name, name)
-            for container in pod.in_start_order
-            for name, size in container.limits.items()
-            if size and self.class_for(name) and not plugins.get(name) and not self._of_plugins(node, [name])
-        ]
-        return evolve(pod, extended_claim=ExtendedClaim(f"{pod.name}{OF_LIMITS}", rows)) if rows else pod
+        claim = extended_claim(pod, self.delegated(pod, node, plugins))
+        name = f"{pod.name}{OF_LIMITS}"
+        return pod if claim is None else evolve(pod, extended_claim=ExtendedClaim(name, claim.mappings))
+
+    def delegated(self, pod: Pod, node: str, plugins: Mapping[str, int] | None = None) -> dict[str, str]:
+        """Return the resources of a pod that no plugin serves on a node, with the classes that serve them instead."""
+        here = [name for name in self.served_resources(pod) if not (plugins or {}).get(name)]
+        by_plugins = self._of_plugins(node, here)
+        return {name: self._objects.extended[name] for name in here if name not in by_plugins}
 
     def _of_plugins(self, node: str, resources: Iterable[str]) -> list[str]:
         """Return those resources that a node has by a device plugin, which comes before a class.
@@ -452,7 +470,8 @@ class ClaimTrial:
             return ClaimsDecision(undecided=missing)
         answer = self._allocate([*wanted.values()], node)
         if isinstance(answer, NoAllocation):
-            problem = "" if answer.is_error else f"cannot allocate all claims: {answer}"
+            of_pod = f" ({extended.users})" if isinstance(extended, ExtendedResourceClaim) else ""
+            problem = "" if answer.is_error else f"cannot allocate all claims: {answer}{of_pod}"
             return ClaimsDecision(problem, missing if problem else asked)
         given = ([taken.key.driver for taken in answer.devices(number)] for number in range(len(wanted)))
         drivers = {name: tuple(dict.fromkeys(of)) for name, of in zip(wanted, given, strict=True)}

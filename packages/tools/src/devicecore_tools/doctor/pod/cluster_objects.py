@@ -67,6 +67,7 @@ class ClusterObjects:
     nodes: tuple[TargetNode, ...] = ()
     held: tuple[Held, ...] = ()
     extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
+    uncertain: Mapping[str, str] = {}  # of them those that not every scheduler knows, with the class that is in the way
     claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
@@ -244,9 +245,21 @@ class _Objects:
         self.limits.setdefault(name, item)
 
     @property
+    def uncertain(self) -> dict[str, str]:
+        """The newer DeviceClass of each own name of a class that a scheduler may not know.
+
+        It skips the own name of a class which it sees after a newer class of the same resource
+        (Kubernetes: `updateResourceName2class`).
+        """
+        served = self.served
+        named = {one.name: resource for _, resource, one in self.classes.values() if resource}
+        return {_IMPLICIT + name: served[resource] for name, resource in named.items() if served[resource] != name}
+
+    @property
     def served(self) -> dict[str, str]:
-        """The DeviceClass of each resource that one serves: of several, the newest."""
-        classes = sorted(self.classes.values(), key=itemgetter(0))
+        """The DeviceClass of each resource that one serves: the newest, of several such ones the first by name."""
+        classes = sorted(self.classes.values(), key=lambda of: of[2].name, reverse=True)
+        classes.sort(key=itemgetter(0))
         named = {resource: one.name for _, resource, one in classes}
         return named | {_IMPLICIT + one.name: one.name for _, _, one in classes}
 
@@ -318,6 +331,7 @@ def objects_of(
         tuple(node for node, _ in found.nodes.values()),
         tuple(held for one in found.claims.values() for held in held_by(one)),
         found.served,
+        found.uncertain,
         found.claims,
         found.templates,
         tuple(version for _, version in found.nodes.values()),

@@ -1,0 +1,165 @@
+"""The claim that a scheduler makes for the extended resources of a pod that DeviceClasses serve on a node.
+
+Law: its requests, their order, and what each container gets are those of Kubernetes' `createRequestsAndMappings`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from devicecore.domain.allocation import UnallocatedClaim
+from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.model import Container, Pod, RequestMapping
+from devicecore.domain.text import foreign_text, listed
+from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
+
+OF_LIMITS = "-extended-resources"
+"""How the name ends of the claim that a scheduler makes for limits of a pod."""
+
+
+_MAX_SHOWN = 4  # requests
+
+
+@frozen(eq=False)
+class ExtendedRequest(DeviceRequest):
+    """A request for what a container needs of a resource besides the requests that it may use of other containers."""
+
+    container: str = ""
+    resource: str = ""
+    limit: int = 0  # of the container
+
+
+@frozen
+class ExtendedResourceClaim(UnallocatedClaim):
+    """The claim, with the pod and the classes that it was made of, and what each container gets."""
+
+    pod: Pod | None = None
+    classes: Mapping[str, str] = {}
+    mappings: tuple[RequestMapping, ...] = ()
+
+    def with_limits(self, limits: Mapping[tuple[str, str], int]) -> "ExtendedResourceClaim":
+        """Return the claim if containers have other limits, by container and resource."""
+        assert self.pod is not None  # noqa: S101 - for mypy: `extended_claim` gives it
+        init, main = ([_limited(one, limits) for one in of] for of in (self.pod.init_containers, self.pod.containers))
+        made = extended_claim(evolve(self.pod, init_containers=init, containers=main), self.classes)
+        return self if made is None else evolve(made, name=self.name)
+
+    @property
+    def users(self) -> str:
+        """What each request is for, in words: its name says only which container it was made for."""
+        users: dict[tuple[str, str], list[str]] = {}
+        for one in self.mappings:
+            users.setdefault((one.request, one.resource), []).append(one.container)
+        shown = [f"{name} is {resource} of {' and '.join(of)}" for (name, resource), of in sorted(users.items())]
+        return foreign_text(listed(shown, _MAX_SHOWN))
+
+    def sizes(self, resource: str) -> dict[str, int]:
+        """Return how many devices of a resource each container asks for that asks for some."""
+        containers = self.pod.in_start_order if self.pod is not None else ()
+        return {one.name: size for one in containers if (size := _size(one, resource))}
+
+
+def extended_resources(pod: Pod) -> list[str]:
+    """Return the resources that a pod asks for, DeviceClasses may serve, and no claim of the pod serves yet."""
+    served = {one.resource for one in pod.extended_claim.mappings} if pod.extended_claim is not None else set()
+    names = dict.fromkeys(name for one in pod.in_start_order for name in (*one.limits, *one.requests))
+    return [
+        name
+        for name in names
+        if name not in served
+        and may_be_of_a_class(name)
+        and any(_size(container, name) for container in pod.in_start_order)
+    ]
+
+
+def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClaim | None:
+    """Return the claim for the resources that classes serve, by resource. The result is None if none is asked for."""
+    requests: list[ExtendedRequest] = []
+    mappings: list[RequestMapping] = []
+    for resource in sorted(classes):
+        long_lived: dict[int, ExtendedRequest] = {}
+        for index, container in enumerate(pod.in_start_order):
+            if not _ends(pod, index) and (request := _request(index, container, resource, classes[resource], ())):
+                long_lived[index] = request
+        requests += long_lived.values()
+        mappings += (RequestMapping(one.container, resource, one.name) for one in long_lived.values())
+        made, mapped = _of_init_containers(pod, resource, classes[resource], long_lived)
+        requests += made
+        mappings += mapped
+    requests.sort(key=lambda one: one.name)
+    name = f"{pod.namespace}/{pod.name}{OF_LIMITS}"
+    return (
+        ExtendedResourceClaim(name, tuple((one,) for one in requests), (), (), pod, classes, tuple(mappings))
+        if (requests)
+        else None
+    )
+
+
+def _of_init_containers(
+    pod: Pod, resource: str, device_class: str, long_lived: Mapping[int, ExtendedRequest]
+) -> tuple[Sequence[ExtendedRequest], Sequence[RequestMapping]]:
+    """Return the largest request of the init containers that end, which all of them use, and who uses what."""
+    made: list[ExtendedRequest] = []
+    mappings: list[RequestMapping] = []
+    for index, container in enumerate(pod.in_start_order):
+        if not _ends(pod, index):
+            continue
+        # Containers that start later do not run yet, so their devices are free.
+        later = [one for number, one in long_lived.items() if number >= index]
+        used = list(_used(later, _size(container, resource)))
+        mappings += (RequestMapping(container.name, resource, one.name) for one in used)
+        if request := _request(index, container, resource, device_class, used):
+            made.append(request)
+            mappings.append(RequestMapping(container.name, resource, request.name))
+    if not made:
+        return (), mappings
+    largest = max(made, key=lambda one: one.count)  # the first of several
+    own = {one.name for one in made}
+    return [largest], [evolve(one, request=largest.name) if one.request in own else one for one in mappings]
+
+
+def _used(later: Sequence[ExtendedRequest], size: int) -> Iterator[ExtendedRequest]:
+    """Return the requests of other containers that a container uses before it needs one of its own."""
+    total = 0
+    for one in later:
+        if total >= size:
+            return
+        total += one.count
+        yield one
+
+
+def _request(
+    index: int, container: Container, resource: str, device_class: str, used: Sequence[ExtendedRequest]
+) -> ExtendedRequest | None:
+    """Return the request for what a container needs besides what it uses. The result is None if that is enough."""
+    size, has = _size(container, resource), sum(one.count for one in used)
+    if size <= has:
+        return None
+    # An API server makes requests of limits, so that a container requests each of both.
+    number = sorted({*container.limits, *container.requests}).index(resource)
+    return ExtendedRequest(
+        f"container-{index}-request-{number}",
+        "",
+        device_class,
+        count=size - has,
+        container=container.name,
+        resource=resource,
+        limit=size,
+    )
+
+
+def _ends(pod: Pod, index: int) -> bool:
+    """Return whether the container at a place in the order of starts is an init container that is no sidecar."""
+    return index < len(pod.init_containers) and not pod.init_containers[index].restartable
+
+
+def _size(container: Container, resource: str) -> int:
+    return container.requests.get(resource, container.limits.get(resource, 0))
+
+
+def _limited(container: Container, limits: Mapping[tuple[str, str], int]) -> Container:
+    own = {resource: size for (name, resource), size in limits.items() if name == container.name}
+    if not own:
+        return container
+    requests = {name: size for name, size in container.requests.items() if name not in own}
+    return evolve(container, limits={**container.limits, **own}, requests=requests)
