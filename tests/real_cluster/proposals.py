@@ -20,7 +20,7 @@ Json = Any
 
 def proposals_for(situation: Situation, objects: str) -> Iterator[tuple[str, Situation]]:
     """Yield what `why` proposes for the pod of a situation, in words, and the situation after that has been done."""
-    trial = claims._claim_trial([objects], None, budget=Budget())  # noqa: SLF001 - the values behind what is printed
+    trial = claims._claim_trial([objects], None, budget=Budget(), lists_claims=True)  # noqa: SLF001 - behind the text
     report = claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
     if report.status == 0 or not report.answers:
         return
@@ -150,8 +150,9 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
     """Have the largest part of the pod request less: the pod as a whole, an init container, or its container."""
     spec = situation.pod["spec"]
-    if name in spec.get("resources", {}).get("requests", {}):
-        return _with_spec(situation, resources={"requests": {name: size}})
+    own = {which: {**of, name: size} for which, of in spec.get("resources", {}).items() if name in of}
+    if own:
+        return _with_spec(situation, resources={**spec["resources"], **own})
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind, ()):
             amounts = next((of for of in container.get("resources", {}).values() if name in of), None)

@@ -244,11 +244,11 @@ def test_device_lists_are_equal_if_all_their_devices_are() -> None:
 
 
 def test_a_pod_keeps_the_requests_that_a_claim_may_serve() -> None:
-    """Names without a slash are the node's own resources, and a request like its limit says nothing more."""
+    """A request like its limit says nothing more. Those of CPU count, too: a scheduler numbers all of a container."""
     resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2", GPU: "1", "example.com/nic": "3"}}
     container = {"name": "main", "resources": resources}
     pod = pod_of({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}})
-    assert pod.containers[0].requests == {"example.com/nic": 3}
+    assert pod.containers[0].requests == {"cpu": 2, "example.com/nic": 3}
     assert pod.containers[0].limits == {GPU: 1}
 
 

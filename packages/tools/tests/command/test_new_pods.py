@@ -362,3 +362,21 @@ def test_limits_of_several_containers_are_proposed_together(tmp_path: Path, caps
     pod["spec"]["initContainers"] = [{"name": "warm", "image": "i", "resources": {"limits": {CARD: "3"}}}]
     found, said = asked(tmp_path, capsys, pod, a_node("n1"), served, slice_)
     assert (found, f"no limit of {CARD} is for more than 1 device" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("cpu", "says"),
+    [
+        ("2", "at most 2 of cpu, besides the 2 that its RuntimeClass adds"),
+        ("5", "has no RuntimeClass with an overhead"),
+    ],
+)
+def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(
+    cpu: str, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    node = a_node("n1")
+    node["status"]["allocatable"]["cpu"] = "4"
+    runtime = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": cpu}}}
+    pod = a_pod(limits={"cpu": "3"}, runtimeClassName="kata")
+    found, said = asked(tmp_path, capsys, new(pod), node, runtime)
+    assert (found, says in said) == (1, True), said

@@ -127,7 +127,6 @@ def problem_pairs(
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
-    yield from _extended_pairs(claims)
     if refused.is_unknown and not refused.verdicts:
         return  # the question was given up, and every other row would take as long
     # An error says nothing about devices, so it is unknown what constraints lack.
@@ -143,6 +142,7 @@ def problem_pairs(
     yield from known_classes(trial, claims)
     yield from next_pairs(trial, claims, best)
     yield from _change_pairs(best, claims)
+    yield from _extended_pairs(claims)
     if all_devices:
         yield from _device_pairs(refused)
     else:

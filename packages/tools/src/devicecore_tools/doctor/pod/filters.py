@@ -174,7 +174,7 @@ class Filters:
         for name, size in asks.sizes.items():
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
-                yield _lacks(node, name, size, has, used[name])
+                yield _lacks(node, name, size, has, used[name], asks.overhead.get(name, NOTHING))
 
 
 def used_by(pods: Iterable[BoundPod]) -> Iterator[str]:
@@ -190,10 +190,15 @@ _GET_VOLUMES = (
 )
 
 
-def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: int) -> Obstacle:
+def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: int, overhead: Quantity) -> Obstacle:
     shown, rest = foreign_text(name), Quantity(max(0, has.nanos - used), has.binary)
     amount = f"has {has}" if not used else f"has {rest} of {has} left"
-    cure = f"the pod requests at most {rest} of {shown}" if rest.nanos else f"the pod requests no {shown}"
+    own = Quantity(max(0, rest.nanos - overhead.nanos), rest.binary)
+    cure = f"the pod requests at most {own} of {shown}" if own.nanos else f"the pod requests no {shown}"
+    if overhead.nanos > rest.nanos:
+        cure = f"the pod has no RuntimeClass with an overhead of {overhead} of {shown}"
+    elif overhead.nanos:
+        cure += f", besides the {overhead} that its RuntimeClass adds"
     if used:
         cure += f", or pods of node {node.target.name} end"
     capacity = node.capacity.get(name, NOTHING)

@@ -45,6 +45,7 @@ class PodAsks:
         volumes: the names of its PersistentVolumeClaims.
         made: those of them that a controller makes, if they are not there yet.
         unjudged: what else a scheduler considers that is not examined here.
+        overhead: what its RuntimeClass adds, which `sizes` include.
     """
 
     name: str
@@ -64,6 +65,7 @@ class PodAsks:
     volumes: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     made: Mapping[str, VolumeClaim] = field(factory=dict)
+    overhead: Sizes = field(factory=dict)
 
     @classmethod
     def of(cls, pod: Value, classes: Mapping[str, PriorityClass]) -> "PodAsks":
@@ -92,6 +94,7 @@ class PodAsks:
             tuple(volume_names(pod)),
             tuple(_unjudged(pod)),
             claims_made_for(pod),
+            {name: one.amount() for name, one in spec["overhead"].mapping().items()},
         )
 
     def without_plugins(self) -> "PodAsks":
