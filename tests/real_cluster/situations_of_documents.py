@@ -144,15 +144,12 @@ def the_network_plugin_has_no_device_left(node: RealKubelet) -> None:
     settle(12.0)
 
 
-@situation(a_pod("four", 4), names={"Preempting"})
-def a_critical_pod_takes_the_place_of_another(node: RealKubelet) -> None:
+@situation(a_pod("four", 4), finds={"pod-refused"})
+def a_critical_pod_finds_no_free_devices(node: RealKubelet) -> None:
+    # A kubelet asks its device manager before it looks for pods that it may preempt.
     node.plugin()
     node.run(a_pod("holder", 3))
-    node.bind(a_pod("critical", 4, priorityClassName="system-node-critical", priority=2_000_001_000))
-    node.plane.admin.wait_for_phase("holder", "Failed")
-    node.plane.admin.wait_for_phase("critical", "Running")
-    node.plane.admin.delete("Pod", "critical")
-    settle(5.0)
+    _refused(node, a_pod("critical", 4, priorityClassName="system-node-critical", priority=2_000_001_000))
 
 
 @situation(a_pod("four", 4), finds={"pod-refused"})

@@ -73,7 +73,7 @@ def an_administrator_has_added_a_resource(node: RealKubelet) -> None:
     node.wait_for_resource("acme.io/dongle", 2)
 
 
-@situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True, topologyManagerPolicy="single-numa-node")
+@situation(a_pod("one", 1), a_pod("two", 2), finds={"numa-node-missing"}, topologyManagerPolicy="single-numa-node")
 def devices_are_on_two_numa_nodes_and_must_be_on_one(node: RealKubelet) -> None:
     node.plugin(GPU, 2, "--numa-nodes=0,1")
 

@@ -237,10 +237,11 @@ def _clear(plane: ControlPlane, node: str) -> None:
         for one in plane.admin.list(kind):
             if kind == "Node" and one["metadata"]["name"] != node:
                 continue
+            namespace = one["metadata"].get("namespace", "")
             if one["metadata"].get("finalizers") in keeping:
                 without_any = {"metadata": {"finalizers": None}}
-                plane.admin.patch(kind, one["metadata"]["name"], without_any, one["metadata"]["namespace"])
-            plane.admin.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""), grace=0)
+                plane.admin.patch(kind, one["metadata"]["name"], without_any, namespace)
+            plane.admin.delete(kind, one["metadata"]["name"], namespace, grace=0)
 
 
 def _words(status: int) -> str:

@@ -140,15 +140,14 @@ def doctor(
         return _all_nodes(context, sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     read.begin(patience)
-    if save is not None:
-        _save(read, save)
+    if save is not None and read.reads_in(save):
+        raise click.UsageError(f"--save: {save} is a directory that is read, expected another one.")
     if not watch:
-        return _finish(
-            report_on(read, patience, _sleep), output, [name for name in sources if isinstance(sources[name], str)]
-        )
+        report = report_on(read, patience, _sleep, save=save)
+        return _finish(report, output, [name for name in sources if isinstance(sources[name], str)])
     with Signals() as signals:
         while True:
-            report = report_on(read, patience, signals.wait_for_end)
+            report = report_on(read, patience, signals.wait_for_end, save=save)
             if report is None:
                 return 0
             output.put(report, others_follow=True)
@@ -212,16 +211,10 @@ def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[Node
     return found
 
 
-def _save(sources: "NodeSources", directory: str) -> None:
-    """Write a record of the node, made of one look.
-
-    Raises click.UsageError if sources are files of the directory, which a record would replace. Raises
-    click.ClickException if the directory cannot be written.
-    """
-    if sources.reads_in(directory):
-        raise click.UsageError(f"--save: {directory} is a directory that is read, expected another one.")
+def _save(sources: "NodeSources", directory: str, look: Look) -> None:
+    """Write a record of the node. Raises click.ClickException if the directory cannot be written."""
     try:
-        sources.save(directory, sources.look())
+        sources.save(directory, look)
     except OSError as error:
         message = f"--save: {error.filename or directory} cannot be written: {error.strerror}"
         raise click.ClickException(message) from error
@@ -350,7 +343,12 @@ def _says_something(report: NodeReport) -> bool:
 
 @without_collector()
 def report_on(
-    sources: "NodeSources", patience: float | None, wait: Wait, budget: Budget | None = None
+    sources: "NodeSources",
+    patience: float | None,
+    wait: Wait,
+    *,
+    save: str | None = None,
+    budget: Budget | None = None,
 ) -> NodeReport | None:
     """Look repeatedly until each finding has lasted, has gone, or keeps changing.
 
@@ -358,8 +356,11 @@ def report_on(
         sources: what to read.
         patience: seconds for which a finding must last; None for those of its kind.
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
+        save: the directory of a record of the last look, of which the report is made.
         budget: what all looks together may take. If it has no time left for one more look, the report says which
             findings were not looked for again.
+
+    Raises click.ClickException if the record cannot be written.
     """
     budget = budget or Budget()
     facts = Facts(sources.look())
@@ -387,6 +388,8 @@ def report_on(
             found = check(facts, budget)
         looks += 1
         watched = watched.then(found, max(time.monotonic(), watched.at + _TICK))
+    if save is not None:
+        _save(sources, save, facts.look)
     return explained(report(facts, watched.confirmed, watched.changing, budget))
 
 
