@@ -279,9 +279,11 @@ def _undecided(case: Case, real: Json) -> list[str]:
     """Return what a kubelet shows of a pod in one way or another, by when it has looked at it.
 
     Between two restarts it may show the end of a container. One that is deleted may have been started again before. Of
-    a pod that ended by itself it shows what it has asked for if it has not looked again.
+    a pod that ended by itself it shows what it has asked for, and the health of the devices it had, if it has not
+    looked again.
     """
-    found = ["status.resources"] if case.until == "Succeeded" or DO in case.annotations else []
+    has_ended = case.until == "Succeeded" or DO in case.annotations
+    found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []
     if case.waits and case.is_deleted:
         found += ["status.containerStatuses[].restartCount", "status.containerStatuses[].lastState"]
     elif case.waits and "not-" in case.annotations[DO]:

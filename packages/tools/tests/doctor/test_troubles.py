@@ -72,3 +72,24 @@ def test_claims_whose_driver_hangs_get_no_devices(tmp_path: Path, capsys: Capsys
     said = capsys.readouterr().out
     assert "cannot be prepared: DRA driver gpu.example.com does not answer" in said
     assert "gets its devices" in said
+
+
+def test_a_device_that_another_claim_lost_may_still_be_prepared(tmp_path: Path, capsys: Capsys) -> None:
+    """The scheduler gives it away again, and the driver, which was never told, refuses to prepare it."""
+    name = "most_devices_of_a_driver_are_held"
+    root, probe = written(tmp_path, name), RECORDS[name]["truth.json"]["probes"][1]
+    (file := tmp_path / "probe.json").write_text(json.dumps(probe))
+    files = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims"}
+    objects, statuses = tmp_path / "objects.json", []
+    for is_lost in (False, True):
+        claims = RECORDS[name]["resourceclaims.json"]["items"]
+        if is_lost:
+            claims = [{**one, "status": {}} if one["metadata"]["name"] == "held" else one for one in claims]
+        (root / "resourceclaims.json").write_text(json.dumps({"kind": "ResourceClaimList", "items": claims}))
+        kept = {**RECORDS[name], "resourceclaims.json": {"items": claims}}
+        items = [{**one, "kind": kind} for kind, of in files.items() for one in kept[f"{of}.json"]["items"]]
+        objects.write_text(json.dumps({"kind": "List", "items": [*items, RECORDS[name]["node.json"]]}))
+        statuses.append(main(["fits", str(file), "--node", str(root), "--slices", str(objects)]))
+    said = capsys.readouterr().out
+    assert statuses == [1, 3], said
+    assert "is prepared here for ResourceClaim default/held" in said

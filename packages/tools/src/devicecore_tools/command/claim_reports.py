@@ -9,6 +9,7 @@ import click
 from attrs import frozen
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim
+from devicecore.domain.allocation.search import Taken
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
@@ -174,6 +175,12 @@ class ClaimReport:
     def victims(self) -> Sequence[BoundPod]:
         """The pods that a scheduler preempts before the pod runs."""
         return self.answers[0].victims if self.answers and self.answers[0].fits else ()
+
+    @property
+    def chosen(self) -> Sequence[Taken]:
+        """The devices that the pod gets on the best node, if no other pod or claim has to give them back first."""
+        answer = self.answers[0].answer if self.answers and not (self.victims or self.taken_away) else None
+        return answer.taken if isinstance(answer, DeviceAllocation) else ()
 
     @property
     def _placed_on(self) -> ClaimAnswer | None:

@@ -237,7 +237,7 @@ def _tried(
     """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
     from devicecore_tools.doctor.pod.admission import why_refused
-    from devicecore_tools.doctor.pod.doubts import doubts
+    from devicecore_tools.doctor.pod.doubts import doubts, still_prepared
     from devicecore_tools.doctor.pod.trial import fit
 
     if why_refused(pod):
@@ -252,7 +252,10 @@ def _tried(
         names = {one.name for one in report.victims}
         node = node.without([uid for uid in node.holders if node.pod_name(uid) in names])
     answer = fit(node, admitted, budget)
-    found = tuple(doubts(admitted, facts, node.topology.policy)) if facts is not None and answer.fits else ()
+    found: tuple[str, ...] = ()
+    if facts is not None and answer.fits:
+        chosen = report.chosen if report is not None else ()
+        found = (*doubts(admitted, facts, node.topology.policy), *still_prepared(chosen, facts))
     # What --slices and --claims decide is not a claim that "was not looked at", and a class serves what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 

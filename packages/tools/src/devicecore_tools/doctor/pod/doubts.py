@@ -5,13 +5,15 @@ rule out.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from devicecore.domain.allocation.search import Taken
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore.domain.topology import Policy
 from devicecore_tools.doctor.account.entries import Kind, entries, without_sandbox
 from devicecore_tools.doctor.account.facts import Facts
+from devicecore_tools.doctor.look.values import ClaimsSeen
 from devicecore_tools.doctor.pod.explanation import concerning
 
 _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
@@ -51,3 +53,16 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
                 f"devices of {resource} are on NUMA node {', '.join(map(str, odd[:8]))}, which the machine may not "
                 "have: then the kubelet refuses the pod (TopologyAffinityError)"
             )
+
+
+def still_prepared(chosen: Iterable[Taken], facts: Facts) -> Iterator[str]:
+    """Yield each device that the pod would get and that is prepared here for another ResourceClaim, a sentence each.
+
+    The scheduler knows the claims at the API server alone: one that was deleted or changed by force gives its devices
+    back there, and the driver on the node may still have them, and refuse to prepare them again.
+    """
+    prepared = {one.key: one.claim for one in (facts.look.claims.value or ClaimsSeen()).devices}
+    for one in chosen:
+        if one.key in prepared and not one.consumed and not one.request.admin_access:
+            device, claim = foreign_text(str(one.key), 200), foreign_text(prepared[one.key], 200)
+            yield f"device {device} is prepared here for ResourceClaim {claim}, so its driver may refuse to prepare it"
