@@ -61,7 +61,7 @@ def a_claim(*requests: Json, constraints: Sequence[Json] = (), held: Sequence[tu
     devices = {"requests": list(requests), **({"constraints": list(constraints)} if constraints else {})}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"devices": devices}}
     results = [{"request": "r", "driver": one[0], "pool": one[1], "device": one[2]} for one in held]
-    pods = [{"resource": "pods", "name": "infer-0", "uid": "u"}]
+    pods = [{"resource": "pods", "name": "infer-0", "uid": "u-infer"}]
     status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": pods}} if held else {}
     return {**claim, "metadata": {"name": "other" if held else "train", "namespace": "ml"}, **status}
 

@@ -380,3 +380,55 @@ def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(
     pod = a_pod(limits={"cpu": "3"}, runtimeClassName="kata")
     found, said = asked(tmp_path, capsys, new(pod), node, runtime)
     assert (found, says in said) == (1, True), said
+
+
+@pytest.mark.parametrize(("uid", "status"), [("u-former", 1), ("u-ask", 0), ("", 0)])
+def test_a_claim_of_a_former_pod_of_the_same_name_keeps_its_devices(
+    uid: str, status: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A scheduler takes the devices away only if nobody but this pod has the claim: it compares UIDs."""
+    claim: Json = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml"}}
+    claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "f"}}]}}
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
+    claim["status"] = {
+        "allocation": {
+            "devices": {"results": [{"request": "r", "driver": "f.io", "pool": "n9", "device": "d0"}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "ask", "uid": uid}],
+    }
+    spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
+    slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
+    cls = {"kind": "DeviceClass", "metadata": {"name": "f"}, "spec": {}}
+    pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    pod["metadata"]["uid"] = "u-ask"
+    found, said = asked(tmp_path, capsys, pod, a_node("n1"), cls, slice_, claim)
+    assert found == status, said
+
+
+@pytest.mark.parametrize(("effect", "status"), [("NoExecute", 0), ("NoSchedule", 1)])
+def test_a_new_pod_tolerates_a_node_that_is_not_ready_for_a_while(
+    effect: str, status: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    node = a_node("n1")
+    node["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": effect}]}
+    found, said = asked(tmp_path, capsys, new(a_pod()), node)
+    assert found == status, said
+
+
+@pytest.mark.parametrize(
+    ("used", "is_refused"),
+    [
+        ([{"name": "c"}, {"name": "c"}], True),
+        ([{"name": "c", "request": "r"}, {"name": "c"}], True),
+        ([{"name": "c"}, {"name": "c", "request": "r"}], True),
+        ([{"name": "c", "request": "r"}, {"name": "c", "request": "s"}], False),
+    ],
+)
+def test_a_container_that_names_a_claim_twice_is_refused(
+    used: list[Json], is_refused: bool, tmp_path: Path, capsys: Capsys
+) -> None:
+    pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": used}
+    _, said = asked(tmp_path, capsys, new(pod), *fabric())
+    assert ("has the claim c twice" in said) is is_refused, said

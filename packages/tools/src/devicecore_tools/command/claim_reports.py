@@ -288,7 +288,8 @@ class ClaimReport:
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
         """Rows for the pods that hold a claim of this one to nodes."""
         for one in self.allocated:
-            pods = [name for name in one.pods if self.asks is None or name != self.asks.name.rpartition("/")[2]]
+            name, uid = (self.asks.name.rpartition("/")[2], self.asks.uid) if self.asks is not None else ("", "")
+            pods = one.others(name, uid)
             if pods and one.nodes:
                 holders = f"pod {listed(pods, _MAX_NAMES)}" if len(pods) == 1 else f"pods {listed(pods, _MAX_NAMES)}"
                 only = listed(one.nodes, _MAX_NAMES)

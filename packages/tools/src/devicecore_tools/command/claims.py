@@ -366,7 +366,7 @@ def _report_of_pod(
     if is_kubelet_asked and node not in trial.objects.machines:
         asks = asks.without_plugins()
     resources = trial.served_resources(pod)
-    idle = [] if refused else trial.idle_claims(pod)
+    idle = [] if refused else trial.idle_claims(pod, asks.uid)
     filters = trial.filters(asks)
     unjudged = (*admission.unjudged(manifest), *filters.unjudged, *trial.unjudged(resources))
     if not refused and (lacking := trial.lacking_claim(pod, asks.uid)):
@@ -379,7 +379,9 @@ def _report_of_pod(
         if claims and not trial.has_classes:
             raise ValueError(_NO_CLASSES if kubeconfig is None else _NO_CLASSES_THERE.format(kubeconfig))
         answers = (
-            [] if refused else after.answers(claims, node, names=names, pod=pod, filters=filters, resources=resources)
+            []
+            if refused
+            else after.answers(claims, node, names=names, pod=pod, uid=asks.uid, filters=filters, resources=resources)
         )
         extended = after.extended_claim(pod, resources)
         named = [

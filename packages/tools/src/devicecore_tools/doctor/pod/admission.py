@@ -108,6 +108,10 @@ class Quota:
         return self.used.get(name, NOTHING)
 
 
+_TOLERATED_FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""The taints of nodes that a new pod tolerates for 300 s, unless it says for how long."""
+
+
 @frozen
 class Admission:
     """What decides in a cluster whether a new pod is taken.
@@ -127,18 +131,26 @@ class Admission:
     priorities: frozenset[str] = frozenset()
 
     def admitted(self, pod: Value) -> Value:
-        """Return a new pod with what its RuntimeClass adds, if that is known (admission plugin RuntimeClass)."""
+        """Return a new pod with what an API server adds: of its RuntimeClass, if that is known, and tolerations.
+
+        The admission plugins are RuntimeClass and DefaultTolerationSeconds.
+        """
+        if _is_stored(pod):
+            return pod
         spec = pod["spec"]
         found = self.runtimes.get(spec["runtimeClassName"].text(""))
-        if found is None or _is_stored(pod):
-            return pod
-        scheduling = found["scheduling"]
-        more = {
-            "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
-            "tolerations": [one.data for of in (spec, scheduling) for one in of["tolerations"].sequence()],
-            "overhead": _joined(found["overhead"]["podFixed"]),
-            "runtimeClassName": None,  # all of it is known
-        }
+        tolerations = [one.data for one in spec["tolerations"].sequence()]
+        more: dict[str, object] = {}
+        if found is not None:
+            scheduling = found["scheduling"]
+            tolerations += (one.data for one in scheduling["tolerations"].sequence())
+            more = {
+                "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
+                "overhead": _joined(found["overhead"]["podFixed"]),
+                "runtimeClassName": None,  # all of it is known
+            }
+        added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _TOLERATED_FOR_A_WHILE]
+        more["tolerations"] = [*tolerations, *added]
         return Value({**_joined(pod), "spec": {**_joined(spec), **more}}, pod.place, pod.step)
 
     def why_refused(self, pod: Value) -> str:
@@ -389,7 +401,12 @@ def _refused_claims(pod: Pod) -> str:
         if claim.name == twice:
             return f"{REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
     for container in pod.in_start_order:
-        for used in container.claims:
+        whole = {used.name for used in container.claims if not used.request}
+        for number, used in enumerate(container.claims):
+            before = container.claims[:number]
+            if used in before or (used.name in whole and any(one.name == used.name for one in before)):
+                name = foreign_text(used.name, 100)
+                return f"{REFUSES}: container {container.name} has the claim {name} twice in resources.claims"
             if used.name not in entries:
                 near = get_close_matches(used.name, entries, 1)
                 hint = f"Did you mean {near[0]}?" if near else f"It has {listed(entries, 3) or 'none'}."

@@ -128,6 +128,7 @@ class AllocatedClaim:
         waits_for: the binding conditions of its devices that are not true yet.
         failed: which condition says that a device cannot be bound; empty if none does.
         since: when it was allocated; empty if that is not known.
+        uids: those of the pods, empty where it is not written.
     """
 
     name: str
@@ -137,6 +138,15 @@ class AllocatedClaim:
     waits_for: tuple[str, ...] = ()
     failed: str = ""
     since: str = ""
+    uids: tuple[str, ...] = ()
+
+    def others(self, pod: str, uid: str = "") -> list[str]:
+        """Return the pods that it is reserved for besides one.
+
+        A former pod of the same name is another one. If the UID of the pod is not known, its name tells.
+        """
+        uids = self.uids or ("",) * len(self.pods)
+        return [name for name, own in zip(self.pods, uids, strict=True) if (own != uid if own and uid else name != pod)]
 
 
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
@@ -163,10 +173,11 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | 
         known = {node.name: node for node in (*(TargetNode(name.text()) for name in named), *nodes)}
         ask = budget.ask if budget else lambda: None
         usable = tuple(name for name, node in sorted(known.items()) if ask() is None and accepts(node))
-    pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
+    consumers = claim["status"]["reservedFor"].sequence()
+    pods, uids = (tuple(one[key].text("") for one in consumers) for key in ("name", "uid"))
     waits_for, failed = _binding(claim)
     since = allocation["allocationTimestamp"].text("")
-    return AllocatedClaim(_name(claim), devices, usable, pods, waits_for, failed, since)
+    return AllocatedClaim(_name(claim), devices, usable, pods, waits_for, failed, since, uids)
 
 
 def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
@@ -422,19 +433,19 @@ class ClaimTrial:
         after.on_trials = self.on_trials
         return after
 
-    def idle_claims(self, pod: Pod) -> list[str]:
+    def idle_claims(self, pod: Pod, uid: str = "") -> list[str]:
         """Return the allocated claims of a pod that no other pod uses.
 
         If no node is left for the pod, a scheduler takes their devices away (`deallocateOrDeletePodClaims`).
         """
-        return self._idle(self.claims_named_by(pod), pod.name)
+        return self._idle(self.claims_named_by(pod), pod.name, uid)
 
-    def _idle(self, names: Iterable[str], pod: str) -> list[str]:
+    def _idle(self, names: Iterable[str], pod: str, uid: str = "") -> list[str]:
         """Return those claims that are allocated and that only the pod called so uses."""
         idle = []
         for name in names:
             allocated = allocated_claim(self._objects.claims[name], ())
-            if allocated is not None and allocated.nodes is not None and not set(allocated.pods) - {pod}:
+            if allocated is not None and allocated.nodes is not None and not allocated.others(pod, uid):
                 idle.append(name)
         return idle
 
@@ -492,8 +503,10 @@ class ClaimTrial:
         """Whether a DeviceClass is known, without which no claim can be decided."""
         return bool(self._objects.classes)
 
-    def unusable(self, names: Iterable[str], node: TargetNode, pod: str) -> str:
+    def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
         """Return why the pod called so cannot run on a node with these claims. Empty means that no reason is known.
+
+        Without its `uid`, a claim that is reserved for a pod of this name is taken to be its own.
 
         Raises QuestionGivenUpError if the budget ends.
         """
@@ -501,17 +514,18 @@ class ClaimTrial:
             if claim is None:
                 continue
             allocated = allocated_claim(claim, [node], self._budget)
-            if claim["metadata"]["deletionTimestamp"].data is not None and (not allocated or pod not in allocated.pods):
+            others = allocated.others(pod, uid) if allocated else []
+            is_own = allocated is not None and len(others) < len(allocated.pods)
+            if claim["metadata"]["deletionTimestamp"].data is not None and not is_own:
                 return f"ResourceClaim {name} is being deleted"
             if allocated and allocated.failed:
                 return f"the devices of ResourceClaim {name} cannot be bound: {allocated.failed}"
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
-            if allocated and len(allocated.pods) >= MAX_PODS and pod not in allocated.pods:
+            if allocated and len(allocated.pods) >= MAX_PODS and not is_own:
                 return (
                     f"ResourceClaim {name} is reserved for {len(allocated.pods)} pods already, and no more may use it"
                 )
             if allocated and not is_here and node.name in self._known_nodes:
-                others = [one for one in allocated.pods if one != pod]
                 by = f" for pod {listed(others, 3)}" if others else ""
                 where = f" on {listed(allocated.nodes or (), 3)}" if allocated.nodes else ""
                 return f"ResourceClaim {name} is allocated{where}{by}, and its devices cannot be used on this node"
@@ -650,6 +664,7 @@ class ClaimTrial:
         *,
         names: Sequence[str] = (),
         pod: Pod | None = None,
+        uid: str = "",
         filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
@@ -660,6 +675,7 @@ class ClaimTrial:
             only: the name of the node to try, if not all.
             names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
             pod: the pod, or None if the question is about claims alone.
+            uid: that of the pod, empty if it is not known.
             filters: what a scheduler's filters say about the pod besides.
             resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
         """
@@ -667,7 +683,7 @@ class ClaimTrial:
         problems: dict[str, str] = {}
         with suppress(QuestionGivenUpError):  # no node is tried then
             for one in nodes:
-                if problem := self.unusable(names, one, pod.name if pod else ""):
+                if problem := self.unusable(names, one, pod.name if pod else "", uid):
                     problems[one.name] = problem
         wanted = {one.name: self._wanted_on(one.name, claims, pod, resources) for one in nodes}
         found = [
