@@ -41,10 +41,10 @@ class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
 
     Its manner is that of the step with which it connects. `prefers` is `largest` for the largest ones, and `largest and
-    more` if it also names what nobody asked for. It is `short` for half of what is asked for, `nothing`, `foreign` for
-    as many devices as are missing, which it may not be free to choose, and `none` if the plugin offers no preference.
-    `fails` are the methods that fail, `answer` what it answers to Allocate, and `prestart` that it requires
-    PreStartContainer. `calls` gets all calls.
+    more` if it also names what nobody asked for. It is `short` for half of what is asked for, `all` for all that there
+    is, `nothing`, `foreign` for as many devices as are missing, which it may not be free to choose, and `none` if the
+    plugin offers no preference. `fails` are the methods that fail, `answer` what it answers to Allocate, and `prestart`
+    that it requires PreStartContainer. `calls` gets all calls.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
@@ -77,6 +77,8 @@ class RecordedPlugin(DevicePlugin):
         self._called("GetPreferredAllocation", sorted(available), sorted(must_include), size)
         in_order = sorted(available, reverse=self.prefers.startswith("largest"))
         others = [device for device in in_order if device not in must_include]
+        if self.prefers == "all":
+            return (*sorted(must_include), *others)
         chosen = (*must_include, *others)[:size]
         if self.prefers == "short":
             return chosen[: len(chosen) // 2]

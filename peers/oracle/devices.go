@@ -27,7 +27,8 @@ import (
 )
 
 // A plugin prefers the smallest ids, or the largest, those that must be in it first; or it offers no preference ("none"),
-// names half of what it is asked for ("short"), nothing ("nothing"), or devices that it may not choose ("foreign"). It is
+// names half of what it is asked for ("short"), all that there is ("all"), nothing
+// ("nothing"), or devices that it may not choose ("foreign"). It is
 // called without a socket.
 type plugin struct {
 	resource, socket string
@@ -88,7 +89,9 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 				ids = append(ids, id)
 			}
 		}
-		ids = ids[:min(len(ids), int(request.AllocationSize))]
+		if p.Prefers != "all" {
+			ids = ids[:min(len(ids), int(request.AllocationSize))]
+		}
 		switch p.Prefers {
 		case "short":
 			ids = ids[:len(ids)/2]

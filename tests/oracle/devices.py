@@ -36,7 +36,10 @@ OPS = (
     *("connect",) * 2,
     *("start",) * 2,
     *("status",) * 2,
-    *("disconnect", "replace", "end", "restart", "ready", "sanitize", "allocate_again", "advance_clock"),
+    *("allocate_again",) * 3,
+    *("disconnect",) * 2,
+    *("advance_clock",) * 2,
+    *("replace", "end", "restart", "ready", "sanitize"),
 )
 
 
@@ -60,6 +63,8 @@ class _Author:
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
                 steps += self._admitted_again(step.get("running", ()))
+                if step["op"] == "advance_clock" and self.random.random() < 0.5:
+                    steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
         if self.are_plain:  # a kubelet also tells of another word for unhealthy, and of an id that is listed twice
             history["updates"] = True
@@ -100,7 +105,7 @@ class _Author:
 
     def _manner(self) -> Json:
         """How a plugin answers."""
-        others = ("largest", "largest and more", "short", "nothing", "foreign", "none")
+        others = ("largest", "largest and more", "all", "short", "nothing", "foreign", "none")
         manner: Json = {}
         if prefers := self.random.choice(("",) * 5 + others):
             manner["prefers"] = prefers
@@ -157,6 +162,8 @@ class _Author:
                 device["numa"] = sorted(self.random.sample(others, size))
                 if style == "odd" and self.random.random() < 0.3:
                     del device["numa"]
+                elif style == "odd" and self.random.random() < 0.2:
+                    device["numa"] = [-1]  # as Linux says of a PCI device that is on none
             listed.append(device)
         if listed and not self.are_plain and self.random.random() < 0.1:
             # the same id again, with another health or place
@@ -283,10 +290,20 @@ class _Author:
     def allocate_again(self) -> Json:
         if not self.pods:
             return None
-        return self._with_affinity({"op": "allocate_again", "pod": self.pods[self.random.choice(sorted(self.pods))]})
+        pod = self.pods[self.random.choice(sorted(self.pods))]
+        return self._with_affinity({"op": "allocate_again", "pod": self._maybe_resized(pod)})
+
+    def _maybe_resized(self, pod: Json) -> Json:
+        """Return a pod, some with another request than before of a container."""
+        container = self.random.choice(pod["containers"])
+        if not container["limits"] or self.random.random() > 0.15:
+            return pod
+        limits = {**container["limits"], self.random.choice(sorted(container["limits"])): self.random.choice((0, 1, 3))}
+        resized = {**container, "limits": limits}
+        return {**pod, "containers": [resized if one is container else one for one in pod["containers"]]}
 
     def hints(self) -> Json:
-        pod = self.random.choice([self._new_pod(), *self.pods.values()])
+        pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
         container = self.random.choice([*pod["initContainers"], *pod["containers"]])
         # The kubelet forgets what a pod may reuse when it admits another one. That shows in hints for 0 devices only.
         if pod["uid"] in self.pods and 0 in container["limits"].values():
