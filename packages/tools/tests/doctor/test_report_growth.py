@@ -18,6 +18,7 @@ from devicecore_tools.doctor.reading.claims import published_by, slices_in
 from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
 
 from devicecore.domain.documents import Value
+from devicecore.domain.model import Container, Pod, PodUid
 
 FEW, MANY = 25, 100
 TIMES = 4.2
@@ -97,6 +98,70 @@ def partitions_in_many_slices(count: int) -> looks.Look:
     return evolve(node([], {}), slices=looks.Reading.of("s", slices), allocations=looks.Reading.of("c", claims))
 
 
+def asking(name: str, phase: str = "Running", **limits: int) -> looks.PodSeen:
+    """A pod with a container that asks for devices."""
+    containers = (Container("main", {f"example.com/{resource}": size for resource, size in limits.items()}),)
+    return looks.PodSeen(Pod(PodUid(f"uid-{name}"), name=name, containers=containers), phase, is_acknowledged=True)
+
+
+def pods_without_a_source_of_their_devices(count: int) -> looks.Look:
+    return with_pods(looks.Look(), *(asking(f"p{number}", gpu=1) for number in range(count)))
+
+
+def pods_that_have_lost_their_devices_to_others(count: int) -> looks.Look:
+    ids = tuple(f"gpu-{number}" for number in range(count))
+    entries: list[Entry] = [(f"uid-h{number}", "main", GPU, {0: (device,)}) for number, device in enumerate(ids)]
+    look = node(
+        entries, {GPU: ids}, [looks.HoldingSeen("default", f"h{n}", "main", GPU, {ids[n]: ()}) for n in range(count)]
+    )
+    api = look.pod_resources.value
+    assert api is not None
+    look = with_api(look, evolve(api, pods=api.pods | {("default", f"p{number}") for number in range(count)}))
+    pods = [asking(f"{kind}{number}", gpu=1) for kind in "hp" for number in range(count)]
+    return with_pods(look, *pods)
+
+
+def pods_that_wait_and_events_about_them(count: int) -> looks.Look:
+    pods = [asking(f"p{number}", "Pending", gpu=1) for number in range(count)]
+    events = tuple(
+        looks.EventSeen("default", f"p{number}", "", "FailedCreatePodSandBox", "no network") for number in range(count)
+    )
+    return evolve(with_pods(looks.Look(), *pods), events=looks.Reading.of("events", events))
+
+
+def drivers_with_one_device_each(count: int) -> looks.Look:
+    slices = tuple(
+        looks.PublishedDeviceSeen(f"d{number}.example.com", "p", "x", pool_problem=f"why {number}")
+        for number in range(count)
+    )
+    return evolve(looks.Look(), slices=looks.Reading.of("s", slices))
+
+
+def statuses_that_call_devices_of_claims_unhealthy(count: int) -> looks.Look:
+    told = {("main", "claim:c"): {"d": "Unhealthy"}}
+    pods = [evolve(asking(f"p{number}"), statuses=told) for number in range(count)]
+    slices = tuple(looks.PublishedDeviceSeen("d.example.com", "p", f"d{number}") for number in range(count))
+    return evolve(with_pods(node([], {}), *pods), slices=looks.Reading.of("s", slices))
+
+
+def a_pod_with_many_claims_and_statuses(count: int) -> looks.Look:
+    claims = [f"default/c{number}" for number in range(count)]
+    prepared = tuple(looks.PreparedDeviceSeen(claim, "d.example.com", "p", claim[8:]) for claim in claims)
+    file = looks.ClaimsSeen(prepared, pods=dict.fromkeys(claims, ("uid-p",)))
+    told = {("main", f"claim:{claim[8:]}"): {f"d.example.com/p/{claim[8:]}": "Healthy"} for claim in claims}
+    look = with_pods(looks.Look(), evolve(asking("p"), statuses=told))
+    return evolve(look, claims=looks.Reading.of("dra_manager_state", file))
+
+
+def claims_that_are_unhealthy(count: int) -> looks.Look:
+    keys = [("d.example.com", "p", f"d{number}") for number in range(count)]
+    prepared = tuple(looks.PreparedDeviceSeen(f"default/c{number}", *key) for number, key in enumerate(keys))
+    file = looks.ClaimsSeen(prepared, pods={f"default/c{number}": (f"uid-p{number}",) for number in range(count)})
+    look = with_pods(looks.Look(), *(asking(f"p{number}") for number in range(count)))
+    look = evolve(look, health=looks.Reading.of("h", dict.fromkeys(keys, "Unhealthy")))
+    return evolve(look, claims=looks.Reading.of("dra_manager_state", file))
+
+
 NODES: tuple[Callable[[int], looks.Look], ...] = (
     one_device_of_many_pods,
     one_device_of_many_pods_that_are_not_known,
@@ -106,6 +171,13 @@ NODES: tuple[Callable[[int], looks.Look], ...] = (
     unhealthy_devices_of_many_plugins,
     replicas_of_one_name_and_many_claims_of_that_name,
     partitions_in_many_slices,
+    pods_without_a_source_of_their_devices,
+    pods_that_have_lost_their_devices_to_others,
+    pods_that_wait_and_events_about_them,
+    drivers_with_one_device_each,
+    statuses_that_call_devices_of_claims_unhealthy,
+    a_pod_with_many_claims_and_statuses,
+    claims_that_are_unhealthy,
 )
 
 

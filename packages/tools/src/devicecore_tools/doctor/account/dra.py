@@ -11,8 +11,9 @@ from functools import cached_property
 
 from attrs import field, frozen
 
+from devicecore.domain.model import Health
 from devicecore_tools.doctor.account.plugins import is_driver
-from devicecore_tools.doctor.account.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
+from devicecore_tools.doctor.account.precedence import KubeletNow, Owner, OwnerState, Pods
 from devicecore_tools.doctor.look.values import (
     REGISTRY_PREFIX,
     ClaimedDeviceSeen,
@@ -154,6 +155,11 @@ class DraDevices:
         return "has ended" if driver in self.ended else "is not registered with the kubelet"
 
     @cached_property
+    def has_unhealthy(self) -> bool:
+        """Whether a device of a driver is known to be unhealthy."""
+        return any(one.health == Health.UNHEALTHY.value for one in self.devices.values())
+
+    @cached_property
     def by_driver(self) -> Mapping[str, Mapping[Device, DraDevice]]:
         """The devices of each driver."""
         found: dict[str, dict[Device, DraDevice]] = {}
@@ -258,10 +264,8 @@ def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
         health
         for owner in owners
         if owner.pod is not None
-        for (_, resource), devices in owner.pod.statuses.items()
-        if resource.startswith(CLAIM)
-        for device, health in devices.items()
-        if device in names
+        for name in names
+        for health in owner.pod.told_of_claims.get(name, ())
     }
     return told.pop() if len(told) == 1 else "unknown"
 

@@ -14,9 +14,10 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.dra import DriverPresence
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.account.plugins import is_driver, is_of_others
-from devicecore_tools.doctor.account.precedence import CLAIM, KubeletNow, OwnerState, believed_file
+from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, believed_file
 from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import (
+    CLAIM,
     NO_DIRECTORY,
     NO_FILE,
     NO_FILES,
@@ -210,10 +211,11 @@ _YOUNG = 15.0  # seconds: a plugin that ends again and again is started again af
 
 def _drivers(facts: Facts) -> Iterator[Entry]:
     published = facts.look.slices.value or ()
+    of_driver = grouped((one.driver, one) for one in published)
     for driver, state in facts.dra.drivers.items():
         is_unknown = state is DriverPresence.UNKNOWN and not facts.look.is_of_server
         hole = f"whether DRA driver {name(driver)} runs: no socket is certainly its" if is_unknown else ""
-        problems = grouped((one.pool_problem, one.pool) for one in published if one.driver == driver)
+        problems = grouped((one.pool_problem, one.pool) for one in of_driver.get(driver, ()))
         for problem, pools in problems.items():
             if problem and not hole:
                 what = f"pool {names(tuple(dict.fromkeys(pools)))} of DRA driver {name(driver)}"
@@ -321,7 +323,7 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
 
 def _failure(facts: Facts, pod: PodSeen) -> EventSeen | None:
     """Return the last event that says why a pod does not start."""
-    about = [one for one in facts.look.events.value or () if (one.namespace, one.pod) == pod.place]
+    about = facts.look.events_of_pods.get(pod.place, ())
     failed = [one for one in about if one.reason in _FAILURES and one.pod_uid in ("", str(pod.pod.uid))]
     return max(failed, key=lambda one: one.last, default=None)
 
@@ -352,7 +354,7 @@ def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
     for (container, resource), devices in pod.statuses.items():
         if resource.startswith(CLAIM):
             sick = [device for device, told in devices.items() if told == Health.UNHEALTHY.value]
-            if sick and not any(one.health == Health.UNHEALTHY.value for one in facts.dra.devices.values()):
+            if sick and not facts.dra.has_unhealthy:
                 what = f"{names(sick)} of claim {name(resource.removeprefix(CLAIM))}"
                 return f"whether {what} is healthy: the status of {pod.identity} says {Health.UNHEALTHY.value}"
             continue

@@ -26,6 +26,7 @@ from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Health, ResourceName, is_extended_resource
 from devicecore_tools.doctor.look.values import (
+    CLAIM,
     NOBODY_LISTENS,
     CheckpointSeen,
     Look,
@@ -397,10 +398,6 @@ def _only_in_the_file(
     if api is None or kubelet is KubeletNow.STARTING or api_omits(look, named):
         return evolve(named, sources=both, state=OwnerState.LIVE)
     return evolve(named, sources=both)
-
-
-CLAIM = "claim:"
-"""How the name of a resource in a pod's status begins if it is a ResourceClaim."""
 
 
 def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:

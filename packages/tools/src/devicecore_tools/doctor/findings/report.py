@@ -5,11 +5,12 @@ Laws: each device that a source names has a row. A finding is reported only if e
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import islice
 
 from attrs import evolve, field, frozen
 
-from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.device_set import in_natural_order, natural_key
 from devicecore.domain.model import DeviceId, Health
 from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
@@ -295,6 +296,7 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
     devices = {(one.resource, device) for one in findings for device in one.devices}
     pods = {pod for one in findings for pod in one.pods}
     texts = " ".join(one.sentence for one in findings)
+    told = {*texts.split(), *re.findall(r"'([^']*)'", texts)}
     all_stop = any(BY_CODE[one.code].keeps is Keeps.ALL for one in findings)
     counts: dict[str, Counted] = {}
     holes: dict[str, list[str]] = {}
@@ -310,7 +312,7 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
             case Kind.SOURCE:
                 is_wrong = False
             case _:
-                is_wrong = entry.resource in named or repr(entry.name) in texts or entry.name in texts.split()
+                is_wrong = entry.resource in named or entry.name in told
         if is_wrong:
             counts[entry.kind.value] = evolve(before, wrong=before.wrong + 1)
         elif entry.hole:
@@ -344,9 +346,10 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
         )
         yield f"{same} too, because {facts.claimed.unidentified}"
     certain = {(one.pod.identity, one.resource) for one in facts.holders.missing if one.is_certain}
+    here = {one.key for one in facts.pods.here}
     for missing in facts.holders.missing:
         is_certain = (missing.pod.identity, missing.resource) in certain
-        if not is_certain and missing.pod in facts.pods.here and missing.container not in missing.pod.reusable:
+        if not is_certain and missing.pod.key in here and missing.container not in missing.pod.reusable:
             named = (
                 "no source names its devices" if not missing.named else f"the sources name {missing.named:,} of them"
             )
@@ -366,6 +369,7 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
     lists, holders = facts.lists, facts.holders
     lost = grouped((one.resource, one.pod.identity) for one in holders.missing if one.is_certain)
+    losers = {resource: _Losers.of(pods) for resource, pods in lost.items()}
     for resource in lists.resources:
         numa_nodes, owners_of = facts.numa_nodes.get(resource, {}), holders.by_device.get(resource, {})
         healthy = lists.certainly_healthy(resource)  # most devices of a large node are
@@ -384,11 +388,30 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
             for owner in owners:
                 who = owner.identity, owner.uid, owner.container
                 note = f"one of {len(owners)} holders" if len(owners) > 1 else "init container" * owner.is_reusable
-                if not note and (others := [pod for pod in lost.get(resource, ()) if pod != owner.identity]):
-                    note = f"{names(others)} may use it, too"  # the kubelet has lost its record, and gave it away
+                if not note and resource in losers:
+                    note = losers[resource].note(owner.identity)
                 yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state, note=note)
     for (driver, pool, name), claimed in facts.dra.devices.items():
         yield from _of_driver(facts.dra, driver, pool, name, claimed)
+
+
+@frozen
+class _Losers:
+    """The pods whose devices of a resource the kubelet has lost the record of, and of which it gave some away."""
+
+    pods: frozenset[str]
+    first: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pods: Iterable[str]) -> "_Losers":
+        known = frozenset(pods)
+        return cls(known, tuple(nsmallest(_MAX_HOLES + 1, known, key=natural_key)))
+
+    def note(self, owner: str) -> str:
+        """Return which of them may use a device that another pod holds. The result is empty for none."""
+        shown = [pod for pod in self.first if pod != owner][:_MAX_HOLES]
+        more = len(self.pods - {owner}) - len(shown)
+        return f"{names(shown)}{f' and {more:,} more' * (more > 0)} may use it, too" if shown else ""
 
 
 def _without_owner(

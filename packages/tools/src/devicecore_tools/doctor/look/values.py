@@ -454,6 +454,12 @@ class PodSeen:
         return {container: tuple(names) for container, names in found.items()}
 
     @cached_property
+    def told_of_claims(self) -> Mapping[str, list[str]]:
+        """What its status says about the health of each device of a claim."""
+        of_claims = (devices for (_, resource), devices in self.statuses.items() if resource.startswith(CLAIM))
+        return grouped(told for devices in of_claims for told in devices.items())
+
+    @cached_property
     def reusable(self) -> frozenset[str]:
         """The init containers that end, so that later containers may reuse their devices (kubelet.md 5.2)."""
         return frozenset(one.name for one in self.pod.init_containers if not one.restartable)
@@ -643,6 +649,11 @@ class Look:
         """Why a kubelet cannot write its checkpoint. Empty if it can, as far as one can see."""
         return self.checkpoint.value.unwritable if self.checkpoint.value else ""
 
+    @cached_property
+    def events_of_pods(self) -> Mapping[tuple[str, str], list[EventSeen]]:
+        """The events about each pod, by namespace and name."""
+        return grouped(((one.namespace, one.pod), one) for one in self.events.value or ())
+
     @property
     def is_enough(self) -> bool:
         """Whether anything is known about devices: from the checkpoint, the pod-resources API, claims or a plugin."""
@@ -653,6 +664,10 @@ class Look:
             or (self.claims.value and self.claims.value.devices)
             or any(plugin.devices is not None for plugin in self.plugins.value or ())
         )
+
+
+CLAIM = "claim:"
+"""How the name of a resource in a pod's status begins if it is a ResourceClaim."""
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.account.claims import ClaimedHardware, SameDevice
 from devicecore_tools.doctor.account.dra import DraDevices, DriverPresence, registered_drivers
-from devicecore_tools.doctor.account.precedence import CLAIM, Holders, KubeletNow, Lists, OwnerState, Pods
+from devicecore_tools.doctor.account.precedence import Holders, KubeletNow, Lists, OwnerState, Pods
 from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, described
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
-from devicecore_tools.doctor.look.values import EventSeen, Look, PodSeen, Source, grouped
+from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen, Source, grouped
 
 _MAX_MESSAGE = 300  # characters of an event that are shown
 _UNTIL_RESTART = (
