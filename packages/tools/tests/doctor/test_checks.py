@@ -8,7 +8,16 @@ from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.checks import CHECKS
 from devicecore_tools.doctor.findings.finding import NodeFinding
 from devicecore_tools.doctor.findings.report import check
-from devicecore_tools.doctor.look.values import CdiSpec, CheckpointSeen, Look, PodSeen, Reading, SocketsSeen
+from devicecore_tools.doctor.look.values import (
+    CdiSpec,
+    CheckpointSeen,
+    Look,
+    MachineSeen,
+    PodSeen,
+    Reading,
+    SocketsSeen,
+)
+from devicecore_tools.doctor.reading.look_file import look_in, text_of
 from tests.doctor import nodes
 from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 
@@ -406,3 +415,25 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
     assert ("unhealthy", nodes.FPGA) in [(one.code, one.resource) for one in check(Facts(look))]
     other = nodes.with_node(look, evolve(counted_, capacity={**node.capacity, nodes.FPGA: 4}))
     assert ("unhealthy", nodes.FPGA) not in [(one.code, one.resource) for one in check(Facts(other))]
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "most", "is_found"),
+    [("restricted", 9, 8, True), ("best-effort", 17, 16, True), ("restricted", 9, 16, False), ("none", 9, 8, False)],
+)
+def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
+    policy: str, count: int, most: int, is_found: bool
+) -> None:
+    """A kubelet fails with `Failed to start ContainerManager` then, so its devices may be on no NUMA node at all."""
+    machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
+    recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
+    found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
+    kubelet = f"The kubelet, whose topology manager policy is {policy}, accepts {most} and does not start."
+    assert [one.sentence for one in found] == [f"This machine has {count} NUMA nodes. {kubelet}"] * is_found
+
+
+def test_devices_on_many_numa_nodes_are_no_matter_to_a_kubelet_that_aligns_nothing() -> None:
+    many = PLANTS["many-numa-nodes"](CLEAN)
+    machine = MachineSeen("machine", "boot", tuple(range(9)), "none")
+    assert "many-numa-nodes" in codes(many)
+    assert "many-numa-nodes" not in codes(evolve(many, machine=machine))

@@ -24,7 +24,7 @@ REFUSED = st.dictionaries(st.sampled_from([source.name.lower() for source in Sou
 
 def looked_at(planted: list[str], refused: dict[str, str]) -> Look:
     look = PLANTS[planted[0]](CLEAN) if planted else CLEAN
-    machine = MachineSeen("machine", "boot", (0, 1), "restricted")
+    machine = MachineSeen("machine", "boot", (0, 1), "restricted", 16)
     unread: dict[str, Any] = {name: Reading(f"/var/lib/kubelet/{name}", problem=why) for name, why in refused.items()}
     return evolve(look, machine=machine, elsewhere={"d.org": ("n9",)}, taken=1_764_000_000.5, **unread)
 

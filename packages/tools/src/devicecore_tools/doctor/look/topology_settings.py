@@ -26,6 +26,11 @@ class TopologySettings:
     options: PolicyOptions = field(factory=PolicyOptions)
     distances: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def max_numa_nodes(self) -> int:
+        """How many NUMA nodes a kubelet allows with another policy than `none`."""
+        return self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
+
     def on(self, numa_nodes: Iterable[NumaNode]) -> Topology:
         """Return the topology of a machine with these NUMA nodes, unless the settings name others."""
         nodes = self.numa_nodes or tuple(numa_nodes)
@@ -46,7 +51,7 @@ class TopologySettings:
 
     def problem_on(self, topology: Topology) -> str:
         """Return why a kubelet does not start on a machine with this topology (`NewManager`), empty if it does."""
-        most, count = self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES, len(topology.numa_nodes)
+        most, count = self.max_numa_nodes, len(topology.numa_nodes)
         if count <= most or topology.policy is Policy.NONE:
             return ""
         return f"the kubelet does not start: the machine has {count} NUMA nodes, and {_MOST} allows {most}"

@@ -16,6 +16,7 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName, is_extended_resource
 from devicecore.domain.text import foreign_text
+from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES
 from devicecore_tools.numa import Holding
 
 Key = TypeVar("Key")
@@ -286,13 +287,15 @@ class EventSeen:
 class MachineSeen:
     """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes, empty if not known.
 
-    `policy` is its kubelet's topology manager policy.
+    `policy` is its kubelet's topology manager policy, empty if not known, and `max_numa_nodes` is how many NUMA nodes
+    the kubelet accepts with another policy than `none` (`max-allowable-numa-nodes`).
     """
 
     machine_id: str = ""
     boot_id: str = ""
     numa_nodes: tuple[int, ...] = ()
     policy: str = ""
+    max_numa_nodes: int = MAX_ALLOWABLE_NUMA_NODES
 
 
 @frozen

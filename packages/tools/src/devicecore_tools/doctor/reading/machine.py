@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from devicecore.domain.text import foreign_text
+from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import MachineSeen, NodeSeen, PodResourcesSeen, PodSeen
 
 SYSTEM = Path("/sys/devices/system")
@@ -53,13 +54,14 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
     return dict(zip(online, map(int, (node / "distance").read_text().split()), strict=False))
 
 
-def seen_machine(policy: str) -> MachineSeen:
-    """Return what this machine is, and which NUMA nodes it has. `policy` is its kubelet's topology manager policy."""
+def seen_machine(settings: TopologySettings) -> MachineSeen:
+    """Return what this machine is, and which NUMA nodes it has. `settings` are those of its kubelet."""
     try:
         numa_nodes = tuple(sorted(cpus_in((SYSTEM / "node" / "online").read_text())))
     except OSError:
         numa_nodes = ()
-    return MachineSeen(*this_machine(), numa_nodes, policy)
+    policy = settings.policy.value if settings.is_given else ""
+    return MachineSeen(*this_machine(), numa_nodes, policy, settings.max_numa_nodes)
 
 
 def _content(path: str) -> str:

@@ -258,8 +258,7 @@ class NodeSources:
     def _machine(self) -> MachineSeen | None:
         if self._directory is None:
             return None
-        settings = read_topology(self._directory.root, TopologySettings())
-        return seen_machine(settings.policy.value if settings.is_given else "")
+        return seen_machine(read_topology(self._directory.root, TopologySettings()))
 
     def reads_in(self, directory: str) -> bool:
         """Return whether sources are files of a directory, so that a record in it would replace them."""

@@ -603,7 +603,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "many-numa-nodes",
-        "devices are on more than eight NUMA nodes",
+        "there are more NUMA nodes than the topology manager accepts",
         find=devices.many_numa_nodes,
         next="With a topology manager policy other than none the kubelet does not start, unless "
         "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",

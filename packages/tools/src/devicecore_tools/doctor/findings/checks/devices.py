@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
+from devicecore.domain.topology import Policy
 from devicecore_tools.doctor.account.facts import all_numa_nodes
 from devicecore_tools.doctor.account.plugins import Absence, NumaNodes, WhyAbsent, wanted_resources
 from devicecore_tools.doctor.account.precedence import (
@@ -238,7 +239,17 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
 
 
 def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Devices name more NUMA nodes than the topology manager accepts."""
+    """The machine has, or devices name, more NUMA nodes than the topology manager accepts."""
+    machine = look.machine
+    if machine is not None and machine.policy == Policy.NONE.value:
+        return  # a kubelet asks for no hints, and starts on any machine
+    if machine is not None and machine.policy and len(machine.numa_nodes) > machine.max_numa_nodes:
+        sentence = (
+            f"This machine has {len(machine.numa_nodes):,} NUMA nodes. The kubelet, whose topology manager policy is "
+            f"{machine.policy}, accepts {machine.max_numa_nodes:,} and does not start."
+        )
+        yield Found(sentence, ())
+        return
     found = sorted(all_numa_nodes(look, holders, lists))
     if len(found) > MAX_NUMA_NODES:
         named = ", ".join(map(str, found[:20])) + (", ..." if len(found) > 20 else "")
