@@ -195,7 +195,7 @@ guests: $(VENV)/.dev peers ## run Kueue, descheduler and an autoscaler, or GUEST
 
 oracle: $(VENV)/.dev ## compare with Kubernetes' own code on CASES (1000) new cases of each kind, or of KIND; SEED= and CASE= repeat one; needs Go 1.26
 	@$(BIN)/python -m tests.oracle --kubernetes $(KUBERNETES) $(if $(filter file,$(origin CASES)),,--cases $(CASES)) \
-	  $(KIND:%=--kind %) $(if $(filter file,$(origin SEED)),,--seed $(SEED)) $(if $(CASE),--case $(CASE))
+	  $(if $(filter file,$(origin KIND)),,$(KIND:%=--kind %)) $(if $(filter file,$(origin SEED)),,--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
 recordings: $(VENV)/.dev ## make the recordings that the tests read again, from Kubernetes' own code; needs Go 1.26
 	@$(BIN)/python -m tests.oracle.recordings --kubernetes $(KUBERNETES)

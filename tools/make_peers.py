@@ -252,9 +252,11 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
     """Write the files of Kubernetes that walk maps in the order of their keys. Yield their names and places."""
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
-        for expression in walked:
-            if f" range {expression} {{" not in text:
-                raise PeersError(f"{name} does not walk {expression}, which {IN_ORDER.name} names")
+        for one in walked:
+            names = [one] if isinstance(one, str) else one  # the same in different releases
+            expression = next((each for each in names if f" range {each} {{" in text), "")
+            if not expression:
+                raise PeersError(f"{name} does not walk {' or '.join(names)}, which {IN_ORDER.name} names")
             text = text.replace(f" range {expression} {{", f" range inorder.Of({expression}) {{")
         path = tree / name.replace("/", "_")
         imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` wants a directory that exists

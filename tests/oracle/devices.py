@@ -63,6 +63,8 @@ class _Author:
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
                 steps += self._admitted_again(step.get("running", ()))
+                if step["op"] == "list_and_watch":
+                    steps += self._asked_again(step["resource"])
                 if step["op"] == "advance_clock" and self.random.random() < 0.5:
                     steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
@@ -139,6 +141,13 @@ class _Author:
         if not self.connected:
             return None
         resource = self.random.choice(sorted(self.connected))
+        if self.random.random() < 0.4:  # the same devices, some of which are ill, or well again
+            devices: Sequence[Json] = [
+                {**one, "health": self.random.choice(("Healthy", "Unhealthy"))} if self.random.random() < 0.4 else one
+                for one in self.connected[resource]
+            ]
+            self.connected[resource] = devices
+            return {"op": "list_and_watch", "resource": resource, "devices": devices}
         before = len(self.connected[resource])
         devices = self._devices(resource, self.random.choice((before, before, before, before + 1, max(0, before - 2))))
         self.connected[resource] = devices
@@ -214,6 +223,14 @@ class _Author:
         for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
             if self.random.random() < 0.5:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
+
+    def _asked_again(self, resource: str) -> Iterator[Json]:
+        """Yield what asks again for the devices of the newest pods that may hold some of a list that has changed."""
+        for pod in list(self.pods.values())[-3:]:
+            containers = (*pod["initContainers"], *pod["containers"])
+            if self.random.random() < 0.3 and any(one["limits"].get(resource) for one in containers):
+                step = self.random.choice(({"op": "allocate_again", "pod": pod}, {"op": "status", "pod": pod}))
+                yield self._with_affinity(step) if step["op"] == "allocate_again" else step
 
     def ready(self) -> Json:
         return {"op": "ready"}

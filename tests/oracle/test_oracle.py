@@ -19,9 +19,9 @@ from tests.oracle.kinds import KINDS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("words", [[], ["SEED=ab"]], ids=["without", "with"])
-def test_make_asks_new_questions_unless_it_is_given_a_seed(words: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "SEED"}
+@pytest.mark.parametrize("words", [[], ["SEED=ab", "KIND=dra"]], ids=["without", "with"])
+def test_make_asks_new_questions_of_each_kind_unless_it_is_given_a_seed_and_a_kind(words: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("SEED", "KIND")}
     told = subprocess.run(
         [which("make") or "make", "-n", "oracle", *words],
         cwd=ROOT,
@@ -31,6 +31,7 @@ def test_make_asks_new_questions_unless_it_is_given_a_seed(words: list[str]) -> 
         check=True,
     )
     assert ("--seed ab" in told.stdout, "--seed" in told.stdout) == (bool(words), bool(words))
+    assert ("--kind dra" in told.stdout, "--kind" in told.stdout) == (bool(words), bool(words))
 
 
 def test_the_same_random_numbers_make_the_same_case() -> None:
