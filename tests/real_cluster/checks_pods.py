@@ -21,10 +21,12 @@ from tests.real_cluster.client import Client, RefusedError
 from tests.real_cluster.control_plane import ControlPlane, say
 from tests.real_cluster.programs import wait_for
 from tests.real_cluster.proposals import proposals_for
-from tests.real_cluster.situations_of_pods import CLASSES, PLUGIN, SERVED, SITUATIONS, STORAGE_CLASSES
+from tests.real_cluster.situations_of_pods import CLASSES, OF_PODS, PLUGIN, SERVED, STORAGE_CLASSES
+from tests.real_cluster.situations_of_requests import OF_REQUESTS
 
 Json = Any
 
+SITUATIONS = {**OF_PODS, **OF_REQUESTS}
 _STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 _UNKNOWN = 3
 _STEADY = 1.2  # seconds without another answer after which that of the scheduler is its last

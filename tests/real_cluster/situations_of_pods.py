@@ -404,7 +404,7 @@ def with_memory(amount: str, **fields: Json) -> Json:
 
 BY_4 = {"default": "4Gi", "validRange": {"min": "4Gi", "step": "4Gi"}}
 
-SITUATIONS: dict[str, Situation] = {
+OF_PODS: dict[str, Situation] = {
     # what a pod selects
     "selector": both(a_pod("c", nodeSelector={"pool": "a"}), a_node("n1"), a_node("n2", {"pool": "a"})),
     "selector-elsewhere": both(a_pod("c", nodeSelector={"pool": "a"}), a_node("n1", {"pool": "a"})),

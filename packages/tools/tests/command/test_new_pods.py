@@ -432,3 +432,55 @@ def test_a_container_that_names_a_claim_twice_is_refused(
     pod["spec"]["containers"][0]["resources"] = {"claims": used}
     _, said = asked(tmp_path, capsys, new(pod), *fabric())
     assert ("has the claim c twice" in said) is is_refused, said
+
+
+@pytest.mark.parametrize(
+    ("asks", "node", "status", "says"),
+    [
+        ({"limits": {"cpu": "1"}}, {}, 0, "on n1: fits"),
+        ({"limits": {"cpu": "9"}}, {}, 1, "Insufficient cpu"),
+        ({}, {"unschedulable": True}, 0, "on n1: fits"),
+        ({}, {"taints": [{"key": "a", "effect": "NoSchedule"}]}, 0, "on n1: fits"),
+        ({}, {"taints": [{"key": "a", "effect": "NoExecute"}]}, 1, "untolerated taint"),
+        ({"nodeSelector": {"a": "b"}}, {}, 1, "node affinity/selector"),
+        ({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, 1, "no scheduler looks at it"),
+    ],
+)
+def test_a_manifest_that_names_its_node_is_left_to_the_kubelet(
+    asks: Json, node: Json, status: int, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    _, cls, slice_, claim = fabric()
+    claim = {name: of for name, of in claim.items() if name != "status"}
+    machine = a_node("n1")
+    machine["spec"] = node
+    pod = new(a_pod(nodeName="n1", **asks))
+    found, said = asked(tmp_path, capsys, pod, machine, a_node("n2"), cls, slice_, claim)
+    assert (found, says in said) == (status, True), said
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
+        ({"rules": [{"action": "RestartAllContainers"}]}, "RestartAllContainersOnContainerExits"),
+        ({"mounts": [{"name": "v", "bindMountOptions": ["x"]}]}, "VolumeBindMountOptions"),
+    ],
+)
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_node_has_to_declare_what_a_pod_needs(
+    *, spec: Json, feature: str, is_declared: bool, tmp_path: Path, capsys: Capsys
+) -> None:
+    pod = new(a_pod(**{name: of for name, of in spec.items() if name.startswith("host")}))
+    container = pod["spec"]["containers"][0]
+    container |= {"restartPolicyRules": spec.get("rules", []), "volumeMounts": spec.get("mounts", [])}
+    node = a_node("n1")
+    node["status"]["declaredFeatures"] = [feature] if is_declared else []
+    found, said = asked(tmp_path, capsys, pod, node)
+    assert (found, f"the feature {feature}" in said) == ((0, False) if is_declared else (1, True)), said
+
+
+def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, capsys: Capsys) -> None:
+    _, said = asked(tmp_path, capsys, new(a_pod()), a_node("n1"))
+    assert "namespace ml has no ResourceQuota and no LimitRange, because none was read" in said
+    _, said = asked(tmp_path, capsys, a_pod(), a_node("n1"))
+    assert "ResourceQuota" not in said

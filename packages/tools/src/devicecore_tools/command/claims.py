@@ -16,6 +16,7 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
 from devicecore.domain.objects import pod_of
+from devicecore.domain.text import foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 
@@ -142,7 +143,10 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
 
 
 def _waiting_pod(item: Value) -> Value | None:
-    """Return the pod of an object, or of a workload, if no node has it and it has not ended. Return None else."""
+    """Return the pod of an object, or of a workload, if no node has it and it has not ended. Return None else.
+
+    A manifest may name the node of a new pod.
+    """
     kind, pod = item["kind"].text(""), item
     if kind in _WORKLOADS:
         spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
@@ -155,7 +159,8 @@ def _waiting_pod(item: Value) -> Value | None:
     elif kind != "Pod":
         return None
     has_ended = pod["status"]["phase"].text("") in {"Succeeded", "Failed"}
-    return None if pod["spec"]["nodeName"].text("") or has_ended else pod
+    has_node = bool(pod["spec"]["nodeName"].text("")) and pod["metadata"]["uid"].data is not None
+    return None if has_node or has_ended else pod
 
 
 _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
@@ -338,6 +343,12 @@ def _title_of(pod: Value) -> str:
     return f"pod {namespace}/{name}"
 
 
+_NEVER_ALLOCATED = (
+    "the pod names its node, {}, so that no scheduler looks at it, and nobody gives its claims devices: have it select "
+    "the node by its label kubernetes.io/hostname in place of nodeName"
+)
+
+
 def _report_of_pod(
     trial: "ClaimTrial",
     title: str,
@@ -363,13 +374,21 @@ def _report_of_pod(
     refused = why_refused(pod) or admission.why_refused(manifest) or trial.why_refused(pod)
     manifest = admission.admitted(manifest)
     asks = PodAsks.of(manifest, trial.objects.priorities)
+    is_for_kubelet = bool(asks.node) and not asks.uid
+    if is_for_kubelet:
+        asks, node = asks.without_scheduler(), node or asks.node
     if is_kubelet_asked and node not in trial.objects.machines:
         asks = asks.without_plugins()
     resources = trial.served_resources(pod)
-    idle = [] if refused else trial.idle_claims(pod, asks.uid)
+    idle = [] if refused or is_for_kubelet else trial.idle_claims(pod, asks.uid)
     filters = trial.filters(asks)
     unjudged = (*admission.unjudged(manifest), *filters.unjudged, *trial.unjudged(resources))
-    if not refused and (lacking := trial.lacking_claim(pod, asks.uid)):
+    assumed = (*filters.assumed, *admission.assumed(manifest))
+    lacking = trial.lacking_claim(pod, asks.uid)
+    if not (refused or lacking) and is_for_kubelet:
+        waits = trial.delegated(pod, node or "") or trial.unallocated_claims(pod)
+        lacking = _NEVER_ALLOCATED.format(foreign_text(asks.node)) if waits else ""
+    if not refused and lacking:
         return ClaimReport(title, trial, (), asks=asks, unjudged=unjudged, lacking=lacking)
     report = None
     for taken_away in ((), *((name,) for name in idle), *([tuple(idle)] if len(idle) > 1 else [])):
@@ -390,7 +409,7 @@ def _report_of_pod(
         ]
         allocated = after.allocated_claims(pod)
         lost = [one for one in trial.allocated_claims(pod) if one.name in taken_away] if taken_away else ()
-        found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, filters.assumed)
+        found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, assumed)
         if report is None or found.is_placed:
             report = found
         if report.is_placed:

@@ -193,6 +193,15 @@ class Admission:
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
 
+    def assumed(self, pod: Value) -> Iterator[str]:
+        """Yield what is taken as granted of a new pod, because the objects that tell were not read."""
+        lacking = [one for one in ("ResourceQuota", "LimitRange") if one not in self.kinds]
+        if not _is_stored(pod) and lacking:
+            namespace = foreign_text(pod["metadata"]["namespace"].text("default"))
+            kinds = " and no ".join(lacking)
+            get = f"kubectl get resourcequotas,limitranges -n {namespace} -o json, as one more file for --slices"
+            yield f"namespace {namespace} has no {kinds}, because none was read: {get}"
+
 
 def _is_stored(pod: Value) -> bool:
     return pod["metadata"]["uid"].data is not None

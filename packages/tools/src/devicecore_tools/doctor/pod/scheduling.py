@@ -46,6 +46,7 @@ class PodAsks:
         made: those of them that a controller makes, if they are not there yet.
         unjudged: what else a scheduler considers that is not examined here.
         overhead: what its RuntimeClass adds, which `sizes` include.
+        features: those that its node has to declare.
     """
 
     name: str
@@ -66,6 +67,7 @@ class PodAsks:
     unjudged: tuple[str, ...] = ()
     made: Mapping[str, VolumeClaim] = field(factory=dict)
     overhead: Sizes = field(factory=dict)
+    features: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Value, classes: Mapping[str, PriorityClass]) -> "PodAsks":
@@ -95,7 +97,16 @@ class PodAsks:
             tuple(_unjudged(pod)),
             claims_made_for(pod),
             {name: one.amount() for name, one in spec["overhead"].mapping().items()},
+            tuple(_features(spec)),
         )
+
+    def without_scheduler(self) -> "PodAsks":
+        """Return what the pod asks for, if a manifest names its node: then a kubelet alone decides.
+
+        It looks at resources, ports, labels and NoExecute, and preempts nobody for it (kubelet: `AdmissionCheck`).
+        """
+        wishes = evolve(self.wishes, near=(), apart=(), spread=())
+        return evolve(self, wishes=wishes, preempts=False, features=(), tolerations=(*self.tolerations, *_KEPT_AWAY))
 
     def without_plugins(self) -> "PodAsks":
         """Return what the pod asks for without the devices of plugins."""
@@ -140,6 +151,11 @@ class PodAsks:
                 if taint == CORDONED:
                     cure = f"node {node.target.name} is uncordoned"
                 yield Obstacle("node(s) had untolerated taint(s)", f"the pod does not tolerate {shown}", cure)
+        if lacking := [one for one in self.features if one not in node.features]:
+            named = listed(lacking, _MAX_NAMES)
+            cure = f"node {node.target.name} declares the feature {named}"
+            because = f"the pod needs the feature {named}, which the node does not declare"
+            yield Obstacle("node(s) didn't match Pod's required features", because, cure)
         says = "node(s) didn't match Pod's node affinity/selector"
         for name, value in self.labels.items():
             has = node.target.labels.get(name)
@@ -161,6 +177,23 @@ def _priority(spec: Value, classes: Mapping[str, PriorityClass]) -> tuple[int, b
     of = classes.get(spec["priorityClassName"].text(""), PriorityClass())
     policy = spec["preemptionPolicy"].text("")
     return spec["priority"].integer(of.value), policy != "Never" if policy else of.preempts
+
+
+_KEPT_AWAY = (Toleration(operator="Exists", effect="NoSchedule"),)
+"""What a pod tolerates that no scheduler looks at."""
+
+
+def _features(spec: Value) -> Iterator[str]:
+    """Yield the features that a node has to declare for a pod (Kubernetes: `InferForPodScheduling`)."""
+    containers = [one for of in ("initContainers", "containers") for one in spec[of].sequence()]
+    rules = (rule for one in containers for rule in one["restartPolicyRules"].sequence())
+    if any(one["action"].data == "RestartAllContainers" for one in rules):
+        yield "RestartAllContainersOnContainerExits"
+    if spec["hostNetwork"].data is True and spec["hostUsers"].data is False:
+        yield "UserNamespacesHostNetworkSupport"
+    mounts = (mount for one in containers for mount in one["volumeMounts"].sequence())
+    if any(one["bindMountOptions"].data for one in mounts):
+        yield "VolumeBindMountOptions"
 
 
 def _unjudged(pod: Value) -> Iterator[str]:
@@ -195,6 +228,7 @@ _JUDGED = (
     "cannot allocate all claims",
     "resourceclaim not available on the node",
     "node(s) didn't match Pod's node affinity/selector",
+    "node(s) didn't match Pod's required features",
     "node(s) didn't match the requested node name",
     "node(s) had untolerated taint",
     "node(s) were unschedulable",

@@ -219,6 +219,8 @@ class Volumes:
         keys = [f"{namespace}/{name}" for name in names]
         if self.limits is None and any(self._handle(key)[0] for key in keys):
             yield "no node has as many volumes as it takes, because no CSINode was read"
+        elif self.limits and any(self._handle(key)[0] for key in keys):
+            yield "nodes have no volumes but those of their pods, because no VolumeAttachment is looked at"
         made = (self.claims[key] for key in keys if key in self.claims and not self.claims[key].volume)
         classes = (self.classes.get(one.storage_class) for one in made)
         if self.tracked is None and any(of is not None and of.waits and of.provisions for of in classes):

@@ -27,13 +27,17 @@ _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 
 @frozen
 class ClusterNode:
-    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds."""
+    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds.
+
+    `features` are those that its kubelet declares (from Kubernetes 1.36 on).
+    """
 
     target: TargetNode
     taints: tuple[Taint, ...] = ()
     is_cordoned: bool = False
     allocatable: Sizes = field(factory=dict)
     capacity: Sizes = field(factory=dict)
+    features: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, node: Value, status: Value | None = None) -> "ClusterNode":
@@ -48,7 +52,8 @@ class ClusterNode:
         )
         target = TargetNode(metadata["name"].text(""), labels_of(metadata))
         taints = tuple(map(taint_of, spec["taints"].sequence()))
-        return cls(target, taints, spec["unschedulable"].boolean(), sizes, capacity)
+        features = frozenset(one.text("") for one in (status or node["status"])["declaredFeatures"].sequence())
+        return cls(target, taints, spec["unschedulable"].boolean(), sizes, capacity, features)
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
