@@ -50,7 +50,7 @@ SLOW = {
     "keeps-nodes-apart",
 }
 """Checks that take a second or more, or whose faults depend on which call comes first. On a driver with another fault
-they are made only in a storm, as are those that need a restart, those that are not made by default, and those of most
+they run only in a storm, as do those that need a restart, those that do not run by default, and those of most
 other groups."""
 
 Fault = type[GoodDriver]
@@ -161,7 +161,7 @@ def report_on(fault: Fault, stubs: Path | None) -> Report:
 
 
 def assert_all_pass(report: Report, *skipped: str) -> None:
-    """Assert that no check failed, and that only these were not made."""
+    """Assert that no check failed, and that only these were not run."""
     failed = {result.name: result.actual for result in report.failures}
     assert not failed, f"{failed}\n{report.output}"
     left_out = {result.name: result.actual for result in report.results if result.verdict in NOT_MADE}

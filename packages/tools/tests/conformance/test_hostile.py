@@ -104,8 +104,8 @@ def test_a_reason_to_skip_is_printed_once() -> None:
     )
     assert ran.stdout.count("GetInfo was not answered") == 1, ran.stdout
     assert ran.stdout.count("the driver is not registered") == 1, ran.stdout
-    assert "more checks not made because of the reasons above: " in ran.stdout
-    assert ran.stdout.rstrip().endswith("; no check was made, so this run has failed"), ran.stdout
+    assert "more checks not run because of the reasons above: " in ran.stdout
+    assert ran.stdout.rstrip().endswith("; no check was run, so this run has failed"), ran.stdout
     assert ran.returncode == 1
 
 
@@ -130,7 +130,7 @@ def test_a_driver_that_hangs_does_not_make_the_run_longer() -> None:
     report = run(command("Hangs"), settings=settings, checks=[BY_NAME["ends-on-sigterm"]])
     assert report.seconds < LIMIT
     assert report.results[0].verdict is Verdict.UNDECIDED
-    assert "the 3 seconds of the run are over" in report.results[0].actual
+    assert "the run's 3 seconds are over" in report.results[0].actual
 
 
 def test_what_lies_where_the_registration_socket_should_be_is_named() -> None:
@@ -151,7 +151,7 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
         ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "
         "link there is a symbolic link to a path without a file"
     )
-    assert no_sockets_in(tmp_path / "removed") == "it is no directory any more"
+    assert no_sockets_in(tmp_path / "removed") == "it is no longer a directory"
 
 
 def test_a_link_to_a_registration_socket_is_followed_as_a_kubelet_does() -> None:
@@ -197,7 +197,7 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
     late = report.subject == "no driver"  # on a busy machine
-    assert late or "it has published no devices, so most checks could not be made" in report.notes
+    assert late or "it has published no devices, so most checks could not be run" in report.notes
 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
@@ -220,7 +220,7 @@ def test_a_driver_that_hangs_only_with_claims_fails_although_little_time_is_left
     report = run(command("Hangs"), settings=settings, checks=checks)
     assert report.result("prepares-a-claim").failed, report
     assert "there was no answer within 1" in report.results[0].actual
-    assert "there was no answer within 1 second, and before that none within 1" in report.results[1].actual
+    assert "there was no answer within 1 second, and none within 1" in report.results[1].actual
 
 
 def test_a_device_of_a_claim_that_is_unprepared_is_given_to_later_checks() -> None:
@@ -234,7 +234,7 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
     report = run(command("ServesNothing"), settings=QUICK, checks=[BY_NAME["serves-what-it-announces"]])
     (result,) = report.results
     assert result.verdict is Verdict.FAILED, result
-    assert result.actual.startswith("the driver's service cannot be reached: ")
+    assert result.actual.startswith("the driver's service is unreachable: ")
 
 
 def test_a_command_that_is_killed_leaves_no_driver() -> None:

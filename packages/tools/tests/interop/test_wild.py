@@ -66,5 +66,5 @@ def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]
 
 def test_a_call_of_another_api_is_named(reports: Mapping[str, Report]) -> None:
     actual = reports["alpha"].result("serves-before-it-registers").actual
-    assert "but /deviceplugin.Registration/Register was called, which is no method of this API" in actual
+    assert "but /deviceplugin.Registration/Register was called, which is not a method of this API" in actual
     assert "cannot register: StatusCode.UNIMPLEMENTED" in actual

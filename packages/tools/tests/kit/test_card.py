@@ -1,4 +1,4 @@
-"""The score card: a page that any browser shows without loading anything, and its badge."""
+"""The scorecard: a page that any browser shows without loading anything, and its badge."""
 
 import json
 import re
@@ -56,12 +56,12 @@ def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
     less = conformance(cards[0], cards[2], kind="compare")
     assert (less.returncode, less.stdout.splitlines()[2].split()) == (1, ["must", "one", "passed", "->", "not", "made"])
     same = conformance(cards[0], cards[0], kind="compare").stdout
-    assert same == f"{old}\n{old.replace('old', 'new')}\nno check was judged differently\n"
+    assert same == f"{old}\n{old.replace('old', 'new')}\nno check has a different verdict\n"
     none = conformance(cards[0], written(tmp_path, "<testsuite/>", "junit.xml"), kind="compare")
-    assert (none.returncode, "junit.xml: expected a score card" in none.stderr) == (2, True)
+    assert (none.returncode, "junit.xml: expected a scorecard" in none.stderr) == (2, True)
     other = "<title>Devices of node-1</title><h1>Devices of node-1</h1>"
     none = conformance(cards[0], written(tmp_path, other, "doctor.html"), kind="compare")
-    assert (none.returncode, "doctor.html: expected a score card" in none.stderr) == (2, True)
+    assert (none.returncode, "doctor.html: expected a scorecard" in none.stderr) == (2, True)
 
 
 def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:
@@ -139,7 +139,7 @@ def test_a_screen_reader_finds_title_headers_and_caption(browser: Browser, tmp_p
     headers = [name for role, name in named if role == "columnheader"]
     assert headers == ["Result", "Severity", "Check", "What happened"]
     assert [name.split()[0] for role, name in named if role == "rowheader"] == ["two", "three", "one", "four"]
-    assert ("table", "All 4 checks, first those that failed") in named
+    assert ("table", "All 4 checks, failures first") in named
 
 
 def test_text_from_outside_stays_text(browser: Browser, tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "FAIL  must    gives-nodes-by-id " in ran.stdout
     explained = ran.stdout.partition("\ngives-nodes-by-id (must)\n")[2]
-    assert explained.startswith("  done:      Nodes and CDI devices in the answers for all devices")
+    assert explained.startswith("  done:      Nodes and CDI devices in the answers for several devices")
     for line in (
-        "  expected:  every node of this answer is also in the answer for a single device",
+        "  expected:  every node in this answer is also in an answer for a single device",
         "  actual:    the answer for all devices has /dev/chip1, /dev/chip2, which is in no answer for a single device",
         "  because:   Allocate is called during container creation",
         "The last output of the device plugin:\n  chips on ",
@@ -96,7 +96,7 @@ def test_a_plugin_that_exits_at_once_cannot_be_run() -> None:
     assert first.startswith("FAIL  must    serves-before-it-registers ")
     assert "it exited early with status 3: no license" in first
     assert empty == ""
-    assert not_made == f"{len(CHECKS) - 1} more checks not made, because serves-before-it-registers failed."
+    assert not_made == f"{len(CHECKS) - 1} more checks not run, because serves-before-it-registers failed."
     assert "n/a" not in ran.stdout
     assert ran.stdout.count("exited early with status 3") == 1
 
@@ -155,7 +155,7 @@ def test_a_plugin_can_be_started_by_hand(directory: Path) -> None:
             stdout, _ = running.communicate(timeout=60)
             plugin.terminate()
     assert running.returncode == 0
-    assert "not made because of the reasons above: " in stdout
+    assert "not run because of the reasons above: " in stdout
     assert "ends-on-sigterm" in stdout
 
 

@@ -44,7 +44,7 @@ def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory:
 def test_a_share_of_a_listed_device_is_no_unknown_device(directory: Path) -> None:
     report = faults.run_checks_on("shares", ["refuses-an-unknown-device"], faults.QUICK, directory)
     assert report.passed
-    assert "'c1000000': the answer has what each listed device gets" in report.results[-1].actual
+    assert "'c1000000': the answer is the same as for every listed device" in report.results[-1].actual
 
 
 def test_where_nothing_can_be_compared_no_answer_is_called_the_same(directory: Path) -> None:
@@ -66,7 +66,7 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
     first, *others = report.results
     assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
     assert {result.actual for result in others} == {report.not_made}
-    assert report.not_made == "not made, because serves-before-it-registers failed"
+    assert report.not_made == "not run, because serves-before-it-registers failed"
     assert not report.cannot_run
 
 
@@ -84,7 +84,7 @@ def test_a_check_alone_waits_for_the_registration_itself(directory: Path) -> Non
 def test_texts_for_the_plugin_watcher_do_not_mention_register(directory: Path) -> None:
     settings = Settings(first=0.2)
     report = run(["sleep", "60"], settings=settings, directory=directory, registry=True, checks=CHECKS[:1])
-    begin = f"no socket in {directory} is that of a device plugin, for 0 seconds; "
+    begin = f"no socket in {directory} belongs to a device plugin, for 0 seconds; "
     assert report.results[0].actual.startswith(begin)
     assert not any("Register" in faults.BY_NAME[name].expected for name in faults.CALM if "options" not in name)
 
@@ -115,7 +115,7 @@ def test_a_shell_is_named_if_it_does_not_pass_on_the_signal(trap: str) -> None:
     command = ["sh", "-c", f"{trap}; {shlex.join([sys.executable, str(PLUGIN)])} {{dir}} & wait"]
     checks = [faults.BY_NAME[name] for name in (faults.NAMES[0], "ends-on-sigterm")]
     actual = run(command, settings=faults.QUICK, checks=checks).result("ends-on-sigterm").actual
-    assert ("a process that it had started still runs. A shell or" in actual) is (trap == ":")
+    assert ("a process that it started is still running. A shell or" in actual) is (trap == ":")
 
 
 def test_the_reason_why_a_socket_cannot_be_reached_is_named(directory: Path) -> None:
@@ -133,4 +133,4 @@ def test_the_reason_why_a_socket_cannot_be_reached_is_named(directory: Path) -> 
         dead.listen()
         assert "does not speak gRPC or does not answer" in why("dead")
     (directory / "loop").symlink_to("loop")
-    assert "loop cannot be connected to: Too many levels of symbolic links" in why("loop")
+    assert "loop: Too many levels of symbolic links" in why("loop")

@@ -134,7 +134,7 @@ def test_no_check_waits_when_the_time_of_the_run_is_over() -> None:
     assert report.result("registers-a-supported-version").verdict is Verdict.PASSED
     late = report.result("lists-devices-in-time")
     assert late.verdict is Verdict.UNDECIDED
-    assert late.actual.startswith("the 0 seconds of the run are over")
+    assert late.actual.startswith("the run's 0 seconds are over")
     assert not report.failures
     assert not report.passed
 
@@ -195,7 +195,7 @@ def test_a_directory_that_has_gone_skips_a_check() -> None:
 
     results, _ = run_checks([Check("gone", Severity.MUST, "", "", "", look)], None)
     assert results[0].verdict is Verdict.UNDECIDED
-    assert results[0].actual == "the check could not be made: [Errno 2] No such file or directory: '/gone'"
+    assert results[0].actual == "the check could not be run: [Errno 2] No such file or directory: '/gone'"
 
 
 # --- connections and messages -----------------------------------------------------------------------------------------

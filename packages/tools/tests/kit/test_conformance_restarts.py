@@ -46,7 +46,7 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
 def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SLOW", 1.0)
     report = run_checks_on("slow-to-return", [AWAY[0], EMPTIED], QUICK, directory)
-    assert "after a kubelet that was away and emptied the directory" in report.result(EMPTIED).actual
+    assert "after the return of a kubelet that emptied the directory" in report.result(EMPTIED).actual
     assert not_passed(report) == {}
 
 

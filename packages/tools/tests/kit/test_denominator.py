@@ -1,4 +1,4 @@
-"""A run passes only if every must-check that applies was made: whatever keeps one from being made ends it with 1."""
+"""A run passes only if every applicable must-check was run: whatever prevents one ends it with status 1."""
 
 import re
 from collections.abc import Callable

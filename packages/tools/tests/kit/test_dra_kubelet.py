@@ -135,7 +135,7 @@ def test_a_tainted_device_is_chosen_only_by_its_name(kubelet: BaseDraKubelet) ->
     tainted = [PublishedDevice(name, fields={"taints": [{"key": "k", "effect": to}]}) for name, to in effects.items()]
     kubelet.publish(GPU, *tainted)
     assert [row.device for row in kubelet.claim(GPU).allocation or ()] == ["c"]
-    with pytest.raises(DevicesTakenError, match="got these that it can get: none"):
+    with pytest.raises(DevicesTakenError, match="but only these are available: none"):
         kubelet.claim(GPU)
     named = kubelet.claim(GPU, devices=["a"])
     (request,) = kubelet.api_server.get("ResourceClaim", named.key.name)["spec"]["devices"]["requests"]

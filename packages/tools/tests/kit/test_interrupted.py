@@ -1,4 +1,4 @@
-"""A run that a signal or a mistake of ours ends leaves its report: as JUnit XML, as score card and as JSON."""
+"""A run that ends by a signal or a bug of ours leaves its report as JUnit XML, scorecard and JSON."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def reporting_in(directory: Path, *, as_json: bool = True) -> Reporting:
 
 
 def assert_undecided(directory: Path, document: Any, reason: str, number: int) -> None:  # noqa: ANN401 - of JSON
-    """Assert that all three reports have these checks as not made, with the reason."""
+    """Assert that all three reports list these checks as not run, with the reason."""
     rows = [row for row in document["checks"] if row["verdict"] == "undecided"]
     assert len(rows) == number
     assert all(reason in row["actual"] for row in rows)
@@ -73,7 +73,7 @@ def test_a_signal_between_two_checks_keeps_the_results_before_it(
 def test_a_mistake_of_ours_leaves_a_report_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError):
         reporting_in(tmp_path).run("DRA driver", THREE, raising(ZeroDivisionError("by zero")))
-    assert_undecided(tmp_path, json.loads(capsys.readouterr().out), "a mistake of devicecore ended the run", 3)
+    assert_undecided(tmp_path, json.loads(capsys.readouterr().out), "a bug in devicecore ended the run", 3)
 
 
 def test_a_run_that_cannot_begin_leaves_the_last_report(tmp_path: Path) -> None:

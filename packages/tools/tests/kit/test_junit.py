@@ -69,8 +69,8 @@ def test_a_crash_is_told_with_its_check_or_beside_the_checks() -> None:
     (failure,) = suite.iter("failure")
     assert "it was ended by SIGSEGV (during failed-must)\npanic: no chip\n\\x00goroutine 1" in str(failure.text)
     said = str(suite.findtext("system-out"))
-    assert said.startswith("it was ended by SIGSEGV (while no check was under way)\npanic: ")
-    assert "the device plugin crashed 1 time while no check was under way" in summary(found)
+    assert said.startswith("it was ended by SIGSEGV (while no check was running)\npanic: ")
+    assert "the device plugin crashed 1 time while no check was running" in summary(found)
 
 
 def test_an_empty_run_is_a_suite_without_cases() -> None:

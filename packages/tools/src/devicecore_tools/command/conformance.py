@@ -1,6 +1,6 @@
-"""`devicecore conformance`: run the conformance checks over a device plugin or a DRA driver.
+"""`devicecore conformance`: run the conformance checks on a device plugin or a DRA driver.
 
-Law: the exit status is 0 only if a check was made, none of severity "must" failed, and the time sufficed for these.
+Law: the exit status is 0 only if a check was run, and every check of severity "must" had enough time and did not fail.
 """
 
 import os
@@ -15,13 +15,13 @@ from devicecore_tools.command.conformance_plugin import plugin
 from devicecore_tools.command.groups import Group
 
 MAX_CARD = 16 * 1024 * 1024
-"""Characters of a score card that are read."""
+"""How many characters of a scorecard are read."""
 
 
 class _Kinds(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name. Return None if there is none."""
-        if cmd_name == "dra":  # is like `driver`, but not in its letters
+        """Return the command with this name, or None if there is none."""
+        if cmd_name == "dra":  # means `driver`, but is not a misspelling of it
             ctx.fail("No such command 'dra'. Did you mean 'driver'?")
         return super().get_command(ctx, cmd_name)
 
@@ -36,21 +36,21 @@ def conformance() -> None:
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
     $ devicecore conformance driver -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks cut
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks close
 
 
 @conformance.command()
 @click.argument("old", type=click.File(encoding="utf-8", errors="replace"))
 @click.argument("new", type=click.File(encoding="utf-8", errors="replace"))
 def compare(*, old: TextIO, new: TextIO) -> int:
-    """Compare two score cards, and print what has changed.
+    """Compare two scorecards, and print what has changed.
 
     \b
     $ devicecore conformance compare v1.html v2.html
 
-    Exit status 1 if a check of severity must fails on the second card but did not on the first, or if the first card
-    has it, and for the second it was not run or not decided, because then nobody knows whether it still passes. So
-    compare cards of runs with the same --only, --skip and --full.
+    The exit status is 1 if a check of severity must fails on the second card but did not on the first, or if it is on
+    the first card but was not run or not decided for the second. Then nobody knows whether it still passes, so compare
+    cards of runs with the same --only, --skip and --full.
     """
     from devicecore_tools.conformance.card import NOT_MADE, differences, title_of
 
@@ -59,7 +59,7 @@ def compare(*, old: TextIO, new: TextIO) -> int:
         title = title_of(page)
         if not title:
             raise click.UsageError(
-                f"{foreign_text(file.name)}: expected a score card, the page that `devicecore conformance --card FILE` "
+                f"{foreign_text(file.name)}: expected a scorecard, the page that `devicecore conformance --card FILE` "
                 "writes, got another file."
             )
         click.echo(foreign_text(f"{what}: {title}"))
@@ -67,7 +67,7 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     for name, severity, before, after in found:
         click.echo(foreign_text(f"{severity:<6}  {name:<40}  {before} -> {after}"))
     if not found:
-        click.echo("no check was judged differently")
+        click.echo("no check has a different verdict")
     return int(
         any(severity == "must" and after in {"failed", "undecided", NOT_MADE} for _, severity, _, after in found)
     )

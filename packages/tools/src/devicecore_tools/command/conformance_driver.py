@@ -1,6 +1,6 @@
-"""`devicecore conformance driver`: run the conformance checks over a DRA driver.
+"""`devicecore conformance driver`: run the conformance checks on a DRA driver.
 
-Law: a signal that asks the process to end leaves no process and no file of the run.
+Law: after a signal that ends the process, no process and no file of the run is left.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from devicecore_tools.command.conformance_options import choice_options, driver_
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
-_MOST_LONGER = 4.0  # times the time of a run, on a machine that has more to do
-_OWN_START = 5.0  # seconds: at most so much of a run's time is taken for the start of this program
+_MOST_LONGER = 4.0  # factor for the duration of a run on a busy machine
+_OWN_START = 5.0  # seconds: at most this much of a run's time counts for the start of this program
 
 
 @click.command()
@@ -46,13 +46,13 @@ def driver(
     \b
     $ devicecore conformance driver -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
-    A driver whose data directory has to exist:
+    A driver whose data directory must exist:
 
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
-    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or if no check was
-    made, 2 if the driver cannot be run or a directory cannot be used.
+    The exit status is 0 if no check of severity must failed, 1 if one failed or was not decided or if no check was
+    run, and 2 if the driver cannot be run or a directory cannot be used.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.dra import CHECKS, CORE, run

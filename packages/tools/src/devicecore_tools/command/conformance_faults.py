@@ -1,6 +1,6 @@
-"""`devicecore conformance faults`: the plugins and drivers with one fault each, with which the checks are tested.
+"""`devicecore conformance faults`: the plugins and drivers with one fault each that test the checks.
 
-Law: what is listed names the checks that fail on it, and whether they are made by default.
+Law: each listed program names the checks that fail on it, and whether they run by default.
 """
 
 import click
@@ -14,16 +14,16 @@ _KINDS = {"plugin": "device plugin", "driver": "DRA driver"}
 
 
 @click.command()
-@click.option("--list", "list_only", is_flag=True, help="List them: the default.")
+@click.option("--list", "list_only", is_flag=True, help="List them. This is the default.")
 @click.option("--kind", type=click.Choice(sorted(_KINDS)), help="List only plugins, or only drivers.")
 @click.option("--run", "name", metavar="NAME", help="Run one of them as the plugin or driver.")
 @json_option
 def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool) -> int:
     """List or run plugins and drivers with one fault each.
 
-    They exist to test the checks of `devicecore conformance`, and for authors of other test kits. Each is a correct
-    program with one fault, and is listed with the checks that fail on it, and whether these run by default. A program
-    without such checks does something unusual that is not wrong.
+    They test the checks of `devicecore conformance`, and are also meant for authors of other test kits. Each is a
+    correct program with one fault. It is listed with the checks that fail on it, and whether these run by default. A
+    program without such checks does something unusual but correct.
 
     --run runs that program. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.

@@ -11,11 +11,11 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_LATE = "Checks for which no time is left are not decided; if one of severity must is among them, the exit status is 1."
+_LATE = "Checks for which no time is left are undecided; if one of severity must is among them, the exit status is 1."
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read a path below the directory of plugins. An empty string is returned as it is."""
+    """Read a path below the plugins directory. An empty string is returned unchanged."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or "\0" in text:
         message = f"{foreign_text(text)!r}: expected a path below {{plugins}}, such as my-driver, without '..'."
@@ -36,7 +36,7 @@ plugin_options = option_group(
         "--dir",
         metavar="DIR",
         type=click.Path(file_okay=False),
-        help="The directory in which the plugin looks for kubelet.sock, if that is fixed; by default a new directory. "
+        help="The directory where the plugin looks for kubelet.sock, if that is fixed; by default a new directory. "
         "All sockets in it are deleted.",
     ),
     click.option(
@@ -45,9 +45,9 @@ plugin_options = option_group(
     click.option(
         "--registry",
         is_flag=True,
-        help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
+        help="The plugin does not call Register, but waits in the directory for the kubelet's plugin watcher.",
     ),
-    seconds_option("--starting", 60.0, "How many seconds the plugin may take to register first.", "first"),
+    seconds_option("--starting", 60.0, "How many seconds the plugin may take for its first registration.", "first"),
     seconds_option("--timeout", 10.0, "How many seconds each answer may take."),
     seconds_option(
         "--returning",
@@ -57,10 +57,10 @@ plugin_options = option_group(
     seconds_option(
         "--noticing",
         8.0,
-        "How many seconds it may take to register again after a cut stream, or only a new kubelet.sock.",
+        "How many seconds it may take to register again after a closed stream, or only a new kubelet.sock.",
     ),
     seconds_option("--away", 3.0, "How many seconds the kubelet is away."),
-    seconds_option("--grace", 10.0, "How many seconds the plugin may take to end after SIGTERM."),
+    seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
     seconds_option("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
     click.option(
         "--provoke-health",
@@ -73,7 +73,7 @@ plugin_options = option_group(
         "--restart/--no-restart",
         default=True,
         show_default=True,
-        help="Start the plugin again when it exits, as Kubernetes does.",
+        help="Restart the plugin when it exits, as Kubernetes does.",
     ),
 )
 """Gives a command the options of a device plugin: the directory, and the fields of its `Settings`."""
@@ -87,7 +87,7 @@ driver_options = option_group(
         help="Where the driver creates its registration socket, if that is fixed; by default a new directory. Files "
         "that the run adds there are deleted.",
     ),
-    click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's directory of plugins, if fixed."),
+    click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's plugins directory, if fixed."),
     click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if that is fixed."),
     click.option(
         "--data-dir",
@@ -105,8 +105,10 @@ driver_options = option_group(
     click.option(
         "--claims",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file with a ResourceClaim or ResourceClaimTemplate, whose spec is that of the claims in "
-        "the checks, and with other objects that the driver needs, such as a DeviceClass or CustomResourceDefinition.",
+        help=(
+            "A file with a ResourceClaim or ResourceClaimTemplate, whose spec the checks use for their claims, and "
+            "with other objects that the driver needs, such as a DeviceClass or CustomResourceDefinition."
+        ),
     ),
     click.option(
         "--device-class",
@@ -117,22 +119,24 @@ driver_options = option_group(
         "--provoke-devices",
         default="",
         metavar="COMMAND",
-        help="A shell command after which devices come or go. Placeholders such as {plugins} are replaced in it.",
+        help="A shell command that adds or removes devices. Placeholders such as {plugins} are replaced in it.",
     ),
     click.option(
         "--undo-devices", default="", metavar="COMMAND", help="A shell command that undoes --provoke-devices."
     ),
     seconds_option(
-        "--starting", 30.0, "How many seconds the driver may take to register and publish its devices first."
+        "--starting",
+        30.0,
+        "How many seconds the driver may take to register and publish its devices for the first time.",
     ),
     seconds_option("--returning", 30.0, "How many seconds the driver may take to register again after a restart."),
     seconds_option("--timeout", 45.0, "How many seconds a call to prepare or unprepare claims may take."),
-    seconds_option("--grace", 30.0, "How many seconds the driver may take to end after SIGTERM."),
+    seconds_option("--grace", 30.0, "How many seconds the driver may take to exit after SIGTERM."),
     seconds_option(
         "--budget",
         None,
         "How many seconds the run may take; by default 75, and 290 with --full, and up to four times as many on a busy "
-        f"machine. A driver that needs more than a second for a claim gets the time of these calls, too. {_LATE}",
+        f"machine. If a driver needs more than a second for a claim, the time of these calls is added. {_LATE}",
     ),
 )
 """Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
@@ -161,8 +165,7 @@ report_options = option_group(
         "--card",
         type=_FILE,
         metavar="FILE",
-        help="Also write a score card: one HTML page, and next to it a badge with the same name and the extension "
-        ".svg.",
+        help="Also write a scorecard: one HTML page, and next to it a badge with the same name and the extension .svg.",
     ),
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,

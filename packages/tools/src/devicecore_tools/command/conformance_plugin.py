@@ -1,6 +1,6 @@
-"""`devicecore conformance plugin`: run the conformance checks over a device plugin.
+"""`devicecore conformance plugin`: run the conformance checks on a device plugin.
 
-Law: a signal that asks the process to end leaves no process and no file of the run.
+Law: after a signal that ends the process, no process and no file of the run is left.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ def plugin(
     socket_dir: str | None,
     allow_shared_directory: bool,
     registry: bool,
-    **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
+    **settings: Any,  # noqa: ANN401 - click has converted each to the type of its field in Settings
 ) -> int:
     """Test a device plugin, in any language.
 
@@ -48,8 +48,8 @@ def plugin(
 
     Without COMMAND, start the plugin by hand.
 
-    Exit status 0 if no check of severity must failed, 1 if one failed or was not decided, or every check was skipped, 2
-    if the plugin cannot be run, the directory cannot be used, or the command of --provoke-health failed.
+    The exit status is 0 if no check of severity must failed, 1 if one failed or was not decided or if every check was
+    skipped, and 2 if the plugin cannot be run, the directory cannot be used, or the --provoke-health command failed.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
@@ -62,7 +62,7 @@ def plugin(
         raise click.UsageError("--undo-health needs --provoke-health.")
 
     def say_what_to_do(directory: Path) -> None:
-        what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
+        what = f"it creates its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
         seconds = counted(settings["first"], "second")
         if not command:
             complain("devicecore conformance", f"start your plugin within {seconds}, so that {what}")

@@ -1,6 +1,6 @@
-"""What `devicecore conformance` prints and writes: results at once, at the end the report in every form asked for.
+"""The output of `devicecore conformance`: results as they come, and at the end the report in every requested format.
 
-Law: output that is not for a terminal has no colors and is not folded.
+Law: output that does not go to a terminal has no colors and is not wrapped.
 """
 
 import shlex
@@ -52,7 +52,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "n/a": {"fg": "yellow"},
     "open": {"fg": "yellow", "bold": True},
 }
-_INDENT = 14  # columns of a result's text below its first line
+_INDENT = 14  # columns by which a result's text is indented
 _LABEL = 10  # columns of `expected: `
 
 
@@ -61,13 +61,13 @@ class Reporting:
     """Where the results of a run go.
 
     Attributes:
-        as_json: print one JSON document at the end, and nothing before.
+        as_json: print one JSON document at the end, and nothing before it.
         junit: the file that gets the report as JUnit XML.
-        card: the file that gets the score card, an HTML page; the badge is written next to it.
-        release: the version of the subject, which the reports show.
-        command: what starts the subject, which the reports show.
+        card: the file that gets the scorecard, an HTML page; the badge is written next to it.
+        release: the version of the subject, shown in the reports.
+        command: the command that starts the subject, shown in the reports.
 
-    A reason why checks were not made is printed once; the other checks with it are named in the end.
+    A reason why checks were not run is printed once; the other checks with the same reason are listed at the end.
     """
 
     as_json: bool
@@ -80,20 +80,20 @@ class Reporting:
     _results: list[Result] = field(factory=list, init=False)
 
     def begin(self) -> None:
-        """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
+        """Create the report files, so that a wrong path is an error before the checks and not after them.
 
         Raises OSError if a file cannot be written. Raises click.UsageError if the badge would replace the page.
         """
         if self.card is not None and Path(self.card).suffix == ".svg":
             message = (
-                f"--card {self.card}: expected the name of an HTML page; the badge beside it gets the ending .svg."
+                f"--card {self.card}: expected the name of an HTML page; the badge next to it gets the extension .svg."
             )
             raise click.UsageError(message)
         for path in self._files():
             path.touch()
 
     def show(self, result: Result) -> None:
-        """Print a result when it is there."""
+        """Print a result as soon as it is known."""
         self._results.append(result)
         if self.as_json:
             return
@@ -105,10 +105,10 @@ class Reporting:
         _print(result)
 
     def run(self, kind: str, checks: Sequence[Check[Any]], made: Callable[[], Report]) -> int:
-        """Make a run, print and write its report, and return the exit status: 128 and the number after a signal.
+        """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
-        A signal, or a mistake of ours, between two checks or before the first one ends the run with a report of what
-        was made. Raises what `made` raises if the run could not begin, or because of a mistake of ours.
+        A signal or a bug of ours, between two checks or before the first one, ends the run with a report of the checks
+        so far. Raises what `made` raises if the run could not begin, or because of a bug of ours.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:
@@ -118,20 +118,20 @@ class Reporting:
                 report = self._of_what_was_made(kind, checks, INTERRUPTED, began)
             except (OSError, DeviceCoreError):
                 raise
-            except Exception as error:  # noqa: BLE001 - it is raised again when the report is written
+            except Exception as error:  # noqa: BLE001 - it is raised again after the report is written
                 mistake = error
-                reason = f"a mistake of devicecore ended the run: {type(error).__name__}: {error}"
+                reason = f"a bug in devicecore ended the run: {type(error).__name__}: {error}"
                 report = self._of_what_was_made(kind, checks, reason, began)
-            ignore_signals()  # or the report is lost
+            ignore_signals()  # otherwise the report would be lost
             status = self.end(report)
         if mistake is not None:
             raise mistake
         return 128 + signals[0] if signals else status
 
     def _of_what_was_made(self, kind: str, checks: Sequence[Check[Any]], reason: str, began: float) -> Report:
-        """Return the report of a run that has ended for this reason."""
+        """Return the report of a run that ended for this reason."""
         made = {result.name: result for result in self._results}
-        not_made = f"not made, because {reason}"
+        not_made = f"not run, because {reason}"
         results = tuple(made.get(one.name) or result_of(one, Verdict.UNDECIDED, not_made) for one in checks)
         seconds = time.monotonic() - began
         return Report(kind=kind, subject="unfinished", results=results, not_made=not_made, seconds=seconds)
@@ -140,8 +140,8 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided, or if none
-            was made, 2 if the subject cannot be run or a command of the user failed.
+            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided or if none
+            was run, and 2 if the subject cannot be run or one of the user's commands failed.
 
         Raises:
             OSError: a file cannot be written.
@@ -155,7 +155,7 @@ class Reporting:
             print_json(as_document(report))
         else:
             if self._folded:
-                others = f"{counted(len(self._folded), 'more check')} not made because of the reasons above"
+                others = f"{counted(len(self._folded), 'more check')} not run because of the reasons above"
                 click.echo("\n" + _fold(f"{others}: {', '.join(self._folded)}", _width()))
             _print_end(report)
         if report.cannot_run or report.wrong_usage:
@@ -172,7 +172,7 @@ class Reporting:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file. One that is there is replaced in one step, so that the last report is never lost to a full disk."""
+    """Write a file. An existing file is replaced atomically, so that a full disk never destroys the last report."""
     if path.is_file() and not path.is_symlink():
         DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())
     else:  # such as /dev/stdout
@@ -181,7 +181,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def ending_cleanly() -> Iterator[list[int]]:
-    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones.
+    """Raise SystemExit at the first signal that asks the process to end, and ignore further ones.
 
     Yields a list that gets the number of the first signal.
     """
@@ -219,10 +219,10 @@ def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence
     Args:
         checks: all checks.
         only: names, and patterns such as `gives-*`; empty means all checks.
-        skip: names and patterns of those to leave out.
+        skip: names and patterns of checks to leave out.
 
     Raises:
-        click.UsageError: a name or a pattern is that of no check, or no check is left.
+        click.UsageError: a name or pattern matches no check, or no check is left.
     """
     names = [check.name for check in checks]
     for option, patterns in (("--only", only), ("--skip", skip)):
@@ -246,7 +246,7 @@ def _meant(pattern: str, names: Sequence[str]) -> str:
 
 
 def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:
-    """Print the checks without making them."""
+    """Print the checks without running them."""
     if as_json:
         print_json([check_document(check) for check in checks])
         return
@@ -255,7 +255,7 @@ def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:
 
 
 def _width() -> int:
-    """Return the columns of the terminal; output to files and pipes is not folded."""
+    """Return the width of the terminal. Output to files and pipes is not wrapped."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
@@ -284,7 +284,7 @@ def _print_end(report: Report) -> None:
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
             click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
     for sentence, printed in crashes(report):
-        click.echo(f"\nThe {report.kind} ended by itself: {_fold(sentence, _width())}")
+        click.echo(f"\nThe {report.kind} exited by itself: {_fold(sentence, _width())}")
         click.echo(textwrap.indent(printed, "  "))
     if (report.failures or report.cannot_run) and report.output:
         click.echo(f"\nThe last output of the {report.kind}:")

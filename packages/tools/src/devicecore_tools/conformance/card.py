@@ -1,7 +1,7 @@
-"""A report as a score card: one HTML page, and a badge as SVG.
+"""A report as a scorecard: one HTML page and an SVG badge.
 
-Law: the page is complete in itself. It loads nothing, has no scripts, and every text in it is escaped, so a plugin
-cannot put anything into it but text.
+Law: the page is complete in itself. It loads nothing, has no scripts, and all text in it is escaped, so a plugin
+can add nothing but text.
 """
 
 import base64
@@ -47,7 +47,7 @@ _PAGE = """<!doctype html>
 <title>{title}</title><style>{style}</style></head>
 <body><main><h1>{title}</h1><p class="{outcome}">{summary}</p>
 <dl>{facts}</dl>
-<table><caption>All {number}, first those that failed</caption>
+<table><caption>All {number}, failures first</caption>
 <thead><tr><th scope="col">Result</th><th scope="col">Severity</th><th scope="col">Check</th>\
 <th scope="col">What happened</th></tr></thead>
 <tbody>
@@ -78,12 +78,12 @@ def as_page(report: Report, day: date) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a string from outside for HTML and for SVG: printable, of bounded length, and escaped."""
+    """Return an untrusted string for HTML and SVG: printable, bounded and escaped."""
     return escape(foreign_text(text, _MAX_TEXT))
 
 
 def _outcome(report: Report) -> str:
-    """Return the class of the whole report: `skipped` stands for a failure that is not of severity must."""
+    """Return the CSS class of the whole report: `skipped` if only checks below severity must failed."""
     if report.cannot_run or not report.passed or not counts_of(report)["passed"]:
         return "failed"
     return "skipped" if any(result.severity is Severity.SHOULD for result in report.failures) else "passed"
@@ -116,9 +116,9 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what was printed in each crash, and at the end of the run, under its title."""
+    """Yield the output of each crash and of the end of the run, each under its title."""
     for sentence, printed in crashes(report):
-        yield f"The {report.kind} ended by itself: {sentence}", _lines(printed.splitlines())
+        yield f"The {report.kind} exited by itself: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:
         yield f"The last output of the {report.kind}", _lines(report.output.splitlines())
 
@@ -128,13 +128,13 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def title_of(page: str) -> str:
-    """Return what was checked, and its release, as a card says it. Return an empty string if the page is not a card."""
+    """Return the subject and its release as the card has them, or an empty string if the page is not a card."""
     title, release = (found[1] if (found := one.search(page)) else "" for one in (_TITLE, _RELEASE))
     return unescape(title) + (f", release {unescape(release)}" if release else "")
 
 
 def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
-    """Return name, severity, and the verdicts on both cards of each check that they judge differently, worst first.
+    """Return the checks with different verdicts on the two cards, worst first: name, severity and both verdicts.
 
     A check that is not on a card has the verdict `NOT_MADE` there.
     """
@@ -152,8 +152,8 @@ def _rank(change: tuple[str, str, str, str]) -> tuple[bool, ...]:
 
 # --- the badge --------------------------------------------------------------------------------------------------------
 
-_COLORS = {"passed": "#116329", "failed": "#a40e26", "skipped": "#7d4e00"}  # white text has a contrast above 6 to 1
-_LETTER = 6.2  # pixels of a letter, on average
+_COLORS = {"passed": "#116329", "failed": "#a40e26", "skipped": "#7d4e00"}  # contrast with white text is above 6 to 1
+_LETTER = 6.2  # pixels per letter, on average
 _MAX_RELEASE = 40  # characters
 _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}">\
 <title>{title}</title><rect width="{width}" height="20" rx="3" fill="#3d444d" />\
@@ -164,7 +164,7 @@ font-size="11">{text}</text>"""
 
 
 def as_badge(report: Report, day: date) -> str:
-    """Return a badge as SVG, which names the release, and in its title the day. `day` is the day of the run."""
+    """Return an SVG badge that names the release. Its title has `day`, the day of the run."""
     release = f"{foreign_text(report.release, _MAX_RELEASE)}: " if report.release else ""
     texts = (f"{report.kind} conformance", f"{release}{_score(report)}")
     left, right = (round(len(text) * _LETTER + 12) for text in texts)
@@ -181,7 +181,7 @@ def as_badge(report: Report, day: date) -> str:
 
 
 def _score(report: Report) -> str:
-    """What was not made has not passed, so it is counted apart."""
+    """A check that was not run has not passed, so it is counted separately."""
     if report.cannot_run:
         return "could not be run"
     counts = counts_of(report)

@@ -1,6 +1,6 @@
-"""The connection of a kubelet to the socket of a plugin or driver under test, whose calls block.
+"""A kubelet's connection to the socket of the plugin or driver under test. Its calls block.
 
-Law: a call ends with an answer or with `CallFailedError`, within its time.
+Law: a call ends within its timeout, with an answer or with `CallFailedError`.
 """
 
 import os
@@ -24,13 +24,13 @@ from devicecore_tools.conformance.model import Failure
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-_CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
-_MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+_CONNECTING = 5_000  # milliseconds for one attempt to connect; generous, because the machine may be busy
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure oversized answers
 MAX_ANSWER = 4 * 1024 * 1024
-"""Bytes of the largest answer to a call that a kubelet accepts."""
+"""The size in bytes of the largest answer that a kubelet accepts."""
 
 _DIAL_PAUSE = 0.1  # seconds
-_NOWHERE = "/proc/none"  # for a path that no socket can have, of which gRPC would complain on standard error
+_NOWHERE = "/proc/none"  # for a path that no socket can have; gRPC would complain about it on standard error
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
@@ -44,7 +44,7 @@ class CallFailedError(Failure):
 
     @property
     def is_late(self) -> bool:
-        """Whether there was no answer in time."""
+        """Whether the call timed out."""
         return self.code == "DEADLINE_EXCEEDED"
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class CallFailedError(Failure):
 
 
 def is_reachable(path: str) -> bool:
-    """Return whether a process listens on the socket at `path`. Return False if that cannot be tried."""
+    """Return whether a process listens on the socket at `path`, or False if the attempt is impossible."""
     try:
         return is_served(path)
     except OSError:
@@ -60,9 +60,9 @@ def is_reachable(path: str) -> bool:
 
 
 class SocketConnection:
-    """A connection to the socket at `path`. It is made when it is used first, and again after it was lost.
+    """A connection to the socket at `path`. It connects on first use, and reconnects after it was lost.
 
-    `authority` is the header of that name; clients in Go and other languages send different ones.
+    `authority` is the header of that name; gRPC clients in Go and in other languages send different values.
     """
 
     def __init__(self, path: str, authority: str = "localhost") -> None:
@@ -78,8 +78,8 @@ class SocketConnection:
     def dial(self, timeout: float) -> bool:
         """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
 
-        It calls the health service of gRPC, which need not be there. `grpc.channel_ready_future` would leave a thread
-        that fails when the channel is closed.
+        It calls gRPC's health service, which the subject need not implement. `grpc.channel_ready_future` would leave a
+        thread that fails when the channel is closed.
         """
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         if not self._is_usable:
@@ -96,14 +96,14 @@ class SocketConnection:
                     return True
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() + _DIAL_PAUSE > deadline:
                     return False
-                time.sleep(_DIAL_PAUSE)  # it has closed the connection, such as a process that restarts
-            except ValueError:  # the channel was closed meanwhile
+                time.sleep(_DIAL_PAUSE)  # it has closed the connection, for example because the process restarts
+            except ValueError:  # the channel was closed in the meantime
                 return False
             else:
                 return True
 
     def why_not(self) -> str:
-        """Return why the plugin's socket cannot be reached."""
+        """Return why the plugin's socket is unreachable."""
         path = foreign_text(self.path)
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
@@ -114,14 +114,14 @@ class SocketConnection:
             except ConnectionRefusedError:
                 return f"no process listens on {path}"
             except (OSError, ValueError) as error:  # the latter if the path has a NUL
-                return f"{path} cannot be connected to: {getattr(error, 'strerror', None) or error}"
+                return f"cannot connect to {path}: {getattr(error, 'strerror', None) or error}"
         return f"the process listening on {path} does not speak gRPC or does not answer"
 
     def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
         """Call the plugin.
 
         Raises:
-            CallFailedError: it answered with an error, not within `timeout` seconds, or more than a kubelet accepts.
+            CallFailedError: it answered with an error, too late, or with more bytes than a kubelet accepts.
         """
         try:
             stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
@@ -131,7 +131,7 @@ class SocketConnection:
             raise CallFailedError(method.name, "DEADLINE_EXCEEDED", "Deadline Exceeded") from None
         except grpc.RpcError as error:
             raise CallFailedError(method.name, error.code().name, foreign_text(error.details() or "")) from None
-        except ValueError:  # the channel was closed meanwhile
+        except ValueError:  # the channel was closed in the meantime
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         if len(answer) > MAX_ANSWER:
             details = f"the answer has {len(answer)} bytes; a kubelet accepts {MAX_ANSWER}"
@@ -142,7 +142,7 @@ class SocketConnection:
             raise CallFailedError(method.name, "INTERNAL", "the answer cannot be read") from None
 
     def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
-        """Call a method that answers with a stream. The result yields the answers, and can be cancelled.
+        """Call a method that answers with a stream. The result yields the answers and can be canceled.
 
         Raises CallFailedError if the connection is closed.
         """
@@ -153,9 +153,9 @@ class SocketConnection:
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
 
     def close(self) -> None:
-        """Cut the connection. A second call does nothing.
+        """Close the connection. A second call does nothing.
 
-        A server that sends PING after PING keeps gRPC from closing it until the server ends.
+        If a server sends PINGs nonstop, gRPC closes the connection only when the server ends.
         """
         with suppress(TimeoutError):
             in_time(self._channel.close, NOTICED)

@@ -1,4 +1,4 @@
-"""Checks, their results, and reports, independent of what is checked.
+"""Checks, their results, and reports, for any kind of subject.
 
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
@@ -11,22 +11,22 @@ from typing import Generic, TypeVar
 from attrs import field, frozen
 
 Subject = TypeVar("Subject")
-"""What is checked, such as a running device plugin. It has the methods that its checks need."""
+"""The subject of the checks, such as a running device plugin, with the methods that they need."""
 
 
 MAX_ACTUAL = 3000
-"""Characters of `Result.actual`, which may contain output of the subject."""
+"""The maximum length of `Result.actual`, which may contain output of the subject."""
 
 
 class Severity(Enum):
     """What a failure of a check means."""
 
     MUST = "must"
-    """Kubernetes cannot work with it, or containers get each other's devices. A run with such a failure has failed."""
+    """Kubernetes cannot work with the subject, or containers get each other's devices. Such a failure fails the run."""
     SHOULD = "should"
-    """It works, but not after every event that happens on real nodes."""
+    """The subject works, but not after every event that happens on real nodes."""
     INFO = "info"
-    """A failure breaks nothing, but its reason is worth knowing."""
+    """The failure breaks nothing, but its cause is worth knowing."""
 
 
 class Verdict(Enum):
@@ -35,17 +35,17 @@ class Verdict(Enum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It does not apply: the subject, or the user, says that it does not have what the check is about."""
+    """It does not apply: the subject or the user says that the subject does not have the feature."""
     UNDECIDED = "undecided"
-    """It applies and was not made: for a reason of the run, or because of what another check has found."""
+    """It applies but was not run, because of the run itself or because of another check's finding."""
 
 
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
-    """Raised by a check that failed. The text says what happened instead of what was expected."""
+    """Raised by a check that failed. The text says what happened instead of the expected behavior."""
 
     @property
     def is_late(self) -> bool:
-        """Whether something took too long, for which a busy machine may be to blame."""
+        """Whether something took too long, which may be the fault of a busy machine."""
         return False
 
 
@@ -54,20 +54,20 @@ class TookTooLong(Failure):
 
     @property
     def is_late(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
 
 class Abort(Failure):
-    """Raised by a check that failed in a way that makes all later checks impossible."""
+    """Raised by a check whose failure makes all later checks impossible."""
 
 
 class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
-    """Raised by a check that cannot be made, so that it is not decided. The text says why."""
+    """Raised by a check that cannot be run and so remains undecided. The text says why."""
 
 
 class DoesNotApply(Skip):
-    """Raised by a check of something optional that the subject does not have. The text says what."""
+    """Raised by a check of an optional feature that the subject does not have. The text names it."""
 
 
 class DevicesInUse(Skip):
@@ -75,7 +75,10 @@ class DevicesInUse(Skip):
 
 
 class NotYet(Skip):
-    """Raised by a check of something that may still come, so that it is made again at the end. The text says what."""
+    """Raised by a check that waits for something that may still happen.
+
+    It runs again at the end. The text says for what.
+    """
 
 
 class Undecided(Skip):
@@ -83,17 +86,17 @@ class Undecided(Skip):
 
 
 class OutOfTime(Undecided):
-    """Raised by a check that cannot be made, because the time of the run is over."""
+    """Raised by a check that cannot be run because the run is out of time."""
 
 
 def impossible(error: Exception) -> Skip:
-    """Return what skips a check that could not be made because of an error."""
-    return Skip(f"the check could not be made: {error}")
+    """Return the exception that skips a check because an error prevented it."""
+    return Skip(f"the check could not be run: {error}")
 
 
 def time_is_over(budget: float) -> OutOfTime:
-    """Return what skips a check when a run has lasted for `budget` seconds."""
-    return OutOfTime(f"the {budget:.0f} seconds of the run are over; --only makes the check alone, --budget gives more")
+    """Return the exception that skips a check once the run has used up its `budget` of seconds."""
+    return OutOfTime(f"the run's {budget:.0f} seconds are over; use --only for this check alone, or a larger --budget")
 
 
 def applies_always(_: object) -> None:
@@ -102,7 +105,7 @@ def applies_always(_: object) -> None:
 
 @frozen
 class Check(Generic[Subject]):
-    """One expectation.
+    """One expectation of the subject.
 
     Attributes:
         name: words joined by hyphens, unique in its suite.
@@ -110,9 +113,9 @@ class Check(Generic[Subject]):
         done: a sentence about what the check does.
         expected: what should happen.
         clause: the rule from which that follows, with its source.
-        look: makes the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
-        group: what it is about, in a word or two; empty in a suite without groups.
-        is_core: whether it is made by default; the others are made in a full run.
+        look: runs the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
+        group: its topic, in a word or two; empty in a suite without groups.
+        is_core: whether it runs by default; the others run only in a full run.
         found: known faults of real software that the check finds, such as `owner/repository#12`.
         needs: raises `Skip` if the check does not apply to the subject, without waiting for anything.
     """
@@ -132,7 +135,10 @@ class Check(Generic[Subject]):
 def check(
     severity: Severity, *, expected: str, clause: str, needs: Callable[[Subject], object] = applies_always
 ) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
-    """Return a decorator that makes a `Check` of a function: its name is the check's name, its docstring is `done`."""
+    """Return a decorator that turns a function into a `Check`.
+
+    Its name is the check's name, its docstring is `done`.
+    """
 
     def make(look: Callable[[Subject], str]) -> Check[Subject]:
         name = look.__name__.replace("_", "-")
@@ -147,10 +153,10 @@ class Exit:
 
     Attributes:
         pid: the id of the process.
-        how: what happened in one line, with the exit status or the signal.
-        output: what the process printed then: from the beginning of a crash on, otherwise the last lines.
+        how: one line about what happened, with the exit status or the signal.
+        output: what the process printed: everything since the crash began, otherwise the last lines.
         is_crash: whether it crashed: a signal, or a panic of a program in Go.
-        during: the name of the check during which it came. The text is empty if none was under way.
+        during: the name of the check that was running, or an empty string if none was.
     """
 
     pid: int
@@ -168,9 +174,9 @@ class Result:
     """The result of one check.
 
     Attributes:
-        name: as that of the check; so are `severity`, `done`, `expected` and `clause`.
+        name: copied from the check; so are `severity`, `done`, `expected` and `clause`.
         verdict: how it ended.
-        actual: what happened, in one printable line.
+        actual: one printable line about what happened.
         seconds: the duration.
     """
 
@@ -185,7 +191,7 @@ class Result:
 
     @property
     def applies(self) -> bool:
-        """Whether the subject has what the check is about."""
+        """Whether the subject has the feature that the check tests."""
         return self.verdict is not Verdict.SKIPPED
 
     @property
@@ -202,17 +208,17 @@ class Report:
         kind: what was checked: `device plugin` or `DRA driver`.
         subject: which one, in a few words.
         release: its version, if the caller knows it.
-        command: what has started it, with placeholders.
+        command: the command that started it, with placeholders.
         tool: the version of devicecore.
-        facts: more about it, for programs: values that JSON can hold.
+        facts: more about it for programs, as JSON-compatible values.
         notes: sentences for the reader of the report.
         results: of every check, in order.
-        not_made: why the checks after a failed one could not be made. The text is empty if all were made.
-        cannot_run: whether the subject could not be run at all, so that the results say nothing about it.
-        wrong_usage: whether a command of the user failed, so that checks could not be made; a note names it.
+        not_made: why the checks after a failed one could not be run, or an empty string if all were run.
+        cannot_run: whether the subject could not be started at all, so the results say nothing about it.
+        wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names it.
         seconds: the duration of the run.
         output: the end of what the subject printed.
-        exits: each time that the subject ended by itself.
+        exits: every exit of the subject on its own.
     """
 
     kind: str = "device plugin"
@@ -232,7 +238,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether a check was made, and every must-check was decided and did not fail."""
+        """Whether at least one check was run, and every must-check was decided and did not fail."""
         not_passed = (*self.failures, *self.undecided)
         return (
             self.made_any
@@ -242,7 +248,7 @@ class Report:
 
     @property
     def made_any(self) -> bool:
-        """Whether at least one check was made. Otherwise the report says nothing about its subject."""
+        """Whether at least one check was run. Otherwise the report says nothing about its subject."""
         return any(result.verdict in {Verdict.PASSED, Verdict.FAILED} for result in self.results)
 
     @property
@@ -252,12 +258,12 @@ class Report:
 
     @property
     def undecided(self) -> tuple[Result, ...]:
-        """The results of the checks that apply and were not made."""
+        """The results of the checks that apply but were not run."""
         return self._ended(Verdict.UNDECIDED)
 
     @property
     def not_applicable(self) -> tuple[Result, ...]:
-        """The results of the checks of what the subject does not have."""
+        """The results of the checks that do not apply to the subject."""
         return self._ended(Verdict.SKIPPED)
 
     def _ended(self, verdict: Verdict) -> tuple[Result, ...]:
@@ -279,14 +285,14 @@ _MAX_LISTED = 5
 
 
 def some(texts: Sequence[str]) -> str:
-    """Return at most five of these texts as one: `a, b, c, d, e and 2 more`."""
+    """Join these strings, but at most five of them: `a, b, c, d, e and 2 more`."""
     more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
     return ", ".join(texts[:_MAX_LISTED]) + more
 
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Skip a check if this block fails, which prepares the check, because another check reports that.
+    """Skip a check if this block, which prepares it, fails. Another check reports that failure.
 
     Raises Skip, which says that the check needs `what`.
     """
@@ -298,7 +304,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises such an error: another check reports it, or it is nobody's fault."""
+    """Skip a check if this block raises one of these errors: another check reports it, or nobody is to blame."""
     try:
         yield
     except error as raised:
@@ -307,7 +313,7 @@ def skipping(error: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def in_context(context: str) -> Iterator[None]:
-    """Let a failure of this block begin with a few words about what came before.
+    """Prefix a failure of this block with a few words about what happened before.
 
     Raises Failure if the block has failed.
     """
@@ -318,7 +324,7 @@ def in_context(context: str) -> Iterator[None]:
 
 
 def reworded(text: str, *failures: Failure) -> Failure:
-    """Return a failure with another text. It is late if one of these is."""
+    """Return a failure with another text. It is late if any of these failures is."""
     return TookTooLong(text) if any(one.is_late for one in failures) else Failure(text)
 
 
@@ -326,9 +332,9 @@ def require(condition: object, actual: str, *, late: bool = False) -> None:
     """Check a condition.
 
     Args:
-        condition: what has to be true.
+        condition: what must be true.
         actual: says what happened instead.
-        late: whether it may be false only because something took too long.
+        late: whether the condition may be false only because something took too long.
 
     Raises:
         Failure: the condition is not met.
@@ -338,12 +344,12 @@ def require(condition: object, actual: str, *, late: bool = False) -> None:
 
 
 def skip_if(condition: object, reason: str) -> None:
-    """Skip a check if a condition is met. Raises Skip with the reason then."""
+    """Skip a check if a condition is met. Raises Skip with the reason."""
     if condition:
         raise Skip(reason)
 
 
 def does_not_apply_if(condition: object, reason: str) -> None:
-    """Skip a check of something optional if the subject does not have it. Raises DoesNotApply with the reason then."""
+    """Skip a check of an optional feature that the subject does not have. Raises DoesNotApply with the reason."""
     if condition:
         raise DoesNotApply(reason)

@@ -1,7 +1,7 @@
-"""The process of a plugin or driver, and the time of its run.
+"""The process of a plugin or driver, and the time budget of its run.
 
-Laws: a process that ends by itself is started again while a check waits, unless the settings forbid it, and each such
-end is kept with what the process printed in that moment. When the time of the run is over, no check waits any longer.
+Laws: a process that ends by itself is restarted while a check waits, unless the settings forbid it, and every such
+exit is recorded with the output of that moment. Once the run is out of time, no check waits any longer.
 """
 
 import math
@@ -30,40 +30,40 @@ from devicecore_tools.testing.process import PluginProcess, StillRunningError
 T = TypeVar("T")
 
 LATER_START = 2.0
-"""A later start of a process may take so many times as long as its first one."""
+"""A later start of a process may take this many times as long as the first one."""
 
 _TIMES = re.compile(r"^\W*[A-Z]?[0-9][-0-9/]*[T ]?[0-9:.,]*Z?( +[0-9]+(?= \S+:[0-9]+\]))?|time=\S+ *")
 _NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # and numbers, which differ each time
 _POLL_INTERVAL = 0.02  # seconds
-_EXIT_PAUSE = 0.3  # seconds from a failure to the exit that it causes, and from an exit to the next start
-_LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has closed its socket, too
+_EXIT_PAUSE = 0.3  # seconds from a failure to the exit it causes, and from an exit to the next start
+_LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has also closed its socket
 _MAX_EXITS = 3  # during one wait
 
 
 def _kinds_of(crashes: Iterable[str]) -> set[str]:
-    """Return the sentences about crashes without names and numbers, which differ each time."""
+    """Return the sentences about crashes without the names and numbers that differ each time."""
     return {_NAMES.sub("N", crash) for crash in crashes}
 
 
 class SubjectProcess(ABC):
-    """A process that is started again and again.
+    """A process that is restarted as often as needed.
 
     Args:
-        budget: seconds of the run. The sentence which says that they are over names them.
-        restart: whether a process that ends by itself is started again, as Kubernetes does.
+        budget: seconds for the run, which the sentence names that says they are over.
+        restart: whether a process that ends by itself is restarted, as in Kubernetes.
     """
 
     def __init__(self, budget: float, *, restart: bool = True) -> None:
         self.running: PluginProcess | None = None
-        """The process that was started last. It may have ended."""
+        """The process that was started most recently. It may have ended."""
         self.exits: list[Exit] = []
-        """Each time that the process ended by itself."""
+        """Every exit of the process on its own."""
         self.reported: set[int] = set()
-        """The ids of the processes whose exits a check that has failed has reported."""
+        """The ids of the processes whose exits a failed check has reported."""
         self.deadline: float = math.inf
-        """When the time of the run is over, in seconds of `time.monotonic`."""
+        """The deadline of the run, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False
-        """Whether a call has lost its connection and nobody listens anymore, so the process is about to end."""
+        """Whether a call has lost its connection and nobody listens anymore, so the process is about to exit."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""
@@ -71,13 +71,13 @@ class SubjectProcess(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the process, and end the former one."""
+        """Start the process, after ending the previous one."""
 
     @property
     def output(self) -> str:
-        """The end of what the process printed, after that of the former process if it was started again.
+        """The end of the process's output, preceded by that of the previous process if it was restarted.
 
-        Of lines that differ only in the time, the last one is there.
+        Of lines that differ only in their timestamps, only the last one is kept.
         """
         texts = (self._last_output, self.running.last_output if self.running else "")
         lines = [line for text in texts for line in text.splitlines()]
@@ -86,37 +86,37 @@ class SubjectProcess(ABC):
 
     @property
     def queued(self) -> Mapping[str, float]:
-        """Seconds for which each thread has waited for a processor. It is empty if no process of the run is known."""
+        """How many seconds each thread has waited for a processor. Empty if no process of the run is known."""
         return {} if self.running is None else self.running.queued_seconds
 
     # --- its exits ----------------------------------------------------------------------------------------------------
 
     @property
     def has_exited(self) -> bool:
-        """Whether the process has ended by itself and was not started again yet."""
+        """Whether the process has ended by itself and has not been restarted yet."""
         return self.running is not None and self.running.failure is not None
 
     def exits_since(self, number: int) -> list[str]:
-        """Return a sentence for each exit after the first `number` ones, without repetitions."""
+        """Return a sentence for each exit after the first `number`, without repetitions."""
         return list(dict.fromkeys(map(str, self.exits[number:])))
 
     def blame(self, check: str) -> None:
-        """Note the name of the check during which the process has ended."""
+        """Record the name of the check during which the process ended."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
     def require_no_crash(self, check: str, sentence: str, since: int) -> None:
-        """Check that the process has not crashed during a check, which has passed otherwise with this sentence.
+        """Check that the process did not crash during a check that otherwise passed with this sentence.
 
         `since` is the number of exits before the check.
         """
         crashes = self._crashes_during(check, since)
         self._told |= _kinds_of(crashes)
-        require(not crashes, f"{sentence}; but meanwhile it crashed: {some(crashes)}")
+        require(not crashes, f"{sentence}; but it crashed in the meantime: {some(crashes)}")
 
     def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
-        """Return the problem of a check with the exits during it after the first `since`, which may be the reason.
+        """Add to the problem of a check the exits during it, after the first `since`, that may have caused it.
 
-        A crash fails a check that cannot be made, unless an earlier check has reported such a crash.
+        A crash fails a check that could not be run, unless an earlier check has reported the same kind of crash.
         """
         crashes = self._crashes_during(check, since)
         is_new = not _kinds_of(crashes) <= self._told
@@ -132,11 +132,11 @@ class SubjectProcess(ABC):
         return Failure(f"{problem}; {ended[-1]}") if ended else problem
 
     def excuse(self, since: int) -> None:
-        """Take the crashes after the first `since` exits for known: they are no reason to fail a check."""
+        """Treat the crashes after the first `since` exits as known: they do not fail a check."""
         self._told |= _kinds_of(str(one) for one in self.exits[since:] if one.is_crash)
 
     def _exits_during(self, check: str, since: int) -> list[Exit]:
-        """Return the exits during a check after the first `since` ones."""
+        """Return the exits during a check, after the first `since`."""
         return [one for one in self.exits[since:] if one.during == check]
 
     def _crashes_during(self, check: str, since: int) -> list[str]:
@@ -144,36 +144,36 @@ class SubjectProcess(ABC):
         return list(dict.fromkeys(str(one) for one in self._exits_during(check, since) if one.is_crash))
 
     def wait_for_exit(self) -> None:
-        """Let a process that is about to end do so, to tell an exit from a lost connection."""
+        """Wait for a process that is about to exit, to distinguish an exit from a lost connection."""
         number, limit = len(self.exits), _LOST_PAUSE if self.is_leaving else _EXIT_PAUSE
         self.is_leaving = False
-        with suppress(Skip):  # no time is left, which the next check says
+        with suppress(Skip):  # no time is left, which the next check reports
             self.wait(lambda: len(self.exits) > number, limit)
 
     def notice_exit(self) -> None:
-        """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
+        """If the process has ended by itself, record that and restart it, so that no later check is blamed."""
         if self.running is not None and self.running.status is not None:
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 
     def _note_exit(self) -> None:
-        """Note how the process has ended, if it has ended by itself. One that is about to end is waited for."""
+        """Record how the process ended, if it ended by itself. Wait for one that is about to exit."""
         if self.running is None:
             return
         if self.is_leaving or self.running.status is not None:
             with suppress(StillRunningError):
-                self.running.wait(_LOST_PAUSE)  # also until its last output was read
+                self.running.wait(_LOST_PAUSE)  # this also waits until its last output was read
         self.is_leaving = False
         seen = exit_of(self.running)
         if seen is not None and not any(one.pid == seen.pid for one in self.exits):
             self.exits.append(seen)
 
-    # --- the time of the run ------------------------------------------------------------------------------------------
+    # --- the time budget ------------------------------------------------------------------------------------------
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """Wait until `look` returns something true and return that. Return None after `timeout` seconds.
+        """Wait until `look` returns a true value and return it, or return None after `timeout` seconds.
 
-        A process that ends meanwhile is started again. The wait ends early if it stays ended, because nothing can
-        happen then. Raises OutOfTime if no time is left for the run.
+        A process that ends in the meantime is restarted. If it is not restarted, the wait ends early, because nothing
+        more can happen. Raises OutOfTime if the run is out of time.
         """
         deadline = time.monotonic() + timeout
         exits = 0
@@ -195,19 +195,19 @@ class SubjectProcess(ABC):
             self.start()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass. A process that ends meanwhile is started again."""
+        """Let time pass. A process that ends in the meantime is restarted."""
         self.wait(lambda: None, seconds)
 
     @property
     def time_left(self) -> float:
-        """Seconds until the end of the run."""
+        """Seconds until the deadline of the run."""
         return max(self.deadline - time.monotonic(), 0.0)
 
     def require_time(self) -> None:
-        """Do nothing if time is left for the run. Raises OutOfTime if none is left."""
+        """Raise OutOfTime if the run is out of time."""
         if not self.time_left:
             self.skip_for_time()
 
     def skip_for_time(self) -> NoReturn:
-        """Skip the present check, because no time is left for it. Always raises OutOfTime."""
+        """Skip the current check because the run is out of time. Always raises OutOfTime."""
         raise time_is_over(self._budget)

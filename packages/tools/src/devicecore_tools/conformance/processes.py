@@ -1,7 +1,7 @@
-"""The processes of a plugin or driver, found by an environment variable, even if they have left its session.
+"""The processes of a plugin or driver, found by an environment variable even if they have left its session.
 
-Law: after `end_all` no process with that variable runs, and none is left to be waited for. If this process starts no
-others, the same is true of processes of the subject that have dropped the variable.
+Law: after `end_all`, no process with that variable is running or a zombie. If this process starts no
+other programs, that also holds for processes of the subject that have dropped the variable.
 """
 
 import ctypes
@@ -24,22 +24,22 @@ from devicecore_tools.conformance.model import MAX_ACTUAL, Exit
 from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 GO_CRASH = 2
-"""The exit status of a program in Go that has crashed."""
+"""The exit status of a Go program that has panicked."""
 
 MAX_LINE = 20_000
-"""Characters of a line that a process has printed."""
+"""The maximum length of a line of output."""
 
 MAX_SENTENCE = 250
-"""Characters of the sentence about an exit."""
+"""The maximum length of the sentence about an exit."""
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
 _SHORTEST = 0.01  # seconds
 _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
 _MIB = 1024 * 1024
-_MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in all, and of each call; a heap in Go grows by its own rules
+_MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in total and per call; Go heaps grow unevenly
 _MORE = 10  # threads or files
-_EACH_PRINTED = 20_000  # bytes of each call
-_WITHIN = 10.0  # seconds for a killed process to end
+_EACH_PRINTED = 20_000  # bytes per call
+_WITHIN = 10.0  # seconds for a killed process to exit
 
 
 def new_marker() -> str:
@@ -53,8 +53,8 @@ def as_environment(variable: str) -> dict[str, str]:
     return {name: value}
 
 
-# It is a process of its own, because the signal that Linux sends at the death of a parent comes at the end of the
-# thread that has started the child, and does not reach grandchildren. It needs only the standard library.
+# This is a separate process, because Linux sends the parent-death signal when the
+# thread that started the child ends, and does not send it to grandchildren. It needs only the standard library.
 _GUARDIAN = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -77,13 +77,13 @@ if not sys.stdin.buffer.read():
 
 @contextmanager
 def guarded(variable: str) -> Iterator[None]:
-    """Have the processes with this variable killed if this process is killed in this block."""
+    """Kill the processes with this variable if this process is killed in this block."""
     guardian = subprocess.Popen(  # noqa: S603 - it is this program's own
         [sys.executable, "-I", "-S", "-c", _GUARDIAN, variable],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        process_group=0,  # in this session, so that it is not taken for a daemon of the subject
+        process_group=0,  # in this session, so that it is not mistaken for a daemon of the subject
     )
     try:
         yield
@@ -105,7 +105,7 @@ def orphans_come_here() -> Iterator[None]:
 
 
 def with_variable(variable: str) -> list[int]:
-    """Return the ids of the running processes whose environment has this variable, without this process."""
+    """Return the ids of the running processes whose environment has this variable, except this process."""
     text = variable.encode()
     return [pid for pid, environment in _read("environ") if text in environment and text in environment.split(b"\0")]
 
@@ -124,7 +124,8 @@ def adopted() -> list[int]:
 def _read(name: str) -> Iterator[tuple[int, bytes]]:
     """Yield the id of each process except this one, with the content of its file `name` in /proc.
 
-    It is called hundreds of times, and paths of pathlib for all processes of the machine took twice as long as reading.
+    This avoids pathlib: it is called hundreds of times, and building Paths for all processes took twice as long as
+    reading.
     """
     for entry in os.listdir("/proc"):  # noqa: PTH208 - as above
         if entry.isdigit() and int(entry) != os.getpid():
@@ -139,24 +140,27 @@ def own_age() -> float:
 
 
 def exit_of(process: PluginProcess) -> Exit | None:
-    """Return how a process has ended on its own. It is None if it has not."""
+    """Return how a process ended on its own, or None if it did not."""
     failure, crash = process.failure, process.crash
     if failure is None:
         return None
     lines = [line.strip() for line in failure.output.splitlines() if line.strip()]
     said = next(iter(lines if crash and not crash.startswith("Traceback") else lines[::-1]), "it printed nothing")
-    how = shortened(foreign_text(f"it {failure.how}: {said}", MAX_LINE), MAX_SENTENCE)  # a reason stands at the end
+    how = shortened(foreign_text(f"it {failure.how}: {said}", MAX_LINE), MAX_SENTENCE)  # the reason is at the end
     is_crash = failure.status < 0 or has_panicked(process)
     return Exit(process.pid, how, failure.output, is_crash=is_crash)
 
 
 def has_panicked(process: PluginProcess) -> bool:
-    """Return whether a process has ended as a program in Go that has crashed."""
+    """Return whether a process ended the way a panicking Go program does."""
     return process.status == GO_CRASH and process.crash.startswith(("panic:", "fatal error:"))
 
 
 def problem_of_command(command: str, directory: Path, timeout: float) -> str:
-    """Run a shell command of the user. Return why it failed, or an empty string. `{dir}` in it is the directory."""
+    """Run a shell command of the user, with `{dir}` replaced by the directory.
+
+    Return why it failed, or an empty string.
+    """
     process = PluginProcess(["/bin/sh", "-c", command], directory)
     try:
         process.start()
@@ -168,18 +172,18 @@ def problem_of_command(command: str, directory: Path, timeout: float) -> str:
 
 
 def note_of_wrong_command(option: str, problem: str) -> str:
-    """Return the note of a report on a run in which the user's command of an option has failed, and why."""
+    """Return the report's note that the command the user gave in an option has failed, and why."""
     return f"a wrong command, so this run has not passed: {option}: {foreign_text(problem, MAX_ACTUAL)}"
 
 
 @frozen
 class ProcessorUse:
-    """What a process has used of the processors so far.
+    """The processor time that a process has used so far.
 
     Attributes:
-        at: when that was, in seconds of `time.monotonic`.
+        at: when it was measured, in seconds of `time.monotonic`.
         used: processor time in seconds.
-        queued: seconds for which each of its threads had to wait for a processor.
+        queued: how many seconds each of its threads had to wait for a processor.
     """
 
     at: float
@@ -188,13 +192,13 @@ class ProcessorUse:
 
     @classmethod
     def of(cls, process: PluginProcess) -> Self:
-        """Look at a process that runs."""
+        """Measure a running process."""
         return cls(time.monotonic(), process.cpu_seconds, process.queued_seconds)
 
     def share_until(self, later: Self) -> float:
-        """Return the part of one processor that it has used, of the time in which a processor was free for it.
+        """Return the processor time used, as a share of the time in which a processor was available to it.
 
-        A process that is always busy gets only a small part of a machine that has more to do.
+        On a loaded machine, even a process that is always busy gets only a small part of a processor.
         """
         queued = max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
         return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
@@ -202,14 +206,14 @@ class ProcessorUse:
 
 @frozen
 class Usage:
-    """The resources that a process and its descendants hold, and what it has printed.
+    """The resources that a process and its descendants hold, and the amount of their output.
 
     Attributes:
         memory: resident bytes.
-        threads: their number.
+        threads: number of threads.
         files: open file descriptors.
-        printed: bytes.
-        at: when that was, in seconds of `time.monotonic`.
+        printed: bytes of output.
+        at: when it was measured, in seconds of `time.monotonic`.
     """
 
     memory: int
@@ -220,7 +224,7 @@ class Usage:
 
     @classmethod
     def of(cls, process: PluginProcess) -> Self:
-        """Look at a process that runs."""
+        """Measure a running process."""
         memory = threads = files = 0
         for pid in (process.pid, *process.descendants):
             with suppress(OSError):  # it has ended
@@ -231,13 +235,13 @@ class Usage:
         return cls(memory, threads, files, process.printed, time.monotonic())
 
     def printed_until(self, later: Self) -> float:
-        """Return how many bytes it has printed in a second between two looks."""
+        """Return how many bytes a second it printed between two measurements."""
         return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
 
     def growth_until(self, later: Self, calls: int, idle: float) -> str:
-        """Return what has grown with the calls between two looks, in a few words, or an empty string.
+        """Return what grew with the calls between two measurements, in a few words, or an empty string.
 
-        `idle` is how many bytes it prints in a second without calls.
+        `idle` is how many bytes a second it prints without calls.
         """
         memory = later.memory - self.memory
         printed = (self.printed_until(later) - 2 * idle) * (later.at - self.at) / calls
@@ -246,7 +250,7 @@ class Usage:
             more = getattr(later, name) - getattr(self, name)
             what = f"{more} more {'open files' if name == 'files' else name}"
             found += [what] if more > max(_MORE, calls / 4) else []
-        return ", ".join(found + ([f"{printed:.0f} bytes of output for each call"] if printed > _EACH_PRINTED else []))
+        return ", ".join(found + ([f"{printed:.0f} bytes of output per call"] if printed > _EACH_PRINTED else []))
 
 
 @contextmanager
@@ -267,7 +271,7 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def open_files(variable: str) -> int:
-    """Return how many file descriptors the processes with this variable have."""
+    """Return how many open file descriptors the processes with this variable have."""
     number = 0
     for pid in with_variable(variable):
         with suppress(OSError):  # it has ended
@@ -278,8 +282,8 @@ def open_files(variable: str) -> int:
 def end_all(variable: str, *, but_not: Collection[int] | None = None) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process.
 
-    If `but_not` is given, the processes of `adopted` are killed, too, except those that it names: daemons that were
-    started without the variable.
+    If `but_not` is given, the processes of `adopted` are killed, too, except those in `but_not`. These are daemons that
+    were started without the variable.
     """
     deadline = time.monotonic() + _WITHIN
     killed: set[int] = set()

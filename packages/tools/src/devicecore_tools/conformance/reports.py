@@ -16,10 +16,10 @@ WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "n/a", V
 """How a result begins."""
 
 MAX_LINE = 300
-"""Characters of a sentence in a table; the whole text stands below it."""
+"""The maximum length of a sentence in a table; the whole sentence is below the table."""
 
 NAME_WIDTH = 40
-"""Columns for the name of a check."""
+"""The width of the column of names."""
 
 _CONVERTER = Converter()
 
@@ -36,13 +36,13 @@ def explanation(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def crashes(report: Report, check: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield for each end of the subject a sentence and what it printed, or only for those during one check.
+    """Yield a sentence and the output for each exit of the subject, or only for those during one check.
 
-    An end of which one line was printed, and one like another of the same check, are left out.
+    Exits with a single line of output, and repetitions within the same check, are left out.
     """
     for one in {(each.how, each.during): each for each in report.exits}.values():
         if check in (None, one.during) and (one.is_crash or "\n" in one.output.strip()):
-            when = f"during {one.during}" if one.during else "while no check was under way"
+            when = f"during {one.during}" if one.during else "while no check was running"
             yield f"{foreign_text(one.how, MAX_LINE)} ({when})", "\n".join(map(foreign_text, one.output.splitlines()))
 
 
@@ -62,18 +62,18 @@ def summary(report: Report) -> str:
         )
         first = f"{first}; {what} not decided, so this run has not passed: {some(undecided)}"
     stray = sum(one.is_crash and not one.during for one in report.exits)
-    crashed = () if not stray else (f"the {report.kind} crashed {counted(stray, 'time')} while no check was under way",)
-    nothing = () if report.made_any else ("no check was made, so this run has failed",)
+    crashed = () if not stray else (f"the {report.kind} crashed {counted(stray, 'time')} while no check was running",)
+    nothing = () if report.made_any else ("no check was run, so this run has failed",)
     return "; ".join([first, *report.notes, *crashed, *nothing])
 
 
 def count_of(report: Report, verdict: Verdict) -> int:
-    """Return how many checks ended so."""
+    """Return how many checks ended with this verdict."""
     return sum(result.verdict is verdict for result in report.results)
 
 
 def counts_of(report: Report) -> dict[str, int]:
-    """Return how many checks there are, and how many of them ended in each way; these numbers add up to the first."""
+    """Return the number of checks, and how many of them ended with each verdict. These add up to the first number."""
     words = {
         "passed": Verdict.PASSED,
         "failed": Verdict.FAILED,
@@ -84,7 +84,7 @@ def counts_of(report: Report) -> dict[str, int]:
 
 
 def as_document(report: Report) -> dict[str, object]:
-    """Return the report as values that JSON can hold."""
+    """Return the report as JSON-compatible values."""
     return {
         "kind": report.kind,
         "subject": report.subject,
@@ -108,7 +108,7 @@ def as_document(report: Report) -> dict[str, object]:
 
 
 def check_document(check: Check[Any]) -> dict[str, object]:
-    """Return a check as values that JSON can hold."""
+    """Return a check as JSON-compatible values."""
     document: dict[str, object] = _CONVERTER.unstructure(check, unstructure_as=Check)
     del document["look"], document["needs"]
     return document
@@ -117,10 +117,10 @@ def check_document(check: Check[Any]) -> dict[str, object]:
 def as_junit(report: Report) -> str:
     """Return the report as JUnit XML.
 
-    A failed should- or info-check is `skipped` there, because it fails no build. A must-check that was not decided is
-    an error.
+    A failed check of severity should or info is `skipped` there, because it must not fail a build. A must-check that
+    was not decided is an error.
 
-    XML cannot hold control characters, not even escaped, so every text is made printable.
+    XML cannot represent control characters, not even escaped, so every text is made printable.
     """
     failures = [result for result in report.failures if result.severity is Severity.MUST]
     undecided = [result for result in report.undecided if result.severity is Severity.MUST]

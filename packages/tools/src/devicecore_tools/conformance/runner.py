@@ -1,6 +1,7 @@
-"""Makes checks one after another.
+"""Runs checks one after another.
 
-Law: every check has a result, and a check that aborts the run names the reason of all skipped checks after it.
+Law: every check has a result, and a check that aborts the run is named as the reason why all checks after it were
+    skipped.
 """
 
 import os
@@ -24,16 +25,16 @@ from devicecore_tools.conformance.model import (
 from devicecore_tools.testing.process import PluginProcessError
 
 INTERRUPTED = "the run was interrupted"
-"""Why checks were not made after a signal."""
+"""Why checks were not run after a signal."""
 
 Queued = Callable[[], Mapping[str, float]]
-"""Returns for how many seconds each thread of the subject has waited for a processor. It is empty if nobody knows."""
+"""Returns how many seconds each thread of the subject has waited for a processor. Empty if unknown."""
 
-_BUSY = 6.0  # times the work that the processors can do
-_HELD_UP = 0.1  # of the time of a check: what it waited for a processor
-_SHORT = 1.0  # seconds of a check, which may be late because of what was before it
+_BUSY = 6.0  # the load as a multiple of what the processors can do
+_HELD_UP = 0.1  # the share of a check's time that it waited for a processor
+_SHORT = 1.0  # seconds; a shorter check may be late because of what preceded it
 
-# What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
+# Errors that prevent a check, such as those for a directory that the subject has deleted.
 _IMPOSSIBLE = (OSError, PluginProcessError)
 
 
@@ -47,19 +48,19 @@ def run_checks(
     later: list[Check[Subject]] | None = None,
     not_made: str = "",
 ) -> tuple[tuple[Result, ...], str]:
-    """Make the checks in order.
+    """Run the checks in order.
 
     Args:
         checks: the checks.
-        subject: what they check.
-        on_result: called with each result, but not with those of checks that were not made after an `Abort`.
-        later: gets the checks that have raised `NotYet`, which have no result then, or None if they are not decided.
-        not_made: why no check is made. The text is empty if they are.
-        excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
-        queued: tells whether the subject itself had to wait. One that had a processor at once is not excused.
+        subject: the subject of the checks.
+        on_result: called with each result, except those of checks that were not run after an `Abort`.
+        later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
+        not_made: why no check is run, or an empty string if they are.
+        excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
+        queued: tells whether the subject itself had to wait. A subject that had a processor at once is not excused.
 
     Returns:
-        The results of all checks, and why the last ones were not made, or an empty string.
+        The results of all checks, and why the last ones were not run, or an empty string.
     """
     results: list[Result] = []
     for check in checks:
@@ -77,7 +78,7 @@ def run_checks(
 
 
 def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tuple[Verdict | None, str, str]:
-    """Make a check. Return its verdict, or None if it may be made later; what happened; and why no other is made."""
+    """Run a check. Return its verdict (None if it may run later), what happened, and why no other check is run."""
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
     began, before = time.monotonic(), queued() if queued else {}
@@ -92,32 +93,32 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
         verdict, actual = Verdict.FAILED, str(failure)
         load = load_of_a_processor()
         if isinstance(failure, Abort):
-            not_made = f"not made, because {check.name} failed"
+            not_made = f"not run, because {check.name} failed"
         elif queued and failure.is_late and load > _BUSY and _was_held_up(before, queued(), time.monotonic() - began):
             verdict = Verdict.UNDECIDED
-            actual += f"; that says little, because this machine has {load:.0f} times as much to do as it can"
+            actual += f"; that says little, because this machine has {load:.0f} times as much work as it can do"
     except _IMPOSSIBLE as error:
         actual = str(impossible(error))
-    except SystemExit:  # a signal asks this process to end, and the results so far are worth a report
-        actual, not_made = INTERRUPTED, f"not made, because {INTERRUPTED}"
-    except Exception as error:  # noqa: BLE001 - a mistake in one check must not lose the results of the others
-        actual = f"a mistake in the check itself: {type(error).__name__}: {error}"
+    except SystemExit:  # a signal asked this process to end, and the results so far are worth a report
+        actual, not_made = INTERRUPTED, f"not run, because {INTERRUPTED}"
+    except Exception as error:  # noqa: BLE001 - a bug in one check must not lose the results of the others
+        actual = f"a bug in the check itself: {type(error).__name__}: {error}"
     return verdict, actual, not_made
 
 
 def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
-    """Whether a subject may have been late because others had the processors, by what its threads have waited."""
+    """Return whether a subject may have been late because its threads had to wait for a processor."""
     waited = sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
     return not after or seconds < _SHORT or waited > _HELD_UP * seconds
 
 
 def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:
-    """Return the result of a check, with what happened in one printable line."""
+    """Return the result of a check, with one printable line about what happened."""
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
     text = foreign_text(lines, MAX_ACTUAL)
     return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)
 
 
 def load_of_a_processor() -> float:
-    """Return how many processes want to run for each processor, on average in the last minute."""
+    """Return how many processes per processor wanted to run, on average over the last minute."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -1,6 +1,6 @@
-"""The checks for device plugins, in the order in which they are made.
+"""The checks for device plugins, in the order in which they run.
 
-Law: a check tests one thing. To add a check, write a function in its place below.
+Law: a check tests one thing. To add a check, write a function at the right place below.
 """
 
 import re
@@ -42,26 +42,26 @@ from devicecore_tools.conformance.processes import ProcessorUse, Usage, has_pani
 from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Bytes of the largest message that a kubelet's gRPC connection accepts."""
+"""The largest message, in bytes, that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 MAX_CPU = 0.1  # of one processor, while the kubelet is away
 MAX_PRINTED = 50_000
-"""Bytes that an idle plugin prints in a second."""
+"""How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
-MAX_RATE = 10.0  # registrations a second, after the first ones
+MAX_RATE = 10.0  # registrations per second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
-SLOW = 5.0  # seconds to notice a restart, for a plugin to which it is the same how long the kubelet was away
-TWICE = 0.5  # seconds in which some plugins register twice
-LATER = 2.0  # seconds by which a process that the plugin has started may end later than the plugin
+SLOW = 5.0  # seconds to notice a restart, for a plugin that returns independently of how long the kubelet was away
+TWICE = 0.5  # seconds within which some plugins register twice
+LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # numbers
 _RESTARTED = 8  # devices that are allocated again after a restart
-_ALONE_AGAIN = 5.0  # seconds, in which a plugin that registers all the time does so several times
+_ALONE_AGAIN = 5.0  # seconds; a plugin that registers all the time does so several times in them
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
 _AT_ONCE, _ROUNDS = 8, 5  # calls, and how often
-_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, those of them before the first look, and seconds
+_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many of them precede the first measurement, and seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 HEALTHS = ("Healthy", "Unhealthy")
@@ -74,12 +74,12 @@ MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
 @check(
     MUST,
-    expected="the plugin registers, and its own socket can be reached before it has the answer",
+    expected="the plugin registers, and its own socket is reachable before the registration is answered",
     clause="A plugin MUST start serving gRPC service before registering itself with kubelet for successful "
     "registration. (kubernetes.io, Device Plugins)",
 )
 def serves_before_it_registers(plugin: PluginUnderTest) -> str:
-    """The kubelet is started. When the plugin registers, the kubelet connects to it before it answers."""
+    """The kubelet starts. When the plugin registers, the kubelet connects to it before answering."""
     began = time.monotonic()
     plugin.registration.wait_for_first()
     kubelet = plugin.kubelet
@@ -88,7 +88,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
         parts = [silence, *map(str, plugin.process.exits[-1:])]
         if not plugin.process.exits:
             parts.append(
-                f"is it configured to use {kubelet.directory}? If its directory is fixed, use --socket-dir with that"
+                f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that with --socket-dir"
             )
         raise Abort("; ".join(parts))
     first = plugin.registration.first
@@ -96,7 +96,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
     require(first.stage != "dial", f"{took}, but then: {first.problem}", late=first.is_late)
     reached = f"was reached {first.reached_after:.2f} seconds later"
     is_first = first.reached_after < 1 or not first.given_up
-    require(is_first, f"{took}, gave up its call, and only then {reached}", late=True)
+    require(is_first, f"{took}, canceled its call, and only then {reached}", late=True)
     return f"{took}, and {reached}"
 
 
@@ -170,12 +170,14 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="each option of the registration in the answer of GetDevicePluginOptions",
-    clause="RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only "
-    "those of GetDevicePluginOptions, so what they lack is never called.",
+    expected="GetDevicePluginOptions returns every option of the registration",
+    clause=(
+        "RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only "
+        "the options from GetDevicePluginOptions, and never calls what they lack."
+    ),
 )
 def answers_the_options_it_registers(plugin: PluginUnderTest) -> str:
-    """The options in the registration are compared with those of GetDevicePluginOptions."""
+    """The options in the registration are compared with those from GetDevicePluginOptions."""
     connection = plugin.registration.connected()
     registered, answered = plugin.registration.first.request.options, connection.options
     lacks = (registered.pre_start_required and not answered.pre_start_required) or (
@@ -266,17 +268,17 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="numbers from zero; no NUMA node for a device of which it is not known",
+    expected="numbers from zero, and no NUMA node for a device whose NUMA node is unknown",
     clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
     "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
-    "says -1 for a device without a NUMA node. A kubelet finds no NUMA node of this number, and refuses each pod for "
-    "which the other devices do not suffice, if its policy is restricted or single-numa-node.",
+    "says -1 for a device without a NUMA node. A kubelet finds no NUMA node with this number. If its policy is "
+    "restricted or single-numa-node, it refuses each pod for which the other devices do not suffice.",
 )
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     """The NUMA nodes of each device in the list are read."""
     found = [(device.ID, int(node.ID)) for device in plugin.lists.devices for node in device.topology.nodes]
     does_not_apply_if(not found, "the plugin gives no NUMA nodes")
-    negative = [f"{id_} is on the NUMA node {number}" for id_, number in found if number < 0]
+    negative = [f"{id_} is on NUMA node {number}" for id_, number in found if number < 0]
     require(not negative, some(negative))
     return f"the highest number of {counted(len(found), 'NUMA node')} is {max(number for _, number in found)}"
 
@@ -291,7 +293,7 @@ ALLOCATE = (
 
 @check(MUST, expected="an answer for each device", clause=ALLOCATE)
 def allocates_each_device(plugin: PluginUnderTest) -> str:
-    """Allocate is called for each healthy device alone, for up to 64 devices."""
+    """Allocate is called for each healthy device separately, for up to 64 devices."""
     refused: dict[str, Failure] = {}
     for device in plugin.lists.healthy:
         try:
@@ -300,7 +302,7 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
         except CallFailedError as error:
             refused[device] = error
             if error.is_late:
-                break  # else a plugin that hangs takes the time of all other checks
+                break  # otherwise a plugin that hangs uses up the time of all other checks
     if refused:
         raise reworded(some([f"{device}: {failure}" for device, failure in refused.items()]), *refused.values())
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
@@ -309,14 +311,14 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected="each answer within --timeout seconds",
-    clause=f"{ALLOCATE} A kubelet has no limit for it, and starts no other container of the pod meanwhile.",
+    clause=f"{ALLOCATE} A kubelet sets no time limit, and starts no other container of the pod in the meantime.",
 )
 def allocates_in_time(plugin: PluginUnderTest) -> str:
-    """The time of each answer to Allocate so far is measured."""
+    """The slowest answer to Allocate so far is compared with the limit."""
     skip_if(not plugin.lists.was_allocated, "nothing was allocated")
     slowest, limit = plugin.lists.slowest, plugin.settings.timeout
     text = f"the slowest answer took {slowest:.1f} seconds"
-    require(slowest <= limit, f"{text}, and the limit is {counted(limit, 'second')} (--timeout gives more)", late=True)
+    require(slowest <= limit, f"{text}, and the limit is {counted(limit, 'second')} (--timeout allows more)", late=True)
     return text
 
 
@@ -370,8 +372,10 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected="an empty answer or an error, and a plugin that still answers",
-    clause="ContainerAllocateRequest.devices_ids is repeated (api.proto), so it may be empty, even if no kubelet sends "
-    "it so.",
+    clause=(
+        "ContainerAllocateRequest.devices_ids is repeated (api.proto), so it may be empty, although no kubelet "
+        "sends an empty one."
+    ),
 )
 def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container without devices, and then GetDevicePluginOptions."""
@@ -387,13 +391,15 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="an error, because the container must not start without its device; or, if each listed device gives the "
-    "same, what they give",
+    expected=(
+        "an error, because the container must not start without its device. If all listed devices have the same "
+        "answer, this answer is also accepted"
+    ),
     clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
-    "request (api.proto). A kubelet asks only for listed ids, and for one that has gone until it has the new list.",
+    "request (api.proto). A kubelet requests only listed ids, but may request a removed one until it has the new list.",
 )
 def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
-    """Allocate is called for an id that was never listed, and for one like a listed id but with a far higher number."""
+    """Allocate is called for an id that was never listed, and for a listed id with a far higher number."""
     plugin.registration.connected()
     listed, before = "", None
     with suppress(Skip):
@@ -402,7 +408,7 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
             given[0] if len({_key(_nameless(one, plugin.lists.healthy)) for one in given}) == 1 < len(given) else None
         )
     texts = [_refusal(plugin, UNKNOWN_DEVICE, before)]
-    with suppress(Skip):  # there is no device, or it is refused: the first id has to do
+    with suppress(Skip):  # there is no device, or it is refused, so the first id must suffice
         listed = next((id_ for id_ in plugin.lists.healthy if _LAST_NUMBER.search(id_)), "")
         before = plugin.lists.alone(listed) if listed else None
     if before is not None:
@@ -422,12 +428,12 @@ def _refusal(
         return f"{device!r}: {error}"
     if not answers:
         return f"{device!r}: the answer is for no container, which a kubelet treats as an error"
-    # Shares of one device have ids with numbers, too, and no share can go while the device is there.
+    # Shares of one device have numbered ids, too, and no share can be removed while the device exists.
     ids = (device, *plugin.lists.healthy)
     if share_of is not None and _key(_nameless(share_of, ids)) == _key(_nameless(answers[0], ids)):
-        return f"{device!r}: the answer has what each listed device gets, so all of them are shares of that"
+        return f"{device!r}: the answer is the same as for every listed device, so all of them are shares of one"
     if share_of is not None and hardware(share_of) == hardware(answers[0]) != (frozenset(), frozenset()):
-        return f"{device!r}: the answer has what a listed device gets, so it is a share of that"
+        return f"{device!r}: the answer is the same as for a listed device, so it is a share of that device"
     given = ", ".join(filter(None, map(_given, answers)))
     result = (
         f", and the container gets {given}" if given else " with an empty answer, so the container starts without it"
@@ -436,7 +442,7 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return an id like a listed one, whose last number is so high that no later list has it."""
+    """Return a listed id with its last number so high that no later list has it."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
         listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)
@@ -446,7 +452,7 @@ def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
 def _nameless(
     answer: deviceplugin.ContainerAllocateResponse, ids: Sequence[str]
 ) -> deviceplugin.ContainerAllocateResponse:
-    """Return an answer without the ids in the values of its variables and annotations, so that shares are equal."""
+    """Return an answer without ids in variables and annotations, so that the answers for shares are equal."""
     copy = deviceplugin.ContainerAllocateResponse.FromString(answer.SerializeToString())
     for texts in (copy.envs, copy.annotations):
         for name, value in texts.items():
@@ -478,19 +484,19 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="CDI devices are called vendor/class=name, and nodes have the permissions r, w, m, or some of them",
+    expected="CDI devices have names like vendor/class=name, and nodes have one or more of the permissions r, w and m",
     clause="CDIDevice.name: Fully qualified CDI device name. DeviceSpec.permissions: Cgroups permissions of the "
     "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else.",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     """The CDI devices and the permissions in the answers for single devices, and for all of them, are read."""
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
-    with suppress(Skip):  # the subject of another check
+    with suppress(Skip):  # reported by another check
         answers += _answers(plugin, plugin.lists.healthy)
     names = [device.name for answer in answers for device in answer.cdi_devices]
     permissions = [node.permissions for answer in answers for node in answer.devices]
     does_not_apply_if(not names + permissions, "the plugin gives no device nodes and no CDI devices")
-    odd = {f"a CDI device is called {name!r}" for name in names if not is_cdi_name(name)}
+    odd = {f"a CDI device has the name {name!r}" for name in names if not is_cdi_name(name)}
     odd |= {f"a node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
     require(not odd, some(sorted(odd)))
     return f"{counted(len(names), 'CDI device')} and {counted(len(permissions), 'node')}"
@@ -498,16 +504,21 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every node of this answer is also in the answer for a single device; so is every CDI device, if those "
-    "answers all have the same",
-    clause=f"{ALLOCATE} The id decides which node a device has. A plugin that gives the first node for the first id of "
-    "each request gives two containers the same device.",
+    expected=(
+        "every node in this answer is also in an answer for a single device; so is every CDI device, if the "
+        "answers for single devices all have the same CDI devices"
+    ),
+    clause=(
+        f"{ALLOCATE} The id determines the node of a device. A plugin that returns the first node for the first id "
+        "of each request gives two containers the same device."
+    ),
 )
 def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
-    """Nodes and CDI devices in the answers for all devices and for two of them are compared with those alone."""
+    """Nodes and CDI devices in the answers for several devices are compared with those for single devices."""
     plugin.lists.two_devices()
     each = [hardware(plugin.lists.alone(device)) for device in plugin.lists.healthy]
-    # Several devices together may have a CDI device of another name, if that of a single one says which device it is.
+    # Several devices together may have a CDI device with another name, if the names for single devices identify the
+    # devices.
     has_same_names = len({names for _, names in each}) == 1
 
     def compared(nodes: frozenset[str], names: frozenset[str]) -> frozenset[str]:
@@ -529,31 +540,33 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     pair = plugin.lists.healthy[-1:] + plugin.lists.healthy[:1]
     of_pair = frozenset().union(*(compared(*hardware(one)) for one in _answers(plugin, pair)))
     others = sorted(of_pair - single[0] - single[-1])
-    require(not others, f"the answer for {some(pair)} has {some(others)}, which neither of them has alone")
+    require(not others, f"the answer for {some(pair)} has {some(others)}, which neither has on its own")
     return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all known from single devices"
 
 
 @check(
     MUST,
-    expected="every device node that only one device has alone, every CDI device if there are any of single devices, "
-    "and another answer than for one of the devices",
+    expected=(
+        "every device node that only one device has, every CDI device if single devices have any, and a different "
+        "answer from that for any single device"
+    ),
     clause=f"{ALLOCATE} A container that requests several devices needs all of them.",
 )
 def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
-    """The answer for all devices is compared with those for single devices, and their device nodes are looked for."""
+    """The device nodes in the answer for all devices are compared with those for single devices."""
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
-    does_not_apply_if(len({_key(one) for one in each.values()}) == 1, "all devices alone have the same answer")
+    does_not_apply_if(len({_key(one) for one in each.values()}) == 1, "all single devices have the same answer")
     together, again = (allocate_or_skip(plugin, plugin.lists.healthy) for _ in range(2))
     skip_if(len(together) != 1 or len(again) != 1, f"{counted(len(together), 'answer')} for one container")
     skip_if(hardware(together[0]) != hardware(again[0]), "the nodes change from call to call")
     same = [device for device, one in each.items() if _key(one) == _key(together[0])]
-    require(not same, f"the answer for {counted(len(each), 'device')} is that for {some(same)} alone")
+    require(not same, f"the answer for {counted(len(each), 'device')} is the same as for {some(same)} alone")
     owners = Counter(node for one in each.values() for node in _nodes(one))
     missing = sorted(node for node, number in owners.items() if number == 1 and node not in _nodes(together[0]))
     names = Counter(one.name for answer in each.values() for one in answer.cdi_devices)
     given = {one.name for one in together[0].cdi_devices}
-    if names.keys() & given:  # several devices together may have a CDI device of another name
+    if names.keys() & given:  # several devices together may have a CDI device with another name
         missing += sorted(name for name in names if name not in given)
     require(not missing, f"the answer for {counted(len(each), 'device')} has no {some(missing)}")
     return f"{counted(len(owners), 'node')} of {counted(len(each), 'device')}"
@@ -561,9 +574,9 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every path in the container stands for one path on the host",
+    expected="every path in the container belongs to one path on the host",
     clause="DeviceSpec.container_path: Path of the device within the container. Mount.container_path: Path of the "
-    "mount within the container (api.proto). Of two with one path, the container gets one.",
+    "mount within the container (api.proto). If two have the same path, the container gets only one of them.",
 )
 def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
     """The paths in the answer for all devices are compared."""
@@ -575,16 +588,18 @@ def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
         for mount in answer.mounts:
             hosts.setdefault(mount.container_path, set()).add(mount.host_path)
     does_not_apply_if(not hosts, "the plugin gives no device nodes and no mounts")
-    several = [f"{path} stands for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
+    several = [f"{path} is given for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
     require(not several, some(several))
     return counted(len(hosts), "path")
 
 
 @check(
     MUST,
-    expected="every device has a node that no other device has; or none has; or ids are copies of devices, each device "
-    "as often as the others, or with ids like those of its other copies",
-    clause=f"{ALLOCATE} A kubelet gives each device to one container, so its node should be for that container alone.",
+    expected=(
+        "every device has a node of its own, or none has; or ids are copies of devices, with the same number of "
+        "copies of each device or with similar ids for all copies of a device"
+    ),
+    clause=f"{ALLOCATE} A kubelet gives each device to one container, so only that container should get its node.",
 )
 def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     """The host paths of device nodes in the answers for single devices are compared."""
@@ -594,10 +609,10 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     ids_of: dict[frozenset[str], list[str]] = {}
     for id_, given in nodes.items():
         ids_of.setdefault(given, []).append(id_)
-    # A plugin may list a device, or a group of them, as often as it may be used.
+    # A plugin may list a device, or a group of devices, once for each container that may use it.
     are_copies = len({len(ids) for ids in ids_of.values()}) == 1 or _have_names_like_each_other(nodes)
     same = [] if are_copies else [" and ".join(ids) for ids in ids_of.values() if len(ids) > 1]
-    require(not same, f"these give the same nodes, and others have nodes of their own: {some(same)}")
+    require(not same, f"these have the same nodes, while others have their own: {some(same)}")
     if not own:
         return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
@@ -606,7 +621,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether the ids with the same nodes are alike but for their last numbers, and others are not like them."""
+    """Return whether ids with the same nodes differ only in their last numbers, and other ids differ otherwise."""
     stems: dict[str, set[frozenset[str]]] = {}
     for id_, given in nodes.items():
         stems.setdefault(_LAST_NUMBER.sub("", id_) if _LAST_NUMBER.search(id_) else id_, set()).add(given)
@@ -635,8 +650,10 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
 @check(
     INFO,
     expected="the same mounts as the first time",
-    clause="Mount.host_path: Path of the mount on the host (api.proto). A plugin that makes a new one for every call "
-    "has to know when it can be removed, and a kubelet does not tell it.",
+    clause=(
+        "Mount.host_path: Path of the mount on the host (api.proto). A plugin that creates a new one for every "
+        "call must know when it can be removed, and a kubelet does not tell it."
+    ),
 )
 def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     """Allocate is called a second time for the same device, and the mounts are compared."""
@@ -647,7 +664,7 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     return "the same"
 
 
-# Of each part of an answer: what a container is given, by a name that one device alone may have.
+# For each part of an answer: what the container gets, by names that may belong to a single device.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -661,7 +678,7 @@ def strange(
     own: deviceplugin.ContainerAllocateResponse,
     others: Sequence[deviceplugin.ContainerAllocateResponse],
 ) -> list[str]:
-    """Return what an answer has that its devices do not have alone, and other devices have, or that is there twice."""
+    """Return what an answer has from other devices, and what it has twice."""
     found = [
         f"the {part} {name}"
         for part, of in PARTS.items()
@@ -678,7 +695,7 @@ def strange(
         mine, alone = PARTS[part](answer), PARTS[part](own)
         values = {(name, PARTS[part](other)[name]) for other in others for name in PARTS[part](other)}
         found += [
-            f"the {part} {name}={mine[name]}, with what is of another device"
+            f"the {part} {name}={mine[name]}, with a value from another device"
             for name in sorted(mine.keys() & alone.keys())
             if any(of == name and text not in alone[name] and text in mine[name] for of, text in values if text)
         ]
@@ -686,10 +703,10 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of the answer for all devices with those for single ones.
+    """Compare these parts of the answer for all devices with the answers for single devices.
 
-    Raises Failure if a name that only one device has is missing, or has the value of one device of several. Raises Skip
-    if that cannot be compared.
+    Raises Failure if a name that only one device has is missing, or if several devices get the value of one of them.
+    Raises Skip if they cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
@@ -700,7 +717,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     again: dict[str, deviceplugin.ContainerAllocateResponse] = {}
 
     def lasts(part: str, name: str, owner: str) -> bool:
-        """Return whether a second answer for the device has the name, too. Another check is about names that change."""
+        """Return whether a second answer for the device also has the name. Another check is about names that change."""
         if owner not in again:
             again[owner] = allocate_or_skip(plugin, [owner])[0]
         return name in PARTS[part](again[owner])
@@ -716,7 +733,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
                 missing.append(f"no {part} {name}")
             values = {one[name]: device for device, one in given.items() if name in one}
             if len(values) == count > 1 and got.get(name) in values:
-                missing.append(f"the {part} {name} that {values[got[name]]} has alone, {got[name]!r}")
+                missing.append(f"the {part} {name} of {values[got[name]]} alone, {got[name]!r}")
     does_not_apply_if(not number, f"the plugin gives no {' and no '.join(f'{part}s' for part in parts)}")
     require(not missing, f"the answer for {counted(len(each), 'device')} has {some(missing)}")
     return f"{counted(number, 'name')} of {counted(len(each), 'device')}"
@@ -724,7 +741,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
 
 @check(
     MUST,
-    expected="every mount that only one device has alone",
+    expected="every mount that only one device has",
     clause=f"{ALLOCATE} A container that requests several devices needs the mounts of all of them.",
 )
 def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
@@ -734,9 +751,11 @@ def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every variable and annotation that only one device has alone, and of one that each has with another "
-    "value, a value for all of them",
-    clause=f"{ALLOCATE} A container has one value for each variable, so several devices need a value of their own.",
+    expected=(
+        "every variable and annotation that only one device has, and a combined value for each one that differs "
+        "between the devices"
+    ),
+    clause=f"{ALLOCATE} A container has one value for each variable, so several devices need a combined value.",
 )
 def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
     """The variables and annotations in the answer for all devices are compared with those for single devices."""
@@ -745,14 +764,16 @@ def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="in each answer, only what the devices of that call have",
-    clause=f"{ALLOCATE} What an answer keeps of a former call, a container gets of the devices of another one.",
+    expected="each answer has only what belongs to the devices of its call",
+    clause=(
+        f"{ALLOCATE} If an answer keeps something from an earlier call, the container gets another container's devices."
+    ),
 )
 def keeps_calls_apart(plugin: PluginUnderTest) -> str:
-    """Allocate is called for all devices, for one device, for another and for the first one again; all are compared."""
+    """Allocate is called for all devices, one device, another and the first one again. The answers are compared."""
     first, second = plugin.lists.two_devices()
     alone = plugin.lists.alone(first)
-    with suppress(Failure):  # the subject of another check
+    with suppress(Failure):  # reported by another check
         plugin.lists.allocate(plugin.lists.healthy)
     one = allocate_or_skip(plugin, [first])[0]
     other = allocate_or_skip(plugin, [second])[0]
@@ -765,16 +786,16 @@ def keeps_calls_apart(plugin: PluginUnderTest) -> str:
         strangers = [plugin.lists.alone(second) if own is alone else alone]
         more = strange(answer, own=own, others=strangers)
         require(not more, f"after calls for other devices, the answer for {device} has {some(more)}")
-    return "each answer has its own devices alone"
+    return "each answer has only its own devices"
 
 
 @check(
     MUST,
-    expected="the answer for each device as if it was the only call",
+    expected="the answer for each device is the same as for a single call",
     clause=f"{ALLOCATE} A kubelet starts containers of several pods at the same time.",
 )
 def answers_calls_at_once(plugin: PluginUnderTest) -> str:
-    """Allocate is called for several devices at once, some times, and the answers are compared with those alone."""
+    """Allocate is called concurrently for several devices, and the answers are compared with those to single calls."""
     plugin.lists.two_devices()
     ids = plugin.lists.healthy[:_AT_ONCE]
     alone = {device: plugin.lists.alone(device) for device in ids}
@@ -788,10 +809,10 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
         for _ in range(_ROUNDS):
             made = {device: pool.submit(plugin.lists.allocate, [device]) for device in ids}
             for device, call in made.items():
-                with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at once"):
+                with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at the same time"):
                     answers = call.result()
                     require(answers, "the answer is for no container")
-                    require(hardware(answers[0]) == hardware(alone[device]), "the answer has other nodes than alone")
+                    require(hardware(answers[0]) == hardware(alone[device]), "its nodes differ from a single call's")
                     others = [one for other, one in alone.items() if other != device]
                     more = strange(answers[0], own=alone[device], others=others)
                     require(not more, f"the answer has {some(more)}")
@@ -820,11 +841,11 @@ def gives_valid_variables_and_annotations(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an answer each time, and a process that goes on",
+    expected="an answer each time, and a process that keeps running",
     clause=f"{ALLOCATE} A plugin runs for months, and containers come and go.",
 )
 def answers_many_calls(plugin: PluginUnderTest) -> str:
-    """Allocate, and what the plugin announces, is called up to 200 times, for at most some seconds."""
+    """Allocate and the announced optional methods are called up to 200 times, for at most a few seconds."""
     exits, began, number = len(plugin.process.exits), time.monotonic(), 0
     ids, options = plugin.lists.healthy, plugin.registration.connected().options
     _ = plugin.lists.alone(ids[0])
@@ -854,7 +875,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
 
 @contextmanager
 def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) -> Iterator[None]:
-    """Skip the check if this block fails at the first call already, which is the subject of another check."""
+    """Skip the check if even the first call in this block fails, which another check reports."""
     try:
         yield
     except Failure:
@@ -864,11 +885,11 @@ def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) ->
 
 @check(
     SHOULD,
-    expected="no more memory, threads, open files and output with each call",
+    expected="memory, threads, open files and output that do not grow with each call",
     clause="A plugin runs for months, and the kubelet needs the memory and the disk of the node for containers.",
 )
 def grows_with_no_call(plugin: PluginUnderTest) -> str:
-    """What the plugin holds is compared before and after most of the calls of answers-many-calls."""
+    """The plugin's resources are compared before and after most of the calls of answers-many-calls."""
     plugin.process.require_process()
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
@@ -889,7 +910,7 @@ ADVICE = f"{PREFERENCE} It is advice: a kubelet uses the part of it that fits."
     clause=f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod.",
 )
 def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one device, two and all, with some required, and of some."""
+    """GetPreferredAllocation, if announced, is called for various sizes, required devices and available devices."""
     ids = plugin.lists.healthy
     calls = [(ids, must, size) for size, must in _preference_calls(ids)]
     calls += [
@@ -910,7 +931,7 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
     f"allocation. {ADVICE}",
 )
 def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one device, two and all, also with some that must be in."""
+    """GetPreferredAllocation, if announced, is called for one, two and all devices, also with required ones."""
     ids = plugin.lists.healthy
     for size, must in _preference_calls(ids):
         preferred = _preferred(plugin, ids, must, size)
@@ -984,7 +1005,7 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
 @check(
     MUST,
     expected="the stream stays open",
-    clause=f"{CHANGES} For a kubelet the end of the stream is the end of the plugin.",
+    clause=f"{CHANGES} To a kubelet, the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     """The stream of lists is watched for sixteen seconds after it was opened."""
@@ -1005,11 +1026,11 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most {MAX_LISTS:g} lists a second, and {MAX_BURST} more",
+    expected=f"at most {MAX_LISTS:g} lists per second, and {MAX_BURST} more",
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
-    """The lists since the stream was opened are counted, when it has been open for sixteen seconds or more."""
+    """The lists since the stream was opened are counted, once it has been open for at least sixteen seconds."""
     connection = plugin.lists.require_list()
     plugin.registration.wait_for_stream(connection)
     number, seconds = connection.list_count, time.monotonic() - connection.opened
@@ -1020,9 +1041,12 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most one registration later than {TWICE:g} seconds after the first",
-    clause="Device Plugin can register itself with Kubelet at its start (api.proto). If the stream of lists is open, a "
-    "kubelet of 1.37 refuses the same socket, and one of 1.36 takes all devices for unhealthy when that stream ends.",
+    expected=f"at most one registration more than {TWICE:g} seconds after the first",
+    clause=(
+        "Device Plugin can register itself with Kubelet at its start (api.proto). If the stream of lists is open, "
+        "a 1.37 kubelet refuses the same socket, and a 1.36 kubelet treats all devices as unhealthy when that "
+        "stream ends."
+    ),
 )
 def registers_once(plugin: PluginUnderTest) -> str:
     """The plugin is left alone for sixteen seconds after its registration. Further registrations are counted."""
@@ -1041,8 +1065,10 @@ def registers_once(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED // 1000} kB of output a second",
-    clause="A plugin has nothing to do while the kubelet starts no container, and others need processors and disk.",
+    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED // 1000} kB of output per second",
+    clause=(
+        "A plugin has nothing to do while the kubelet starts no container, and other programs need processors and disk."
+    ),
 )
 def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     """The processor time and the output of the plugin's processes are measured while it is registered."""
@@ -1051,11 +1077,11 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     before, printed = ProcessorUse.of(process), process.printed
     plugin.process.pause(_IDLE)
     if process is not plugin.process.running or process.status is not None:
-        raise Skip("the plugin's process ended meanwhile")
+        raise Skip("the plugin's process ended in the meantime")
     share, rate = before.share_until(ProcessorUse.of(process)), (process.printed - printed) / _IDLE
     require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
-    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes a second")
-    return f"it used {share:.1%} of one processor, and printed {rate:.0f} bytes a second"
+    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes per second")
+    return f"it used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
 
 RESTARTS = (
@@ -1076,7 +1102,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
-    """Stop the kubelet for some seconds, and start it with an empty directory. Only the first call does that."""
+    """Stop the kubelet for some seconds, then start it with an empty directory. Only the first call does this."""
     if plugin.seen.absence is None:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
@@ -1113,7 +1139,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     share = _absence(plugin).cpu
     if share is None:
-        raise Skip("the plugin's process ended meanwhile")
+        raise Skip("the plugin's process ended in the meantime")
     require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
     return f"it used {share:.1%} of one processor"
 
@@ -1130,12 +1156,12 @@ def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most {MAX_RATE:g} registrations a second after the first {MAX_BURST}",
+    expected=f"at most {MAX_RATE:g} registrations per second after the first {MAX_BURST}",
     clause="Device plugin is expected to terminate upon registration failure (api.proto). Whether it terminates or "
     "tries again, it should not flood a kubelet that refuses it.",
 )
 def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
-    """The kubelet restarts and refuses every registration, of each resource of the plugin, for some seconds."""
+    """For some seconds, the restarted kubelet refuses every registration of all resources of the plugin."""
     plugin.registration.streaming()
     number, exits = len(plugin.kubelet.registrations), len(plugin.process.exits)
     plugin.kubelet.leave()
@@ -1148,11 +1174,11 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     try:
         plugin.process.pause(plugin.settings.refusing)
     finally:
-        plugin.kubelet.leave()  # some plugins try again only when they see another kubelet
+        plugin.kubelet.leave()  # some plugins try again only when they see a new kubelet
         plugin.kubelet.refusal = ""
         plugin.kubelet.serve()
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
-    if attempts:  # otherwise it needs longer to notice a restart, and a new process is there sooner
+    if attempts:  # otherwise it takes longer to notice a restart, and starting a new process is faster
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of that (api.proto)
     plugin.process.excuse(exits)
@@ -1168,7 +1194,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=RETURNS,
-    clause="A socket outlives a process that is killed, and nobody deletes it until a kubelet starts. bind(2) fails if "
+    clause="A socket outlives a killed process, and nobody deletes it until a kubelet starts. bind(2) fails if "
     "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
 )
 def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
@@ -1182,14 +1208,14 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 
 @contextmanager
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | None]]:
-    """Have a socket of another plugin and a checkpoint of a kubelet in the directory in this block.
+    """Put a socket of another plugin and a kubelet's checkpoint into the directory for this block.
 
-    Yield a function that returns whether both are still there, or None if they could not be made.
+    Yield a function that returns whether both still exist, or None if they could not be created.
     """
     path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
     is_own = not checkpoint.exists()
     with socket.socket(socket.AF_UNIX) as listener:
-        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a watcher would take it for a plugin
+        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a watcher would mistake it for a plugin
         try:
             if was_made and is_own:
                 checkpoint.write_bytes(b"{}")
@@ -1202,7 +1228,7 @@ def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | N
 
 
 def _made(listener: socket.socket, path: Path) -> bool:
-    """Make a socket. Return whether that was possible."""
+    """Create a socket. Return whether that was possible."""
     with suppress(OSError):  # its path is too long, or the plugin has removed the directory
         listener.bind(str(path))
         listener.listen()
@@ -1216,7 +1242,7 @@ def _made(listener: socket.socket, path: Path) -> bool:
     clause=f"{RESTARTS} Plugins and kubelet start in any order, and a kubelet deletes all sockets when it starts.",
 )
 def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
-    """The plugin is started while there is no kubelet, which starts some seconds later, and deletes all sockets."""
+    """The plugin is started without a kubelet. The kubelet starts some seconds later and deletes all sockets."""
     plugin.process.require_process()
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)
@@ -1232,7 +1258,7 @@ def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected=RETURNS,
-    clause=f"{RESTARTS} A kubelet that ends soon after its start is started again by systemd.",
+    clause=f"{RESTARTS} systemd restarts a kubelet that exits soon after its start.",
 )
 def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
     """The kubelet restarts twice within a second, and deletes all sockets each time."""
@@ -1255,12 +1281,12 @@ def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
     "/var/lib/kubelet/device-plugins when it starts.",
 )
 def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
-    """The kubelet restarts: streams end, all sockets are deleted, kubelet.sock is recreated. Once is enough if slow."""
+    """The kubelet restarts: streams end, all sockets are deleted, kubelet.sock is recreated."""
     plugin.registration.require_return()
     absence = plugin.seen.absence
     if absence is not None and absence.problem is None and absence.returned_after > SLOW:
         return (
-            f"it was back {absence.returned_after:.1f} seconds after a kubelet that was away and emptied the directory"
+            f"it was back {absence.returned_after:.1f} seconds after the return of a kubelet that emptied the directory"
         )
     actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
     plugin.seen.returned = plugin.kubelet.connection
@@ -1269,9 +1295,11 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most one registration later than {TWICE:g} seconds after the first",
-    clause=f"{RESTARTS} If the stream of lists is open, a kubelet of 1.37 refuses the same socket, and one of 1.36 "
-    "takes all devices for unhealthy when that stream ends.",
+    expected=f"at most one registration more than {TWICE:g} seconds after the first",
+    clause=(
+        f"{RESTARTS} If the stream of lists is open, a 1.37 kubelet refuses the same socket, and a 1.36 kubelet "
+        "treats all devices as unhealthy when that stream ends."
+    ),
 )
 def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
     """The plugin is left alone for five seconds after its last return. Further registrations are counted."""
@@ -1289,11 +1317,11 @@ def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 # --- health -----------------------------------------------------------------------------------------------------------
 
-CHANGED = "a new list in which a device has another health or has gone; a new device does not count"
+CHANGED = "a new list in which a device has changed its health or is gone; a new device does not count"
 
 
 def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> bool:
-    """Wait until the devices are as in the first list, because a new process may find them late.
+    """Wait until the devices are the same as in the first list, because a new process may find them late.
 
     Return whether they are.
     """
@@ -1306,10 +1334,10 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 
 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:
-    """Run the command that changes a device's health. Return the changes that the plugin lists.
+    """Run the command that changes a device's health, and return the changes that the plugin lists.
 
     Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if the command
-    failed, or if the plugin listed a change that could not be undone, for which the plugin is not to blame.
+    failed, or if a listed change could not be undone, which is not the plugin's fault.
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
@@ -1330,7 +1358,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     plugin.kubelet.expects_changes = True
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
-        if plugin.seen.provocation != "":  # a command that has worked once is not a wrong one
+        if plugin.seen.provocation != "":  # a command that has worked once is not wrong
             plugin.seen.provocation = problem
         if not problem:
             plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
@@ -1345,7 +1373,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     if len(plugin.process.exits) > exits:
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
     elif changes and gone and len(changes) == len(before) > len(gone):
-        actual = f"the new list has only what has changed, {_changed(changes)}: a kubelet takes it for all devices"
+        actual = f"the new list has only the changes, {_changed(changes)}: a kubelet reads it as the full list"
     elif changes:
         skip_if(not_undone, not_undone)
         return changes
@@ -1387,11 +1415,13 @@ def _problem_of(plugin: PluginUnderTest, command: str) -> str:
 @check(
     MUST,
     expected=CHANGED,
-    clause=f"{CHANGES} That is also true for the new stream after a kubelet restart. Some plugins still send to the "
-    "old stream, or end.",
+    clause=(
+        f"{CHANGES} This also applies to the new stream after a kubelet restart. Some plugins still send to the old "
+        "stream, or exit."
+    ),
 )
 def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
-    """After the plugin has registered with a restarted kubelet, the command of --provoke-health is run."""
+    """After the plugin has registered with a restarted kubelet, the --provoke-health command is run."""
     _require_provocation(plugin)
     connection = plugin.registration.connected()
     if connection is not plugin.seen.returned:
@@ -1406,7 +1436,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 @check(MUST, expected=CHANGED, clause=CHANGES)
 def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
-    """The command of --provoke-health is run and the lists are watched, if the check after a kubelet restart failed."""
+    """If the check after a kubelet restart failed, the --provoke-health command is run without one."""
     _require_provocation(plugin)
     if plugin.seen.health_changes:
         return f"seen after a kubelet restart: {_changed(plugin.seen.health_changes)}"
@@ -1423,14 +1453,14 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected="the same device nodes as before",
-    clause=f"{ALLOCATE} A kubelet goes on with the devices that are healthy.",
+    clause=f"{ALLOCATE} A kubelet continues with the devices that are healthy.",
 )
 def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
-    """When the command of --provoke-health has made devices unhealthy, Allocate is called for the others."""
+    """After the --provoke-health command has made devices unhealthy, Allocate is called for the others."""
     _require_provocation(plugin)
     seen = plugin.seen.while_sick
     skip_if(seen is None, "the plugin has listed no change of health")
-    does_not_apply_if(seen == 0, "the command has left no device healthy that was allocated before")
+    does_not_apply_if(seen == 0, "after the command, no device that was allocated before is healthy")
     if isinstance(seen, Failure | Skip):
         raise seen
     return f"{counted(int(seen or 0), 'device')} as before"
@@ -1438,11 +1468,13 @@ def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no device as healthy that has become unhealthy meanwhile",
-    clause=f"{CHANGES} A kubelet knows of no list but those that it was sent, so the first one is as the devices are.",
+    expected="no device that has become unhealthy in the meantime is listed as healthy",
+    clause=(
+        f"{CHANGES} A kubelet knows only the lists that it has received, so the first list must show the current state."
+    ),
 )
 def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
-    """While the kubelet is away, the command of --provoke-health is run. Then the kubelet starts."""
+    """While the kubelet is away, the --provoke-health command is run. Then the kubelet starts."""
     _require_provocation(plugin)
     skip_if(not plugin.seen.health_changes, "the plugin has listed no change of health before")
     changed = dict(plugin.seen.health_changes or {})
@@ -1476,13 +1508,13 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="a new list in which the devices are there and healthy",
-    clause=f"{CHANGES} A device that stays unhealthy is lost to the node until the plugin is started again.",
+    expected="a new list in which the devices are present and healthy",
+    clause=f"{CHANGES} A device that stays unhealthy is lost to the node until the plugin is restarted.",
 )
 def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
-    """The lists are watched after the command of --undo-health has undone a change of health."""
+    """After the --undo-health command has undone a change of health, the lists are watched."""
     _require_provocation(plugin)
-    does_not_apply_if(not plugin.settings.undo_health, "no command undoes it (--undo-health)")
+    does_not_apply_if(not plugin.settings.undo_health, "there is no command to undo it (--undo-health)")
     changes = plugin.seen.health_changes
     if changes is None:
         raise Skip("the plugin has listed no change that was undone")
@@ -1497,7 +1529,7 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     plugin.registration.connected()
     plugin.process.wait(lambda: not still_changed(), plugin.settings.timeout)
     left, limit = still_changed(), counted(plugin.settings.timeout, "second")
-    require(not left, f"{limit} after the command of --undo-health, {some(left)}", late=True)
+    require(not left, f"{limit} after the --undo-health command, {some(left)}", late=True)
     return f"{counted(len(worse), 'device')} healthy again"
 
 
@@ -1506,12 +1538,15 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the devices have the ids of the first list",
-    clause="Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). A kubelet "
-    "takes a new id for another device: it gives it to a second container, and refuses the first one at its restart.",
+    expected="the devices keep the ids of the first list",
+    clause=(
+        "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, "
+        "a new id is a new device: it gives this to a second container, and refuses the first container when that "
+        "restarts."
+    ),
 )
 def keeps_its_ids(plugin: PluginUnderTest) -> str:
-    """The ids are compared with those after each restart. If the plugin's process has had none, it is started again."""
+    """The ids are compared after each restart. A plugin that has not been restarted so far is restarted."""
     plugin.process.require_process()
     before = {device.ID for device in plugin.lists.first or plugin.lists.devices}
     skip_if(not before, "the plugin lists no device")
@@ -1527,8 +1562,8 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
     for number, connection in listed.items():
         now = {device.ID for device in connection.last_list.devices}
         gone, new = sorted(before - now), sorted(now - before)
-        # If only one of them is not empty, a device was plugged in or out, or the list was not complete yet.
-        require(not (gone and new), f"in the list of registration {number}, {some(new)} was in place of {some(gone)}")
+        # If only one of them is not empty, a device was added or removed, or the list was not complete yet.
+        require(not (gone and new), f"in the list of registration {number}, {some(new)} replaced {some(gone)}")
     left, limit = sorted(plugin.registration.missing), counted(plugin.settings.timeout, "second")
     require(not left, f"{some(left)} was not listed again within {limit} after the plugin had come back", late=True)
     return f"the same {counted(len(before), 'id')} after each of {counted(len(listed), 'registration')}"
@@ -1536,12 +1571,14 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="in each list, every device of the list before with the same health",
-    clause=f"{CHANGES} Nothing has happened to the devices. For a kubelet, a device that is gone or unhealthy for a "
-    "moment is not there for the pods of that moment, which it refuses.",
+    expected="each list has every device of the previous list, with the same health",
+    clause=(
+        f"{CHANGES} Nothing has happened to the devices. While a device is missing or unhealthy, even for a moment, "
+        "a kubelet refuses pods that need it."
+    ),
 )
 def keeps_its_devices(plugin: PluginUnderTest) -> str:
-    """All lists so far are compared with those before them on the same stream."""
+    """Each list so far is compared with the previous one on the same stream."""
     plugin.lists.require_list()
     lost = plugin.kubelet.lost
     require(not lost, some(list(lost)))
@@ -1551,12 +1588,14 @@ def keeps_its_devices(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="Healthy, spelled like this, of each device that is healthy",
-    clause="constants.Healthy is `Healthy`. (api, constants.go) For a kubelet, a device of any other health is "
-    "unhealthy, and no pod gets it.",
+    expected="the health of healthy devices is spelled `Healthy`",
+    clause=(
+        "constants.Healthy is `Healthy`. (api, constants.go) A kubelet treats any other value as unhealthy, and "
+        "gives the device to no pod."
+    ),
 )
 def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
-    """The health of each device is read in the lists of all registrations so far."""
+    """The health of each device in the lists of all registrations so far is read."""
     plugin.lists.require_list()
     lists = [one for each in plugin.kubelet.registrations if each.connection for one in each.connection.lists_after(0)]
     found = {(device.ID, device.health) for one in lists for device in one.devices}
@@ -1569,12 +1608,14 @@ def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="in each list, the NUMA nodes that a device had in the first one",
-    clause="TopologyInfo describes hardware properties of the device. (api.proto) A device does not move, and a "
-    "kubelet aligns the containers of later pods by what the last list says.",
+    expected="in every list, devices have the same NUMA nodes as in the first one",
+    clause=(
+        "TopologyInfo describes hardware properties of the device. (api.proto) A device does not move, and a "
+        "kubelet aligns the containers of later pods according to the last list."
+    ),
 )
 def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
-    """The NUMA nodes of each device are compared with the first ones, in the lists of all registrations so far."""
+    """The NUMA nodes of each device are compared with the first ones, in the lists of all registrations."""
     plugin.lists.require_list()
     first: dict[str, frozenset[int]] = {}
     moved: dict[str, None] = {}
@@ -1592,9 +1633,9 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never ends by itself, unless a kubelet restarts or refuses it",
+    expected="the process never exits by itself, except after a kubelet has restarted or refused it",
     clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason. "
-    "While it is away, a kubelet has none of its devices for pods.",
+    "While the plugin is away, a kubelet cannot give its devices to pods.",
 )
 def stays_up(plugin: PluginUnderTest) -> str:
     """The exits of the plugin so far are counted, except those that another check has reported."""
@@ -1604,7 +1645,7 @@ def stays_up(plugin: PluginUnderTest) -> str:
     alone = [one for one in exits if one.pid in process.unprovoked and one.pid not in process.reported]
     require(not alone, f"it ended {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}")
     if exits:
-        return f"it ended {counted(len(exits), 'time')}, after a restart of the kubelet, or as another check says"
+        return f"it ended {counted(len(exits), 'time')}, after a restart of the kubelet or as reported by another check"
     return "it never ended by itself"
 
 
@@ -1613,7 +1654,7 @@ ENDS = (
 )
 
 
-@check(SHOULD, expected="the process ends within --grace seconds, without a crash", clause=ENDS)
+@check(SHOULD, expected="the process exits within --grace seconds, without a crash", clause=ENDS)
 def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     """SIGTERM is sent while the stream of lists is open."""
     plugin.process.require_process()
@@ -1623,14 +1664,14 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     began = time.monotonic()
     plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
     status = process.status
-    require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}", late=True)
+    require(status is not None, f"it is still running after {counted(plugin.settings.grace, 'second')}", late=True)
     took = time.monotonic() - began
     require(not has_panicked(process), f"it crashed: {process.crash}")
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
-        "it ended, but a process that it had started still runs. A shell or `go run` does not pass on signals: use the "
-        "plugin itself as the command",
+        "it ended, but a process that it started is still running. A shell or `go run` does not pass on signals: "
+        "use the plugin itself as the command",
     )
     return f"it ended after {took:.1f} seconds with status {status}"
 
@@ -1641,25 +1682,25 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     clause=f"{ENDS} A client that finds a socket without a listener tries to connect to it and fails.",
 )
 def removes_its_socket(plugin: PluginUnderTest) -> str:
-    """After the plugin's end, its sockets are looked for. Those of processes that were killed do not count."""
+    """After the plugin has exited, its sockets must be gone. Those of killed processes do not count."""
     process = plugin.process.require_process()
     if process.status is None:
         raise Skip("the plugin has not ended")
-    skip_if(has_panicked(process), "it has crashed at its end")
+    skip_if(has_panicked(process), "it crashed when it exited")
     left = plugin.process.own_sockets()
     require(not left, f"left behind: {', '.join(left)}")
     return "nothing is left behind"
 
 
 ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))
-"""The checks that are not cells of the table of situations."""
+"""The checks outside the table of situations."""
 
 
 # --- helpers of several checks ----------------------------------------------------------------------------------------
 
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
-    does_not_apply_if(not plugin.settings.provoke_health, "no command provokes it (--provoke-health)")
+    does_not_apply_if(not plugin.settings.provoke_health, "there is no command to provoke it (--provoke-health)")
     skip_if(plugin.seen.provocation, f"--provoke-health: {plugin.seen.provocation}")
 
 
@@ -1681,7 +1722,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 
 
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Allocate. Return no answer if the call is refused, which a plugin may do with several devices."""
+    """Call Allocate. Return no answers if it is refused, as a plugin may do for several devices."""
     try:
         return allocate_or_skip(plugin, devices)
     except DoesNotApply:
@@ -1689,30 +1730,30 @@ def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplug
 
 
 def _sizes(ids: Sequence[str]) -> list[int]:
-    """Return how many of these devices are asked for: one, two, and all."""
+    """Return the request sizes to try: one, two, and all of these devices."""
     return sorted({1, min(2, len(ids)), len(ids)})
 
 
 def _preference_calls(ids: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
-    """Return how many devices are asked for in each call, and which of them must be included."""
+    """Return the size of each request, and the devices that must be included."""
     calls: list[tuple[int, Sequence[str]]] = [(size, []) for size in _sizes(ids)]
     return [*calls, *((size, ids[-number:]) for size in _sizes(ids) for number in sorted({1, size}))]
 
 
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Ask for preferences. Raises Skip if the call fails, which is the subject of another check."""
+    """Call GetPreferredAllocation. Raises Skip if the call fails, which another check reports."""
     with skipping(Failure):
         return ask_for_preferred(plugin, available, must, size)
 
 
 def owners_of(answers: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> Mapping[str, str]:
-    """Return which device has a device node or CDI device, for those that only one of these devices has."""
+    """Return the owner of each device node and CDI device that only one of these devices has."""
     owners = Counter(one for answer in answers.values() for one in all_hardware(answer))
     return {one: device for device, answer in answers.items() for one in all_hardware(answer) if owners[one] == 1}
 
 
 def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
-    """Return the device nodes in the answer for each healthy device alone."""
+    """Return the device nodes in the answer for each healthy device on its own."""
     plugin.lists.two_devices()
     nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
     does_not_apply_if(not any(nodes.values()), "the plugin gives no device nodes")
@@ -1732,7 +1773,7 @@ def _require_same(
 
 
 def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Allocate. Raises Skip if the call fails or answers nothing, which is the subject of another check."""
+    """Call Allocate. Raises Skip if the call fails or the answer is empty, which another check reports."""
     try:
         answers = plugin.lists.allocate(devices)
     except CallFailedError as error:
@@ -1744,7 +1785,7 @@ def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[de
 
 @contextmanager
 def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
-    """Skip the check if this block fails, and one of the devices alone is refused, too, such as the second time."""
+    """Skip the check if this block fails and one of the devices on its own is refused, too, such as the second time."""
     try:
         yield
     except Failure:
@@ -1777,7 +1818,7 @@ def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[s
 
 
 def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
-    """Return what the answer gives a container. The text is empty if that is nothing."""
+    """Describe what the answer gives a container, or return an empty string if that is nothing."""
     envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
     mounts = sorted(mount.host_path for mount in answer.mounts)
     annotations = [f"annotation {name}" for name in sorted(answer.annotations)]

@@ -1,6 +1,6 @@
 """The devices that a plugin lists, and calls about them.
 
-Law: a plugin is asked once for each device alone, and what it answered is kept in bounded memory.
+Law: Allocate is called once for each single device, and its answers are kept in bounded memory.
 """
 
 import time
@@ -18,11 +18,11 @@ from devicecore_tools.conformance.device_plugin.registration import PluginRegist
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import NotYet, Skip, does_not_apply_if, skip_if, skipping, time_is_over
 
-_MAX_SINGLE_DEVICES = 64  # that are allocated one by one
-_MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
+_MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
+_MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
-_PATIENCE = 60.0  # seconds for Allocate, for which a kubelet has no limit, until it was once not answered
-_SLOW_CALL = 2.0  # seconds of a call of Allocate, after which few devices have to do
+_PATIENCE = 60.0  # seconds for Allocate (a kubelet has no limit), until one call has timed out
+_SLOW_CALL = 2.0  # seconds; if one call of Allocate takes longer, a few devices must suffice
 _FEW = 2  # devices
 
 
@@ -31,11 +31,11 @@ class ListedDevices:
     """The devices of the plugin.
 
     Attributes:
-        first: the devices before any change of health was provoked. It is None if there was no list.
+        first: the devices before any change of health was provoked, or None if there was no list.
         first_at: when they were read, in seconds of `time.monotonic`.
         was_allocated: whether the plugin has answered a call of Allocate.
-        slowest: seconds of its slowest answer to Allocate.
-        is_silent: whether a call of Allocate was not answered at all.
+        slowest: how long its slowest answer to Allocate took, in seconds.
+        is_silent: whether a call of Allocate got no answer at all.
     """
 
     registration: PluginRegistration
@@ -52,14 +52,14 @@ class ListedDevices:
     _waited_for_healthy: bool = False
 
     def require_list(self) -> PluginConnection:
-        """Return the connection after its first list. Raises Skip if there is no list."""
+        """Wait for the first list and return the connection. Raises Skip if there is no list."""
         connection = self.registration.streaming()
         skip_if(not connection.list_count, "the plugin has sent no list")
         return connection
 
     @property
     def devices(self) -> tuple[deviceplugin.Device, ...]:
-        """The last list. If a first list has no healthy device, the first use waits for one that has.
+        """The last list. If the first list has no healthy device, the first use waits for one that does.
 
         Raises Skip if there is no list.
         """
@@ -74,14 +74,14 @@ class ListedDevices:
 
     @property
     def known(self) -> Sequence[deviceplugin.Device] | None:
-        """The devices before any change of health, or the last ones. It is None if there was no list."""
+        """The devices before any change of health, or the last ones, or None if there was no list."""
         connections = (one.connection for one in reversed(self.registration.kubelet.registrations))
         lists = (one.last_list.devices for one in connections if one and one.list_count)
         return self.first or next(lists, None)
 
     @property
     def healthy(self) -> list[str]:
-        """The ids of healthy devices. Of more than 64, 64 from the whole list. Raises NotYet if there is none."""
+        """The ids of healthy devices, at most 64, spread over the list. Raises NotYet if there is none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
@@ -89,12 +89,12 @@ class ListedDevices:
         return ids[::step]
 
     def wait_for_healthy(self, limit: float) -> None:
-        """Wait until the plugin lists a healthy device, for at most so many seconds."""
+        """Wait until the plugin lists a healthy device, for at most that many seconds."""
         with suppress(Skip):  # there is no time left, or the plugin is gone
             self.process.wait(lambda: self._healthy_ids(self.require_list()), limit)
 
     def _healthy_ids(self, connection: PluginConnection) -> list[str]:
-        """Return the ids of the healthy devices in the last list, in which it looks once."""
+        """Return the ids of the healthy devices in the last list."""
         last = connection.last_list
         if last is not self._looked_into:
             self._looked_into = last
@@ -108,7 +108,7 @@ class ListedDevices:
         return ids[0], ids[-1]
 
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-        """Call Allocate for containers with these devices. Return the answers.
+        """Call Allocate for containers with these devices and return the answers.
 
         Raises CallFailedError if the plugin answered with an error or not in time.
         """
@@ -121,14 +121,14 @@ class ListedDevices:
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
-        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins need it
+        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins require it
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
-        """Return the answer for a container with only this device. The plugin is asked once.
+        """Return the answer for a container with only this device. Allocate is called only once for it.
 
         Raises:
-            Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.
+            Skip: the plugin did not allocate it, which another check reports, or the answers are too large to keep.
         """
         with skipping(CallFailedError):
             answer = self.first_answer(device)
@@ -147,7 +147,7 @@ class ListedDevices:
             answers = self.allocate([device])
             if not answers:
                 return None
-            self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
+            self._singles[device] = answers[0].SerializeToString()  # a parsed message may take much more memory
             if sum(map(len, self._singles.values())) > _MAX_ANSWERS:
                 self._singles.clear()
                 return answers[0]
@@ -156,7 +156,7 @@ class ListedDevices:
     def call(
         self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request, timeout: float = 0.0
     ) -> rpc.Response:
-        """Call any method, for at least so many seconds.
+        """Call any method, with at least this many seconds for the answer.
 
         Raises CallFailedError if the plugin answered with an error or not in time.
         """
@@ -178,5 +178,5 @@ def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:
 
 
 def health_changes(before: Mapping[str, str], now: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the devices with another health, or that have gone. A new device is not a change of health."""
+    """Return the devices whose health has changed or that are gone. A new device is not a change of health."""
     return {id_: now.get(id_, "gone") for id_ in sorted(before) if now.get(id_) != before[id_]}

@@ -1,6 +1,6 @@
-"""A kubelet's side of the device plugin API without a device manager: it sees exactly what a plugin sends.
+"""The kubelet's side of the device plugin API without a device manager: it sees exactly what a plugin sends.
 
-Law: it makes the calls of a kubelet in the order of a kubelet, and records everything.
+Law: it makes the same calls as a kubelet, in the same order, and records everything.
 """
 
 import os
@@ -29,11 +29,11 @@ from devicecore_tools.conformance.connection import CallFailedError, SocketConne
 _HEALTHY = "Healthy"
 _MAX_LOST = 100  # devices that are noted
 _MAX_LISTS = 8  # kept of one stream
-_MAX_LIST_BYTES = 16 * 1024 * 1024  # of the lists that are kept of one stream; in memory they take ten times that
+_MAX_LIST_BYTES = 16 * 1024 * 1024  # bytes of lists kept per stream; in memory they take ten times as much
 _MAX_REGISTRATIONS = 10_000  # that are noted
 _MAX_CONNECTIONS = 50  # at once
-_MAX_TEXT = 2_000  # characters of each text of a later registration
-_MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
+_MAX_TEXT = 2_000  # maximum length of each string of a later registration
+_MAX_NAMES = 100  # how many of the resources and methods that a plugin invents are kept
 _HANDLERS = 16
 
 
@@ -42,15 +42,15 @@ class Registration:
     """One registration of a plugin.
 
     Attributes:
-        request: the request, or for a plugin watcher the same facts.
+        request: the request, or for a plugin watcher the equivalent data.
         at: when it came, in seconds of `time.monotonic`.
-        stage: where a kubelet found a problem. The text is empty if it found none.
-        problem: why a kubelet refuses the plugin. The text is empty if it does not.
-        is_late: whether that is because the plugin took too long.
+        stage: where a kubelet found a problem, or an empty string.
+        problem: why a kubelet refuses the plugin, or an empty string.
+        is_late: whether the plugin is refused because it took too long.
         reached_after: seconds until the plugin's socket accepted a connection.
-        connection: to the plugin. It is None if there was none.
-        answered: whether the registration succeeded and the plugin was told so.
-        given_up: whether the plugin gave up its call before it had the answer.
+        connection: the connection to the plugin, or None if there was none.
+        answered: whether the registration succeeded and the plugin received the answer.
+        given_up: whether the plugin canceled its call before the answer.
     """
 
     request: deviceplugin.RegisterRequest
@@ -79,7 +79,7 @@ class PluginConnection(SocketConnection):
         self.largest_list: int = 0
         """Bytes of the largest list."""
         self.ended: str = ""
-        """Why the stream of lists has ended. The text is empty while it is open."""
+        """Why the stream of lists ended, or an empty string while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
         self._sizes: deque[int] = deque()
         self._stream: Any = None
@@ -89,7 +89,7 @@ class PluginConnection(SocketConnection):
 
     @property
     def last_list(self) -> deviceplugin.ListAndWatchResponse:
-        """The last list. Raises IndexError if there was none."""
+        """The last list. Raises IndexError if there is none."""
         return self._lists[-1]
 
     @property
@@ -98,7 +98,7 @@ class PluginConnection(SocketConnection):
         return bool(self._lists) and any(device.health == "Healthy" for device in self.last_list.devices)
 
     def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
-        """Return the lists after the first `number`, at most the last eight, and fewer if they are very long."""
+        """Return the lists after the first `number`: at most the last eight, and fewer if they are very long."""
         lists = list(self._lists)
         return lists[len(lists) - min(len(lists), self.list_count - number) :]
 
@@ -113,7 +113,7 @@ class PluginConnection(SocketConnection):
             self._reader.start()
 
     def close(self) -> None:
-        """Cut the connection. A second call does nothing."""
+        """Close the connection. A second call does nothing."""
         with self._lock:
             self._closed = True
             if self._reader is None:
@@ -154,16 +154,17 @@ class BareKubelet:
 
     Attributes:
         directory: the socket directory.
-        dial_timeout: seconds for a connection to a plugin and for every answer to it.
+        dial_timeout: seconds for connecting to a plugin and for each of its answers.
         resource: the resource under test; if empty, the first that registers.
-        refusal: if not empty, every registration is refused with this text.
-        registrations: all registrations of the resource under test, up to 10,000. Of very many, only the last have a
-            connection, and their texts are cut.
-        others: other resources that have registered, and when they did last, in seconds of `time.monotonic`.
-        unknown_methods: methods that were called and that do not belong to this API.
-        lost: a sentence for each device that was healthy, and in the next list of its stream was not.
+        refusal: if not empty, every registration is refused with this message.
+        registrations: all registrations of the resource under test, up to 10,000. If there are very many, only the last
+            ones keep their connections, and their strings are truncated.
+        others: other resources that have registered, with the time of their last registration in seconds of
+            `time.monotonic`.
+        unknown_methods: methods that were called but are not part of this API.
+        lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command changes the health of devices from now on.
-        cut_at: when it has cut all connections last, in seconds of `time.monotonic`.
+        cut_at: when all connections were last closed, in seconds of `time.monotonic`.
         refused: how often each resource of the process was refused with `refusal`.
     """
 
@@ -179,9 +180,9 @@ class BareKubelet:
     expects_changes: bool = False
     cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
-    """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
+    """Whether it watches for the sockets of plugins instead of waiting for calls of Register."""
     attempt: ClassVar[str] = "call of Register"
-    """What a plugin does in order to register."""
+    """The call or action with which a plugin registers."""
     attempts: ClassVar[str] = "calls of Register"
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -193,7 +194,7 @@ class BareKubelet:
 
     @property
     def connection(self) -> PluginConnection | None:
-        """The connection to the instance that registered last. It is None if it is closed."""
+        """The connection to the instance that registered last, or None if it is closed."""
         for registration in reversed(self.registrations):
             connection = registration.connection
             if registration.answered and connection is not None:
@@ -202,23 +203,23 @@ class BareKubelet:
 
     @property
     def silence(self) -> str:
-        """What has happened while the resource under test did not register."""
+        """What happened while the resource under test did not register."""
         parts = [f"no plugin called Register for {self.resource or 'any resource'}"]
         parts += [f"only {', '.join(sorted(self.others))} registered"] if self.others else []
-        parts += [f"{method} was called, which is no method of this API" for method in sorted(self.unknown_methods)]
+        parts += [f"{method} was called, which is not a method of this API" for method in sorted(self.unknown_methods)]
         return ", but ".join(parts)
 
     @property
     def was_called(self) -> bool:
-        """Whether any plugin has made any call, or for a watcher, has answered."""
+        """Whether any plugin has called, or, for a watcher, has answered."""
         return bool(self.registrations or self.others or self.unknown_methods)
 
     def serve(self) -> None:
         """Serve kubelet.sock. A socket at that path is deleted first."""
         server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
         server.add_generic_rpc_handlers((_Methods(self._register, self._note_unknown),))
-        # A kubelet that dies leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for the
-        # event of a created file.
+        # A kubelet that dies leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for a
+        # file creation event.
         self.socket.unlink(missing_ok=True)
         with OwnedSocket(str(self.socket)).binding() as private:
             server.add_insecure_port(target(private))
@@ -226,14 +227,17 @@ class BareKubelet:
         self._server = server
 
     def leave(self) -> None:
-        """Stop serving and cut every connection. kubelet.sock stays, without a listener. A second call does nothing."""
+        """Stop serving and close every connection. kubelet.sock stays, without a listener.
+
+        A second call does nothing.
+        """
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Cut every connection."""
+        """Close every connection."""
         self.cut_at = time.monotonic()
         for registration in self.registrations:
             connection = registration.connection
@@ -250,7 +254,7 @@ class BareKubelet:
         return [path for path in self._sockets() if path != self.socket]
 
     def _sockets(self) -> list[Path]:
-        """Return all sockets in the directory. Return none if the plugin has removed it or put a link in its place."""
+        """Return all sockets in the directory, or none if the plugin has removed it or replaced it with a link."""
         if self.directory.is_symlink() or not self.directory.is_dir():
             return []
         return [path for path in self.directory.iterdir() if path.is_socket()]
@@ -260,7 +264,7 @@ class BareKubelet:
             self.unknown_methods.add(foreign_text(method))
 
     def _note_lost(self, changes: Mapping[str, str]) -> None:
-        """Note devices that a list no longer has as healthy, unless the user's command has changed them."""
+        """Record the devices that a list no longer shows as healthy, unless the user's command changed them."""
         for id_, health in changes.items():
             if not self.expects_changes and len(self.lost) < _MAX_LOST:
                 self.lost[f"{foreign_text(id_)} was healthy, and is {foreign_text(health)} in the next list"] = None
@@ -276,13 +280,13 @@ class BareKubelet:
         def has_been_answered() -> None:
             registration.answered = True
 
-        # The next check may stop this server, so the plugin must have its answer before the checks go on.
+        # The next check may stop this server, so the plugin must have its answer before the checks continue.
         if not context.add_callback(has_been_answered):
             has_been_answered()
         return deviceplugin.Empty()
 
     def _note(self, registration: Registration) -> bool:
-        """Record the registration. Return whether it is one of the resource under test."""
+        """Record the registration. Return whether it is for the resource under test."""
         resource = registration.request.resource_name
         with self._lock:
             if not self.refusal:
@@ -299,12 +303,12 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            connection, old.connection = old.connection, None  # so that nobody takes its end for the plugin's
+            connection, old.connection = old.connection, None  # so that nobody mistakes its end for the plugin's
             connection.close()
         return True
 
     def _decide(self, registration: Registration) -> None:
-        """Note whether a kubelet refuses the plugin, and keep no long texts of later registrations."""
+        """Record whether a kubelet refuses the plugin, and truncate the strings of later registrations."""
         registration.stage, problem = self._judge(registration)
         registration.problem = foreign_text(problem)
         if self.registrations and registration is not self.registrations[0]:
@@ -312,7 +316,10 @@ class BareKubelet:
                 setattr(registration.request, name, getattr(registration.request, name)[:_MAX_TEXT])
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
-        """Connect to the plugin. Return the stage and the problem if a kubelet refuses it, else two empty strings."""
+        """Connect to the plugin.
+
+        Return the stage and the problem if a kubelet refuses it, otherwise two empty strings.
+        """
         request = registration.request
         if self.refusal:
             return "refused", self.refusal
@@ -349,7 +356,7 @@ class BareKubelet:
         return posixpath.normpath(f"{self.directory}/{endpoint}")
 
     def endpoint_problem(self, endpoint: str) -> str:
-        """Return why `endpoint` cannot be the name of a plugin's socket. The text is empty if it can."""
+        """Return why `endpoint` cannot be the name of a plugin's socket, or an empty string if it can."""
         path = self.path(endpoint)
         if endpoint.startswith("/") or path == str(self.directory):
             return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
@@ -357,7 +364,7 @@ class BareKubelet:
 
 
 def path_problem(path: str) -> str:
-    """Return why `path` cannot be the path of a socket. The text is empty if it can."""
+    """Return why `path` cannot be the path of a socket, or an empty string if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"
@@ -365,7 +372,7 @@ def path_problem(path: str) -> str:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Handles Register, and notes calls of other methods."""
+    """Handles Register, and records calls of other methods."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""The plugin under test: its parts, and what checks have seen of it.
+"""The plugin under test: its parts, and what checks have observed.
 
-Law: each part has one task, and knows only those before it: the process, the registrations, and the listed devices.
+Law: each part has one task and knows only the parts before it. They are the process, the registrations and the listed
+    devices.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +20,12 @@ from devicecore_tools.testing.process import PluginProcess
 
 @frozen
 class Absence:
-    """What the plugin did while the kubelet was away, and afterwards.
+    """What the plugin did while the kubelet was away and afterwards.
 
     Attributes:
-        cpu: the part of one processor that it used. It is None if unknown.
-        returned_after: seconds until it registered again, or until that was given up.
-        problem: why it did not. It is None if it did.
+        cpu: the share of one processor that it used, or None if unknown.
+        returned_after: seconds until it registered again, or until the check gave up.
+        problem: why it did not register again, or None if it did.
     """
 
     cpu: float | None
@@ -34,19 +35,19 @@ class Absence:
 
 @define
 class PluginObservations:
-    """What checks have seen. The checks after them use it.
+    """What checks have observed, for use by later checks.
 
     Attributes:
-        absence: what the plugin did while the kubelet was away. It is None if that was not tried.
+        absence: what the plugin did while the kubelet was away. It is None if this was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
-        provocation: why the command that changes a device's health has always failed. The text is empty if it has not,
-            and it is None if the command was not run.
-        health_changes: the change of health that was seen. It is None if none was seen.
+        provocation: why the command that changes a device's health failed every time; an empty string if it did not,
+            and None if it was not run.
+        health_changes: the change of health that was observed, or None.
         refused: how often the process ended because the kubelet had refused it.
-        growth: what has grown with calls. The text is empty if nothing has, and it is None if that is not known.
-        while_sick: how many devices were allocated while another one was unhealthy, or what was wrong then. It is None
+        growth: what grew with the calls; an empty string if nothing did, and None if unknown.
+        while_sick: how many devices were allocated while another one was unhealthy, or what went wrong. It is None
             if none was unhealthy.
-        situations: what was seen of each event, by its name.
+        situations: what was observed after each event, by its name.
     """
 
     absence: Absence | None = None

@@ -1,6 +1,6 @@
-"""The process of a plugin: how it is started and ended.
+"""The plugin's process: how it is started and stopped.
 
-Law: a process that is started again finds the sockets of its predecessor as a killed or ended one leaves them.
+Law: a restarted process finds the sockets of its predecessor as the killed or ended process left them.
 """
 
 import time
@@ -14,10 +14,10 @@ from devicecore_tools.conformance.model import DoesNotApply
 from devicecore_tools.conformance.process import SubjectProcess
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
-_NAME_INTERVAL = 1.1  # seconds between two starts, for plugins with the second of their start in the socket's name
+_NAME_INTERVAL = 1.1  # seconds between two starts, for plugins whose socket name contains the second of their start
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL, except in the check of SIGTERM
-_AFTER_A_CUT = 10.0  # seconds, in which some plugins crash or end because their streams have ended
-_CLOCK_STEP = 50_000_000  # nanoseconds by which a file's time may be behind the clock
+_AFTER_A_CUT = 10.0  # seconds in which some plugins crash or exit because their streams have ended
+_CLOCK_STEP = 50_000_000  # nanoseconds by which a file's timestamp may lag behind the clock
 
 
 class ProcessUnderTest(SubjectProcess):
@@ -25,7 +25,7 @@ class ProcessUnderTest(SubjectProcess):
 
     Args:
         kubelet: the kubelet's side.
-        start: starts the plugin's process. It is None if the user starts it.
+        start: starts the plugin's process, or None if the user starts it.
         settings: how it is tested.
         end_rest: ends processes of the plugin that have left its session.
     """
@@ -43,13 +43,13 @@ class ProcessUnderTest(SubjectProcess):
         self._end_rest = end_rest
         self._started_ns = 0
         self.started_at: float = 0.0
-        """When the process was started last, in seconds of `time.monotonic`."""
+        """When the process was last started, in seconds of `time.monotonic`."""
         self.unprovoked: set[int] = set()
-        """The ids of processes that have ended by themselves, long after the kubelet had cut a connection."""
+        """The ids of processes that ended by themselves long after the kubelet had closed a connection."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether the checks start and end the plugin's process."""
+        """Whether the checks start and stop the plugin's process."""
         return self._start is not None
 
     def require_process(self) -> PluginProcess:
@@ -59,9 +59,9 @@ class ProcessUnderTest(SubjectProcess):
         return self.running
 
     def start(self) -> None:
-        """Start the process, if the checks do that.
+        """Start the process, unless the user starts it.
 
-        Raises CannotRunError if the program does not exist or may not be run.
+        Raises CannotRunError if the program does not exist or is not executable.
         """
         if self._start is not None:
             self.stop()
@@ -71,7 +71,7 @@ class ProcessUnderTest(SubjectProcess):
             self.running = self._start()
 
     def stop(self) -> None:
-        """End the process, if the checks have started it. A second call does nothing."""
+        """End the process, unless the user started it. A second call does nothing."""
         if self.running is not None:
             self._note_exit()
             self.running.terminate()
@@ -79,11 +79,11 @@ class ProcessUnderTest(SubjectProcess):
             with suppress(StillRunningError):
                 self.running.wait(_GRACE)
             self.running.kill()
-            self._end_rest()  # before `stop`, which waits until no daemon has the pipe of its output
+            self._end_rest()  # before `stop`, which waits until no daemon holds its output pipe
             self.running.stop(grace=0.0)
 
     def _note_exit(self) -> None:
-        """Note how the process has ended, if it has ended by itself, and whether the kubelet was the reason."""
+        """Record how the process ended, if it ended by itself, and whether the kubelet was the reason."""
         number = len(self.exits)
         super()._note_exit()
         if time.monotonic() > self.kubelet.cut_at + _AFTER_A_CUT:

@@ -1,7 +1,7 @@
-"""The registrations of a plugin: its connection to the kubelet, and how it comes back after restarts.
+"""The registrations of a plugin: its connection to the kubelet, and its return after restarts.
 
-Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
-brought back, the check is skipped. Only one check, which is about that, fails then, so a lost plugin never passes.
+Law: a check finds the plugin registered even if the previous check ended it. If the plugin cannot be
+brought back, the check is skipped. The one check that tests exactly this fails, so a lost plugin never passes.
 """
 
 import time
@@ -15,10 +15,10 @@ from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip, TookTooLong, skip_if, some
 from devicecore_tools.conformance.process import LATER_START
 
-_FIRST_LIST = 3.0  # seconds until the plugin is expected to list devices, if it has other resources
+_FIRST_LIST = 3.0  # seconds in which the plugin should list devices, if it has other resources
 _MAX_TRIED = 3  # resources
-_AFTER_NO_RETURN = 4.0  # seconds to return, for a plugin that has failed to return before
-_RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
+_AFTER_NO_RETURN = 4.0  # seconds to return, for a plugin that failed to return before
+_RETURN_FACTOR = 1.3  # a multiple of the plugin's slowest return so far
 
 
 @define(eq=False)
@@ -29,9 +29,9 @@ class PluginRegistration:
     process: ProcessUnderTest
     settings: Settings
     lost_stream: str = ""
-    """Why the stream of lists ended of a plugin that was started again. The text is empty if it has come back."""
+    """Why the list stream of a restarted plugin ended, or an empty string if the plugin has come back."""
     missing: frozenset[str] = frozenset()
-    """Devices that were listed before, and not again when the plugin had come back."""
+    """Devices that were listed before, but not again after the plugin came back."""
     _lost: str = ""  # what such a plugin did
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
@@ -60,7 +60,7 @@ class PluginRegistration:
             self.process.deadline = time.monotonic() + self.settings.budget
 
     def _choose_resource(self) -> None:
-        """If the first resource of a process with several lists no device, test one that lists some."""
+        """If the process has several resources and the first lists no device, test one that does."""
         kubelet = self.kubelet
         if self.settings.resource or not self.process.is_ours:
             return
@@ -96,9 +96,9 @@ class PluginRegistration:
     def wait_registered(self, number: int, timeout: float, *, with_healthy: bool = False) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.
 
-        Some plugins register twice in a row and close their first socket, so only an open connection counts. From a
-        plugin that has never sent a list, none is expected. If `with_healthy` is true, the list has a healthy device,
-        unless the plugin has never listed one.
+        Some plugins register twice in a row and close their first socket, so only an open connection counts. A
+        plugin that has never sent a list needs to send none. If `with_healthy` is true, the list must have a healthy
+        device, unless the plugin has never listed one.
         """
         former = [one.connection for one in self.kubelet.registrations[:number] if one.connection]
         listed = any(one.list_count for one in former)
@@ -117,7 +117,7 @@ class PluginRegistration:
         return self.process.wait(look, timeout)
 
     def connected(self) -> PluginConnection:
-        """Return the connection to the plugin. If it has none, restart the kubelet and the plugin first.
+        """Return the connection to the plugin. If there is none, restart the kubelet and the plugin first.
 
         Raises Skip if the plugin did not register.
         """
@@ -134,9 +134,9 @@ class PluginRegistration:
     def restarted(self) -> PluginConnection:
         """Restart the kubelet with an empty directory, and the plugin's process. Return the new connection.
 
-        Raises Skip if the plugin did not register again, or has not done so after the last such restart.
+        Raises Skip if the plugin did not register again, now or after the last such restart.
         """
-        reason = "the plugin is not registered any more and did not register again"
+        reason = "the plugin is no longer registered and did not register again"
         if self._lost:
             raise Skip(reason)
         self.process.stop()
@@ -160,10 +160,10 @@ class PluginRegistration:
         except Skip:
             if not self._lost:
                 raise
-            raise TookTooLong(f"it and the kubelet were started again, and it was not back: {self._lost}") from None
+            raise TookTooLong(f"it and the kubelet were restarted, and it did not come back: {self._lost}") from None
 
     def streaming(self) -> PluginConnection:
-        """Return the connection after its first list. A plugin can notice the end of a stream only after that.
+        """Return the connection after its first list. Only then can a plugin notice the end of a stream.
 
         Raises Skip if the plugin did not register.
         """
@@ -175,11 +175,11 @@ class PluginRegistration:
 
     @property
     def after_a_start(self) -> float:
-        """Seconds to register after a start of the process, which may be as slow as the first one."""
+        """Seconds to register after a start of the process, which may be as slow as the first start."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
-        """Restart the kubelet. Return the number of registrations before."""
+        """Restart the kubelet. Return the number of registrations before it."""
         self.streaming()
         number = len(self.kubelet.registrations)
         self.kubelet.leave()
@@ -190,16 +190,17 @@ class PluginRegistration:
         return number
 
     def see_it_return(self, number: int, *, noticing: bool = False) -> str:
-        """Wait for a registration with a list after the first `number` ones. Return a sentence about it.
+        """Wait for a registration with a list after the first `number`. Return a sentence about it.
 
         Args:
-            number: of registrations before.
-            noticing: whether the plugin has less to notice than deleted sockets, so that the wait is shorter.
+            number: the number of earlier registrations.
+            noticing: whether the plugin must notice something other than deleted sockets, for which the wait is
+                shorter.
 
         Raises:
-            Failure: the plugin did not register in time, or did not list a healthy device as before.
+            Failure: the plugin did not register in time, or no longer listed a healthy device.
         """
-        limits = {"--returning": self.after_a_start}  # it may end and be started again
+        limits = {"--returning": self.after_a_start}  # it may exit and be restarted
         if noticing:
             limits["--noticing"] = max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR)
         if not self._returns:
@@ -209,7 +210,7 @@ class PluginRegistration:
         before = len(self.process.exits)
         connection = self.wait_registered(number, limit)
         exits = self.process.exits[before:]
-        restarted = f"; it had ended and was started again: {exits[-1]}" if exits else ""
+        restarted = f"; it had ended and was restarted: {exits[-1]}" if exits else ""
         if connection is None:
             self._returns = self._returns and (noticing or bool(exits))
             waited = min(limit, time.monotonic() - began)
@@ -229,20 +230,23 @@ class PluginRegistration:
         return f"it was back after {took:.1f} seconds{restarted}"
 
     def _note_missing(self, number: int) -> None:
-        """Note which devices of the lists before the last return are not listed again in time. It waits once."""
+        """Record the devices that were listed before the last return and are not listed again in time.
+
+        Wait only once.
+        """
         former = next((one.connection for one in self.kubelet.registrations[:number][::-1] if _has_list(one)), None)
         before = _ids_of(former)
 
         def missing() -> frozenset[str]:
             now = _ids_of(self.kubelet.connection)
-            return before - now if now < before else frozenset()  # other ids are the subject of another check
+            return before - now if now < before else frozenset()  # another check is about changed ids
 
         if not self.missing:
             self.process.wait(lambda: not missing(), self.settings.timeout)
             self.missing = missing()
 
     def _last_try(self, number: int, since: float) -> str:
-        """Return what the plugin has done after the first `number` registrations, and since a time."""
+        """Return what the plugin has done since a time, after the first `number` registrations."""
         tries = self.kubelet.registrations[number:]
         refused = [registration.problem for registration in tries if registration.problem]
         if ended := self._ended_stream(number):
@@ -251,7 +255,7 @@ class PluginRegistration:
             if not answered[-1].list_count:
                 return "it registered, but sent no list of its devices"
             number_of_devices = counted(len(answered[-1].last_list.devices), "device")
-            return f"it registered, and its list has {number_of_devices}, of which none is healthy"
+            return f"it registered, but none of its {number_of_devices} is healthy"
         if refused:
             return f"its last registration was refused: {refused[-1]}"
         others = self._others_since(since)
@@ -267,7 +271,7 @@ class PluginRegistration:
         return connections[-1].ended if connections else ""
 
     def wait_for_stream(self, connection: PluginConnection) -> None:
-        """Wait until the stream of lists has been open long enough to be believed to stay open."""
+        """Wait until the stream of lists has been open long enough to assume that it stays open."""
         left = connection.opened + self.settings.alone - time.monotonic()
         self.process.wait(lambda: connection.ended, max(left, 0.0))
 
@@ -277,6 +281,6 @@ def _has_list(registration: Registration) -> bool:
 
 
 def _ids_of(connection: PluginConnection | None) -> frozenset[str]:
-    """Return the ids in the last list of a connection. There are none if it has no list."""
+    """Return the ids in the last list of a connection, or none if it has no list."""
     listed = connection.last_list.devices if connection and connection.list_count else ()
     return frozenset(device.ID for device in listed)

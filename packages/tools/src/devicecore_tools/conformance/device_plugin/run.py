@@ -1,7 +1,7 @@
-"""Runs the checks over a device plugin.
+"""Runs the checks against a device plugin.
 
-Law: after a run, no process of the plugin runs, and its directory has no lock and no kubelet.sock of the run. That is
-also so if the run is interrupted, even while it ends.
+Law: after a run, no process of the plugin is running, and its directory has no lock and no kubelet.sock of the run.
+    This holds even if the run is interrupted, at any point up to its end.
 """
 
 import os
@@ -48,10 +48,10 @@ def run(
     on_ready: Callable[[Path], None] = lambda _: None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
-    """Run checks over a device plugin and return the report.
+    """Run checks against a device plugin and return the report.
 
     Args:
-        command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and by the
+        command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and the
             kubelet's socket. Without a command, the user starts the plugin.
         settings: how to test it.
         directory: where the plugin looks for kubelet.sock; by default a new directory. It is created if missing.
@@ -59,13 +59,13 @@ def run(
         allow_shared_directory: accept a directory of any owner and mode.
         registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. No
             socket in the directory is deleted then.
-        checks: the checks to make, in this order.
+        checks: the checks to run, in this order.
         on_ready: called with the directory when plugins can register there.
-        on_result: called with each result, except those of checks that were not made.
+        on_result: called with each result, except those of checks that were not run.
 
     Raises:
         SetUpError: the directory cannot be used, for example because a kubelet serves it.
-        CannotRunError: the program does not exist or may not be run.
+        CannotRunError: the program does not exist or is not executable.
     """
     began = time.monotonic()
     place = short_directory() if directory is None else nullcontext(directory)
@@ -96,7 +96,7 @@ def run(
 
 
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
-    """Make a check. An exit of the plugin is reported by the check that has failed meanwhile, and by `stays-up`."""
+    """Run a check. An exit of the plugin is reported by the check that failed during it, and by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
     problem: Failure | Skip | None = None
     try:
@@ -111,17 +111,17 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     finally:
         plugin.process.blame(check.name)
     if problem is not None:
-        # A check that could not be made fails if a crash is the reason, and has then reported it, too.
+        # A check that could not be run fails if a crash is the reason, and then it has also reported the crash.
         problem = plugin.process.with_exits(check.name, problem, exits)
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
         raise problem
-    return sentence  # even if it has crashed, because a plugin may end with its kubelet in whatever way
+    return sentence  # even if it crashed, because a plugin may end in any way when its kubelet does
 
 
 @contextmanager
 def _claimed(directory: Path, *, allow_shared: bool, wipe: bool) -> Iterator[Path]:
-    """Own the directory, so that no kubelet uses it meanwhile."""
+    """Lock the directory, so that no kubelet uses it during the run."""
     claim = SocketDirectory(directory, "kubelet.sock", allow_shared=allow_shared, wipe=wipe)
     claim.claim()
     try:
@@ -139,7 +139,7 @@ def _running(
     registry: bool,
     on_ready: Callable[[Path], None],
 ) -> Iterator[PluginUnderTest]:
-    """Serve the kubelet's side and run the plugin. At the end neither is left, nor any of their sockets."""
+    """Serve the kubelet's side and run the plugin. At the end, stop both and remove their sockets."""
     marker = new_marker()
     others = adopted() if settings.owns_children else None
 
@@ -150,7 +150,7 @@ def _running(
 
     kubelet = (WatchingKubelet if registry else BareKubelet)(directory, settings.timeout, settings.resource)
     plugin = PluginUnderTest(kubelet, start if command else None, settings, partial(end_all, marker))
-    with guarded(marker), ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
+    with guarded(marker), ExitStack() as stack:  # each cleanup runs even if the previous one was interrupted
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)
         stack.callback(end_all, marker, but_not=others)
@@ -175,7 +175,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
         any(one.name == "allocates-each-device" and not one.failed for one in results)
         and not plugin.lists.was_allocated
     ):
-        notes.append("nothing was allocated, so most checks could not be made")
+        notes.append("nothing was allocated, so most checks could not be run")
     problem = plugin.seen.provocation
     if problem:
         notes.append(note_of_wrong_command("--provoke-health", problem))

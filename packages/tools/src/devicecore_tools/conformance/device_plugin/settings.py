@@ -1,6 +1,6 @@
 """How a device plugin is tested.
 
-Law: the defaults suit plugins that answer and return as slowly as real ones do.
+Law: the defaults suit plugins that answer and return as slowly as real plugins do.
 """
 
 from attrs import frozen
@@ -15,19 +15,19 @@ class Settings:
         first: for the first registration.
         timeout: for every answer, for the first list, and for a provoked change of health.
         returning: for registering again after a restart of the kubelet that deletes all sockets.
-        noticing: for registering again after less: a cut stream, or a new kubelet.sock alone. A plugin that needed
-            longer after a restart gets 1.3 times that.
+        noticing: for registering again after a smaller event: a closed stream, or only a new kubelet.sock. A plugin
+            that needed longer after a restart gets 1.3 times that duration.
         alone: how long the plugin is left alone after its registration.
         restarting: how long a restart of the kubelet takes.
         away: how long the kubelet is away in the checks of a longer absence.
         refusing: how long the kubelet refuses every registration.
-        grace: for ending after SIGTERM.
-        restart: whether a plugin that exits is started again, as Kubernetes does.
+        grace: for exiting after SIGTERM.
+        restart: whether a plugin that exits is restarted, as in Kubernetes.
         provoke_health: a shell command that changes the health of a device.
         undo_health: a shell command that undoes it.
-        owns_children: whether all processes that become children of this one belong to the plugin, because the program
+        owns_children: whether all processes that become children of this one belong to the plugin, because this program
             starts no others. Then daemons that have dropped the plugin's environment are ended, too.
-        excuses_load: whether a check is not decided if it has failed for a lack of time while the machine is busy.
+        excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         budget: for everything after the first registration. Checks for which no time is left are skipped.
     """
 

@@ -1,7 +1,8 @@
-"""Situations of device plugins: what happens to the plugin, and what is observed of it afterwards.
+"""Situations for device plugins: an event that happens to the plugin, and what is observed afterwards.
 
-Law: a check is a cell of a table, an event by an observation, for calls with one id and with several. All cells of an
-event share it. `OTHER_CELLS` has the check that makes another cell, or the reason why it is empty.
+Law: each check is a cell of a table of events by observations, for calls with one id and with several. All cells of an
+event share one occurrence of it. For every other cell, `OTHER_CELLS` has the check that covers it, or the reason why it
+is empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,18 +41,18 @@ from devicecore_tools.testing.process import StillRunningError
 
 Answer = deviceplugin.ContainerAllocateResponse
 
-_EACH = 8  # devices that are allocated alone
-_TERM = 3.0  # seconds to end after SIGTERM; another check gives more
+_EACH = 8  # devices that are allocated one by one
+_TERM = 3.0  # seconds to exit after SIGTERM; another check allows more
 
 
 @frozen
 class Event:
-    """What happens to a plugin.
+    """An event that happens to a plugin.
 
     Attributes:
         name: what happens, in a few words.
         ending: how the names of its checks end.
-        happens: makes it happen, and returns when the plugin is registered again. Raises Failure or Skip if it is not.
+        happens: triggers it, and returns when the plugin is registered again. Raises Failure or Skip if it is not.
     """
 
     name: str
@@ -61,20 +62,20 @@ class Event:
 
 @define(eq=False)
 class Situation:
-    """The calls before an event: by what they were for, the ids and the answers to two calls."""
+    """The calls before an event: for each purpose, the ids and the answers to two calls."""
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
-    stayed_away: Failure | None = None  # after an event like one after which it had come back
+    stayed_away: Failure | None = None  # the plugin had come back after an earlier event of this kind
     leaves_others: bool | None = None
-    not_started: set[str] = field(factory=set)  # what PreStartContainer has failed for, which another check reports
+    not_started: set[str] = field(factory=set)  # PreStartContainer failed: another check's topic
     prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
-        """Allocate, and let the event happen."""
+        """Allocate, then trigger the event."""
         ids = plugin.lists.healthy
         wanted = {f"{device} alone": [device] for device in ids[:_EACH]}
-        if len(ids) > 1:  # as an application's container gets the device of an init container again, and more
+        if len(ids) > 1:  # as when an application container reuses the device of an init container and gets more
             wanted["two devices, one of them as before"] = [ids[-1], ids[0]]
         for form, devices in wanted.items():
             try:
@@ -89,7 +90,7 @@ class Situation:
         with others_left_alone(plugin) as noted:
             try:
                 event.happens(plugin)
-            except Failure as failure:  # another check reports it, unless it had come back before
+            except Failure as failure:  # another check reports this, unless the plugin had come back before
                 self.problem = Skip(f"it did not come back: {failure}")
                 self.stayed_away = failure if len(in_this_life) > 1 else None
             self.leaves_others = noted()
@@ -121,7 +122,7 @@ TERM = Event("the plugin is ended with SIGTERM and started again", "after-sigter
 
 @frozen
 class Observation:
-    """What is observed after an event. Its attributes are those of a check, with `{}` in place of the event."""
+    """An observation after an event. Its attributes are those of a check, with `{}` for the event."""
 
     name: str
     done: str
@@ -171,7 +172,7 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
             require(again, "the answer is for no container")
             given = sorted(all_hardware(again[0]))
             moved = [
-                f"{one}, which was that of {owner[one]}" for one in given if owner.get(one, devices[0]) not in devices
+                f"{one}, which belonged to {owner[one]}" for one in given if owner.get(one, devices[0]) not in devices
             ]
             require(not moved, f"the answer gives {some(moved)}")
             others = [others[0] for ids, others in before.calls.values() if not set(ids) & set(devices)]
@@ -180,12 +181,12 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
             missing = sorted((_names(answers[0]) & _names(answers[1])) - _names(again[0]))
             require(not missing, f"the answer has no {some(missing)}")
             left = len(again[0].cdi_devices) - min(len(one.cdi_devices) for one in answers)
-            require(left >= 0, f"the answer has {len(again[0].cdi_devices)} CDI devices, and {-left} more before")
+            require(left >= 0, f"the answer has {len(again[0].cdi_devices)} CDI devices, {-left} fewer than before")
     return f"{counted(len(before.calls), 'call')} answered as before"
 
 
 def _names(answer: Answer) -> frozenset[str]:
-    """Return what an answer gives a container by names that stay."""
+    """Return the parts of an answer that have stable names."""
     found = [f"device node {one.host_path}" for one in answer.devices]
     found += [f"mount {one.container_path}" for one in answer.mounts]
     return frozenset([*found, *(f"variable {one}" for one in answer.envs)])
@@ -208,16 +209,16 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 
 
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
-    skip_if(seen.leaves_others is None, "no socket of another plugin could be made in the directory")
+    skip_if(seen.leaves_others is None, "the socket of another plugin could not be created in the directory")
     require(seen.leaves_others, "it has deleted the socket of another plugin, or the kubelet's checkpoint")
     return "they are still there"
 
 
 RETURNS_AGAIN = Observation(
     "returns-again-{}",
-    "{} once more, after the plugin's process had come back before.",
+    "{} again, after the plugin's process had already come back once.",
     "the plugin registers again, can be reached, and lists its devices",
-    f"{RESTARTS} It lives through more than one of them.",
+    f"{RESTARTS} A plugin lives through more than one restart.",
     _returns_again,
 )
 PRE_STARTS = Observation(
@@ -231,9 +232,8 @@ PRE_STARTS = Observation(
 ALLOCATES = Observation(
     "allocates-{}",
     "Allocate is called, {}, and Allocate is called again, for one device and for two.",
-    "answers with the same device nodes, and all that was given before",
-    f"{RESTARTS} Containers start after that as before it, and the kubelet remembers which ids containers have. "
-    f"{ALLOCATE}",
+    "answers with the same device nodes and everything else that was given before",
+    f"{RESTARTS} Containers start as before, and the kubelet remembers which ids they have. {ALLOCATE}",
     _allocates,
 )
 PREFERS = Observation(
@@ -247,8 +247,8 @@ LEAVES = Observation(
     "leaves-sockets-of-others-alone-{}",
     "A socket of another plugin and a checkpoint of the kubelet are put into the directory, and {}.",
     "both are still there",
-    "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each of "
-    "them, and keeps there which container has which device. (kubernetes.io, Device Plugins)",
+    "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
+    "plugin, and records there which container has which device. (kubernetes.io, Device Plugins)",
     _leaves_others,
 )
 
@@ -257,17 +257,17 @@ CELLS: Mapping[Event, Sequence[Observation]] = {
     KILL: (PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
     TERM: (PRE_STARTS, ALLOCATES, LEAVES),
 }
-"""What is observed after each event, in this order: Allocate could make up for what PreStartContainer needs."""
+"""The observations after each event. PreStartContainer comes before Allocate, which could hide its failure."""
 
 KEPT_NAMES: Mapping[str, str] = {
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
     "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
 }
-"""The names that cells have kept from before there was a table."""
+"""The names that cells have kept from the time before the table."""
 
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is away", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "calls are made at once", "two hundred calls are made"
-TWICE, LOST = "the kubelet restarts twice within a second", "the state of the plugin is lost"
+TWICE, LOST = "the kubelet restarts twice within a second", "the plugin's state is lost"
 OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     SICK: (
         "nothing happens to the plugin",
@@ -293,17 +293,17 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
         "nothing happens to the plugin",
     ),
     MANY: ("nothing happens to the plugin", *("`answers-many-calls`, `grows-with-no-call`",) * 3, "as with one"),
-    LOST: (*("a plugin has no place of its own for state that a kubelet or Kubernetes knows",) * 5,),
+    LOST: (*("no location of a plugin's own state is known to the kubelet or to Kubernetes",) * 5,),
 }
-"""Of other events: the check of each of `COLUMNS`, or why there is none."""
+"""For other events: the check for each of `COLUMNS`, or why there is none."""
 
 COLUMNS: Sequence[Observation] = (RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
 
 WHY_NOT: Mapping[tuple[Event, Observation], str] = {
     (KUBELET_RESTART, LEAVES): "the kubelet itself deletes all sockets then",
     (KILL, RETURNS_AGAIN): "`starts-where-it-was-killed`",
-    (TERM, RETURNS_AGAIN): "`starts-where-it-was-killed`: a process that is killed cleans up less",
-    (TERM, PREFERS): "`prefers-after-a-kill`: a process that is killed saves less",
+    (TERM, RETURNS_AGAIN): "`starts-where-it-was-killed`: a killed process cleans up less",
+    (TERM, PREFERS): "`prefers-after-a-kill`: a killed process saves less",
 }
 """Why a cell is empty."""
 
@@ -323,7 +323,7 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
         if situation.problem is not None and seen is not RETURNS_AGAIN:
             raise situation.problem
         if seen is LEAVES:
-            does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would take the socket for a plugin (--registry)")
+            does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would mistake the socket for a plugin (--registry)")
         return seen.look(plugin, situation)
 
     name = seen.name.format(event.ending)

@@ -1,6 +1,7 @@
-"""All checks of device plugins, in the order in which they are made.
+"""All checks for device plugins, in the order in which they run.
 
-Law: checks that look back on the run come after all that restart something, and the plugin's shutdown comes last.
+Law: checks that look back on the run come after all checks that restart something, and the plugin's shutdown comes
+    last.
 """
 
 from devicecore_tools.conformance.device_plugin.checks import ALONE
@@ -11,7 +12,10 @@ from devicecore_tools.conformance.model import Check
 _FIRST_OF_HEALTH = next(number for number, one in enumerate(ALONE) if "health" in one.name and "known" not in one.name)
 
 CHECKS: tuple[Check[PluginUnderTest], ...] = (*ALONE[:_FIRST_OF_HEALTH], *CELLS, *ALONE[_FIRST_OF_HEALTH:])
-"""All checks. The later ones change more: streams end, a change of health can stay, and the plugin ends last."""
+"""All checks.
+
+Later ones have more lasting effects: streams end, health may stay changed, and finally the plugin exits.
+"""
 
 LAST: tuple[str, ...] = (
     "keeps-its-ids",
@@ -21,4 +25,4 @@ LAST: tuple[str, ...] = (
     "ends-on-sigterm",
     "removes-its-socket",
 )
-"""The names of those that look back on the run, and end the plugin."""
+"""The names of the checks that look back on the run, and of those that end the plugin."""

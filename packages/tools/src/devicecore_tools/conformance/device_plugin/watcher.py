@@ -1,6 +1,6 @@
 """A kubelet's plugin watcher: it finds the sockets of plugins in a directory and asks each for its name.
 
-Law: every socket is asked once, until it is recreated or the kubelet restarts. Sockets are never deleted.
+Law: each socket is contacted once, until it is recreated or the kubelet restarts. Sockets are never deleted.
 """
 
 import threading
@@ -40,9 +40,9 @@ class WatchingKubelet(BareKubelet):
 
     @property
     def silence(self) -> str:
-        """What has happened while the resource under test was not found."""
+        """What happened while the resource under test was not found."""
         what = f"a device plugin of {self.resource}" if self.resource else "a device plugin"
-        parts = [f"no socket in {self.directory} is that of {what}"]
+        parts = [f"no socket in {self.directory} belongs to {what}"]
         parts += [f"only {', '.join(sorted(self.others))} was found"] if self.others else []
         return "; ".join([*parts, *sorted(self._problems)])
 
@@ -52,14 +52,14 @@ class WatchingKubelet(BareKubelet):
         return bool(self.registrations or self.others or self._problems)
 
     def serve(self) -> None:
-        """Start to look for plugins."""
+        """Start looking for plugins."""
         self._seen.clear()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()
 
     def leave(self) -> None:
-        """Stop looking and cut every connection. A second call does nothing."""
+        """Stop looking and close every connection. A second call does nothing."""
         self._stopped.set()
         self.hang_up()
         if self._watcher is not None:
@@ -78,7 +78,7 @@ class WatchingKubelet(BareKubelet):
         return endpoint
 
     def endpoint_problem(self, endpoint: str) -> str:
-        """Return why `endpoint` cannot be the path of a plugin's socket. The text is empty if it can."""
+        """Return why `endpoint` cannot be the path of a plugin's socket, or an empty string if it can."""
         if not endpoint.startswith("/"):
             return "it is neither an absolute path of a socket nor empty"
         return path_problem(endpoint)

@@ -1,6 +1,6 @@
 """Conformance checks for drivers of dynamic resource allocation (DRA), in any language.
 
-`run` starts a driver as a process, with an API server, a kubelet's side and directories of its own, and makes checks.
+`run` starts a driver as a process, with its own API server, kubelet's side and directories, and runs checks.
 
 How to add a check
 ------------------
@@ -14,25 +14,27 @@ How to add a check
        )
        def prepare_is_idempotent(driver: DriverUnderTest) -> str:
            \"\"\"What the check does, in a sentence.\"\"\"
-           claim = driver.calls.ready()                # what it needs: Skip if the driver does not do it
+           claim = driver.calls.ready() #                # what it needs: Skip if the driver does not do it
            again = driver.calls.prepared(claim)        # what it tests: Failure if the driver does not do it
            require(again, "what happened instead")     # Failure with this text
            return "what happened"
 
-   The function's name is the check's name. A check of severity must is made by default, another one only with
-   `core=True`, else in a full run. **A check fails only for its own subject**: it prepares itself with methods
+   The function's name is the check's name. A check of severity must runs by default. Others run by default only with
+   `core=True`, otherwise in a full run. **A check fails only for its own subject**: it prepares itself with methods
    that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
-   `checks/events`. It yields where the event happens. All checks of an event share it.
+   `checks/events`. It yields where the event happens. All checks of an event share one occurrence.
    `driver.registration.returns[...]` says how the driver came back.
-3. A check of what the driver says at its start is decorated with `at_start(...)`, and one after which the driver may
-   need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these times, and of the modules in each.
-4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails this
-   check alone.
+3. A check of what the driver reports at its start is decorated with `at_start(...)`, and a check after which the driver
+may
+   need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these moments, and of the modules in
+   each.
+4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this
+   check.
 
-A check leaves nothing. Claims that it made with `driver.claims.new` are unprepared and deleted after it. Faults of the
-API server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A
-driver that has ended or is no longer registered is started again for the next check.
+A check leaves nothing behind. Claims that it created with `driver.claims.new` are unprepared and deleted after it.
+Faults of the API server end with the block of `driver.faults`, and its absence ends with that of
+`driver.without_api_server`. A driver that has exited or is no longer registered is restarted for the next check.
 """
 
 from devicecore_tools.conformance.dra.checks import CHECKS, CORE

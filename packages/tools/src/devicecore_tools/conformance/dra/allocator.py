@@ -1,7 +1,7 @@
-"""Which published devices a claim of the checks gets: the scheduler's decision, with devices in another order.
+"""Which published devices a check's claim gets: the scheduler's decision, with a different order of devices.
 
-Law: the device whose last use is the longest ago is taken first, so that a device that a driver has not released
-disturbs few checks. Everything else is decided by `devicecore.domain.allocation`.
+Law: the least recently used device is allocated first, so that a device which a driver has not released
+disturbs few checks. `devicecore.domain.allocation` decides everything else.
 """
 
 import json
@@ -45,8 +45,8 @@ Value = TypeVar("Value")
 
 _NODE = TargetNode("node")
 _POOL = "published"
-_ENOUGH = 64  # devices, of which a claim gets its own if it can
-_MAX_VALUES = 8  # in one slice; fewer devices than there may be, and as many counter sets
+_ENOUGH = 64  # devices; if they suffice, a claim gets some of them
+_MAX_VALUES = 8  # in one slice: fewer devices than allowed, and as many counter sets as allowed
 _NUMBER = "checks.devicecore/device"
 _FEATURES = Features(list_attributes=True)  # numaNode may be a list
 _EXPRESSIONS = Expressions(_FEATURES)
@@ -61,7 +61,7 @@ class AllocationError(DeviceCoreError):
 
 
 class UndecidableError(AllocationError):
-    """It cannot be decided, because an object or an expression cannot be read."""
+    """The allocation cannot be decided, because an object or an expression cannot be read."""
 
 
 @define
@@ -87,13 +87,15 @@ class Allocator:
         *,
         is_trial: bool = False,
     ) -> Json:
-        """Return the `status.allocation` of a claim with this spec. All pools are one here, so devices have one order.
+        """Return the `status.allocation` of a claim with this spec.
+
+        All pools are merged, so that devices have one order.
 
         Args:
             spec: the claim's `spec`.
             devices: what may be allocated.
-            slices: where the counters stand that the devices consume.
-            taken: the devices of claims that are allocated now.
+            slices: the slices with the counters that the devices consume.
+            taken: the devices of currently allocated claims.
             is_trial: whether the devices do not count as used.
 
         Raises:
@@ -104,7 +106,7 @@ class Allocator:
         if len(offered) > _ENOUGH and not _asks_for_all(spec):
             used = {one.key for one in taken}
             some = [one for one in offered if one.key not in used][:_ENOUGH]
-            with suppress(AllocationError):  # the selectors of the claim may want others
+            with suppress(AllocationError):  # the claim's selectors may need other devices
                 return self._allocate(spec, some, slices, taken, is_trial=is_trial)
         return self._allocate(spec, offered, slices, taken, is_trial=is_trial)
 
@@ -148,7 +150,7 @@ class Allocator:
         return allocation
 
     def _named(self, device: SliceDevice, name: str) -> PoolDevice:
-        """Return a device under a name in the one pool. Raises DocumentError if it cannot be read."""
+        """Return a device under its name in the merged pool. Raises DocumentError if it cannot be read."""
         read = device.value
         counters = tuple((f"{device.pool}/{of}", amounts) for of, amounts in read.counters)
         attributes = {**read.attributes, _NUMBER: Attribute("string", (name,))}
@@ -164,7 +166,7 @@ class Allocator:
         ]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
-        """Return devices in the order of their last allocation, those that never were allocated first."""
+        """Return devices in the order of their last allocation, never allocated ones first."""
         return sorted(devices, key=lambda one: self._used.get(one.key, 0))
 
 
@@ -174,18 +176,18 @@ def _asks_for_all(spec: Mapping[str, Any]) -> bool:
 
 
 def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
-    """Return a claim that gets each device once, because checks could not tell the requests for two shares apart."""
+    """Return a claim that gets each device only once, because checks could not distinguish two shares of one."""
     claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
     return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 
 
 def _parts(values: list[Value]) -> list[list[Value]]:
-    """Return the values in lists of a length that a slice may have."""
+    """Split the values into lists that are short enough for a slice."""
     return [values[start : start + _MAX_VALUES] for start in range(0, len(values), _MAX_VALUES)]
 
 
 def _counters(slices: Iterable[Slice]) -> Iterable[CounterSet]:
-    """Yield the counter sets of slices, by names that are unique. Raises DocumentError if one cannot be read."""
+    """Yield the counter sets of slices under unique names. Raises DocumentError if one cannot be read."""
     for one in slices:
         spec = {"driver": "driver", "pool": one["spec"]["pool"], "sharedCounters": one["spec"].get("sharedCounters")}
         read = slice_of({"metadata": {"name": "counters"}, "spec": spec})

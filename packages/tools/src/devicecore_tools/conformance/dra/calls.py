@@ -1,7 +1,7 @@
-"""A kubelet's calls to prepare and unprepare claims, and what they have shown about the driver.
+"""A kubelet's calls to prepare and unprepare claims, and what they revealed about the driver.
 
 Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
-If a driver has once done what a plain call asks for, no check says that it cannot do it.
+If a plain call has succeeded once, no check reports that the driver does not support it.
 """
 
 import math
@@ -29,23 +29,23 @@ T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
-_QUICK = 0.1  # seconds to prepare and unprepare a claim; a client of the API server may have to wait 0.2 for its turn
-_GATHERING = 30.0  # seconds until calls that have to overlap were made
-_SENT = 0.05  # seconds in which a call that was made is sent
-_CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
+_QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2
+_GATHERING = 30.0  # seconds for starting calls that must overlap
+_SENT = 0.05  # seconds in which a call is sent
+_CONVINCING = 10.0  # seconds without an answer that count as a failure, even if less time than usual was left
 
 
 @define
 class Habits:
-    """What calls have shown of the driver. None means that it is not known yet.
+    """What calls have revealed about the driver. None means not known yet.
 
     Attributes:
         prepares: whether it has prepared a claim.
         why_not: the error for a plain claim, if it has prepared none.
         unprepares: whether it has unprepared a claim.
-        repeats: whether it prepares a claim a second time.
-        removes_cdi: whether the CDI devices of a claim are gone when it is unprepared.
-        silence: seconds for which a call was not answered, once that has happened.
+        repeats: whether it prepares an already prepared claim.
+        removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
+        silence: after how many seconds an unanswered call was given up, if there was one.
     """
 
     prepares: bool | None = None
@@ -57,7 +57,7 @@ class Habits:
 
 
 SLOW_CLAIM = 1.0
-"""Seconds to prepare a claim, above which a driver is slow."""
+"""If preparing a claim takes longer than this, in seconds, the driver is slow."""
 
 
 @define(eq=False)
@@ -65,10 +65,10 @@ class Calls:
     """The calls to the driver.
 
     Attributes:
-        habits: what they have shown.
-        used: the claims of the present check that were sent to the driver and deleted.
-        are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as is known.
-        fastest: seconds of the fastest NodePrepareResources that has prepared a claim.
+        habits: what they have revealed.
+        used: the claims of the current check that were sent to the driver and deleted.
+        are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as known.
+        fastest: the duration of the fastest successful NodePrepareResources, in seconds.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether it did.
     """
 
@@ -83,25 +83,25 @@ class Calls:
     are_quick: bool = True
     fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
-    _allowed_until: float = 0.0  # the end of the last call for which the run got more time
+    _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
     _under_way: int = 0  # calls
-    _most: int = 0  # of them at once
+    _most: int = 0  # of them concurrently
     _counting: threading.Lock = field(factory=threading.Lock)
 
     @property
     def are_slow(self) -> bool:
-        """Whether even the fastest claim took long, so that only checks of severity must are made with claims."""
+        """Whether even the fastest claim took long, so that only checks of severity must use claims."""
         return SLOW_CLAIM < self.fastest < math.inf
 
     def in_time_for(self, number: int) -> int:
-        """Return how many claims, of at most this number, can be prepared one by one in half of the time of a call."""
-        fastest = 0.0 if math.isinf(self.fastest) else self.fastest  # nothing was prepared so far
+        """Return how many claims, up to this number, can be prepared one by one in half the timeout of a call."""
+        fastest = 0.0 if math.isinf(self.fastest) else self.fastest  # no claim has been prepared yet
         return max(2, min(number, int(self.settings.call / 2 / max(fastest, 0.01))))
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
-        """Unprepare and delete the claims of the present check."""
+        """Unprepare and delete the claims of the current check."""
         claims = self.claims.take()
         self.used += (claim for claim in claims if claim.was_sent)
         self._unprepare_all([*self._left, *(claim for claim in claims if claim.was_sent)])
@@ -113,25 +113,25 @@ class Calls:
         self._left = [*self._left, *claims]
 
     def catch_up(self) -> None:
-        """Unprepare what was left for later."""
+        """Unprepare the claims of `unprepare_later`."""
         self._unprepare_all(self._left)
 
     def drop(self) -> None:
-        """Forget which claims are prepared, because the driver has lost all its files."""
+        """Forget which claims are prepared, because the driver has lost all of its files."""
         self._left = []
         self.claims.held.clear()
         for claim in self.claims.prepared:
             claim.is_prepared = claim.was_sent = False
 
     def _unprepare_all(self, claims: Sequence[Claim]) -> None:
-        """Unprepare claims. If the driver cannot be reached, that is done before the next check."""
+        """Unprepare claims. If the driver is unreachable, they are unprepared before the next check."""
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
             return
-        for claim in claims:  # one by one, because what it does with several is the subject of a check
+        for claim in claims:  # one by one, because a separate check tests calls with several
             try:
                 answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
-            except CallFailedError as error:  # what it says about such calls is the subject of other checks
+            except CallFailedError as error:  # other checks test its answers to such calls
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = not is_reachable(instance.endpoint)
                     return
@@ -160,8 +160,8 @@ class Calls:
                 self._learn()
 
     def _learn(self) -> None:
-        """Find out whether the driver prepares and unprepares a plain claim at all."""
-        _ = self.registration.reachable, self.claims.allocatable  # without which this cannot be found out
+        """Find out whether the driver can prepare and unprepare a plain claim at all."""
+        _ = self.registration.reachable, self.claims.allocatable  # without one, this cannot be found out
         habits = self.habits
         with self.claims.owning([]):
             before = self.environment.cdi_names()
@@ -180,7 +180,7 @@ class Calls:
             self.clean_up()
 
     def works(self, claim: Claim | None = None) -> bool:
-        """Return whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
+        """Return whether the driver now prepares and unprepares a plain claim, or a claim on another claim's devices.
 
         Return True even if that cannot be found out, or if the driver has never done it.
         """
@@ -201,7 +201,7 @@ class Calls:
 
     @property
     def repeats(self) -> bool:
-        """Whether the driver prepares a claim a second time. It is found out at the first use."""
+        """Whether the driver prepares an already prepared claim. The first use finds this out."""
         if self.habits.repeats is None:
             with self.claims.owning([]):
                 claim, self.habits.repeats = self.ready(1), False
@@ -237,7 +237,7 @@ class Calls:
 
     @property
     def removes_cdi_devices(self) -> bool:
-        """Whether the CDI devices of a claim are gone when it is unprepared. It is found out at the first use."""
+        """Whether a claim's CDI devices are gone after it is unprepared. The first use finds this out."""
         if self.habits.removes_cdi is None:
             self._learn()
         return bool(self.habits.removes_cdi)
@@ -257,14 +257,14 @@ class Calls:
             claims: what to prepare.
             timeout: seconds that the call may take; by default those of a kubelet.
             instance: which instance of the driver to call; by default the one that a kubelet calls.
-            must_be_published: whether the driver is not asked for devices that it no longer publishes.
+            must_be_published: whether to skip instead of preparing devices that are no longer published.
 
         Raises:
             CallFailedError: the call failed as a whole.
             Skip: a device is no longer published.
         """
         if instance is None:
-            _ = self.registration.reachable  # a driver that is started again has to publish its devices first
+            _ = self.registration.reachable  # a restarted driver must publish its devices first
         if must_be_published:
             self.claims.require_published(claims)
         for claim in claims:
@@ -323,7 +323,7 @@ class Calls:
             raise Skip(f"the driver unprepares no claims: {failure}") from None
 
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
-        """Return a new claim that is prepared, for a check of something else.
+        """Return a new prepared claim, for a check of something else.
 
         Raises Skip if the driver did not prepare it, which other checks report.
         """
@@ -346,10 +346,10 @@ class Calls:
                 return self.prepared(claim)
 
     def at_once(self, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """Do all of this at the same time, one call each. Return the results, or the failures.
+        """Run all of these concurrently, one call each. Return the results or the failures.
 
-        The driver is stopped until all calls were made, so that they overlap on a busy machine, too. Raises Skip if the
-        driver cannot be reached before. Raises Undecided if the calls did not overlap and none has failed.
+        The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
+        the driver is unreachable before that. Raises Undecided if the calls did not overlap and none has failed.
         """
 
         def result_of(act: Callable[[], T]) -> T | Failure:
@@ -357,7 +357,7 @@ class Calls:
                 return act()
             except Failure as failure:
                 return failure
-            except Skip as skip:  # the driver has ended meanwhile
+            except Skip as skip:  # the driver has exited in the meantime
                 return Failure(str(skip))
 
         self._learn_once()
@@ -374,7 +374,7 @@ class Calls:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a call that is under way in this block."""
+        """Count the call in this block as in progress."""
         with self._counting:
             self._under_way += 1
             self._most = max(self._most, self._under_way)
@@ -388,9 +388,9 @@ class Calls:
         return self.settings.call_again if self.habits.silence else self.settings.call
 
     def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
-        """Make a call that gets the seconds it may take: `timeout`, by default those of a call to prepare claims.
+        """Make a call with a time limit, which it gets as an argument; by default that of a call to prepare claims.
 
-        A call takes at most half of the time that is left, so that a driver that hangs can fail other checks, too.
+        A call takes at most half of the remaining time, so that a driver that hangs can fail other checks, too.
         Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
         """
         self.process.require_time()
@@ -402,11 +402,11 @@ class Calls:
         except CallFailedError as error:
             if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
                 self.process.is_leaving = not is_reachable(instance.endpoint)
-            if limit < min(wanted, _CONVINCING):  # a driver knows the deadline, and may refuse to begin
+            if limit < min(wanted, _CONVINCING):  # a driver sees the deadline, and may refuse to start
                 self.process.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 silence = self.habits.silence
-                before = f", and before that none within {counted(silence, 'second')}" if silence else ""
+                before = f", and none within {counted(silence, 'second')} before that" if silence else ""
                 message = f"there was no answer within {counted(round(limit), 'second')}{before}"
                 self.habits.silence = silence or round(limit)
                 raise CallFailedError(error.method, error.code, message) from None
@@ -414,22 +414,22 @@ class Calls:
 
 
 def _done(answer: Mapping[str, Any], claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims for which an answer has success."""
+    """Return the claims that an answer reports as successful."""
     return [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
 
 
 def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
     """Return the devices that an answer to NodePrepareResources has for a claim.
 
-    Raises Failure if it has an error or nothing for the claim.
+    Raises Failure if it has an error for the claim, or leaves it out.
     """
     return tuple(_success("NodePrepareResources", answer, claim).devices)
 
 
 def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
-    """Check that an answer to NodeUnprepareResources has success for a claim.
+    """Check that an answer to NodeUnprepareResources reports success for a claim.
 
-    Raises Failure if it has an error or nothing for the claim.
+    Raises Failure if it has an error for the claim, or leaves it out.
     """
     _success("NodeUnprepareResources", answer, claim)
 

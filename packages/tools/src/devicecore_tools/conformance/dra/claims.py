@@ -1,7 +1,7 @@
-"""The ResourceClaims that checks make for the devices of a driver.
+"""The ResourceClaims that checks create for the devices of a driver.
 
-Laws: a claim belongs to the check that made it. If the user's claim asks for all devices, each claim does, and one
-device stands for all of them.
+Laws: a claim belongs to the check that created it. If the user's claim requests all devices, every claim does, and one
+device represents them all.
 """
 
 import itertools
@@ -32,7 +32,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 _PUBLISHING = 10.0  # seconds
-_MANY = 4  # devices, which are enough for one claim of two, and for those of other checks
+_MANY = 4  # devices: enough for one claim of two and for the claims of other checks
 
 NAMESPACE = "default"
 """The namespace of claims, unless a check chooses another one."""
@@ -40,14 +40,14 @@ NAMESPACE = "default"
 
 @define(eq=False)
 class Claim:
-    """A ResourceClaim that a check has made, with a Pod that uses it.
+    """A ResourceClaim that a check has created, with a Pod that uses it.
 
     Attributes:
-        devices: the driver's devices that it is allocated to.
-        shares: the shares in the allocation, of devices that may be allocated several times.
-        was_sent: whether the driver was asked to prepare it.
+        devices: the driver's devices that are allocated to it.
+        shares: the allocated shares of devices that may be allocated several times.
+        was_sent: whether the driver was called to prepare it.
         is_prepared: whether the driver has prepared it, and has not unprepared it since.
-        namespace: in which it is.
+        namespace: its namespace.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def ref(self) -> ClaimRef:
-        """What a kubelet sends about it."""
+        """The reference to it that a kubelet sends."""
         return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
 
 
@@ -69,8 +69,9 @@ class Claims:
     """The claims of the checks, and the devices that can be allocated to them.
 
     Attributes:
-        held: the keys of devices of claims that the driver did not unprepare, so that no other claim gets them.
-        broken: the keys of devices that could not be prepared alone while others could, so that one check reports it.
+        held: the keys of devices whose claims the driver did not unprepare; no other claim gets them.
+        broken: the keys of devices that could not be prepared on their own while others could, for the one check that
+            reports it.
     """
 
     environment: Environment
@@ -79,7 +80,7 @@ class Claims:
     settings: DriverTestSettings
     held: set[tuple[str, str]] = field(factory=set)
     broken: set[tuple[str, str]] = field(factory=set)
-    _own: list[Claim] = field(factory=list)  # of the present check
+    _own: list[Claim] = field(factory=list)  # of the current check
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
     _allocator: Allocator | None = None
@@ -99,7 +100,7 @@ class Claims:
         with skipping(UndecidableError):
             devices, unusable = self.slices.devices, self.held | self.broken
             if self._usable is not None and self._usable[0] is devices and self._usable[1:3] == (unusable, expressions):
-                return self._usable[3]  # there may be 5,000 devices, and each claim asks several times
+                return self._usable[3]  # there may be 5,000 devices, and each claim needs this several times
             found = tuple(
                 device
                 for device in devices
@@ -110,9 +111,9 @@ class Claims:
             )
         if not found:
             reason = (
-                "the driver has unprepared none of the claims that have its devices"
+                "the driver has not unprepared any of the claims that hold its devices"
                 if self.held
-                else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
+                else "the scheduler would allocate none of the published devices, because of taints or the DeviceClass"
             )
             raise Skip(reason)
         found = found[:1] if self._takes_all else found
@@ -146,11 +147,11 @@ class Claims:
         return tuple(found)
 
     def free_device(self, *, shared: bool | None = None, other_than: SliceDevice | None = None) -> SliceDevice:
-        """Return a device that is in no claim, the one that was used least recently.
+        """Return the least recently used device that is in no claim.
 
         Args:
-            shared: whether it may be allocated several times. It is None if that does not matter.
-            other_than: not this one.
+            shared: whether it may be allocated several times, or None if that does not matter.
+            other_than: a device to leave out.
 
         Raises:
             Skip: there is none.
@@ -162,7 +163,7 @@ class Claims:
             if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
         ]
         if not found:
-            kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
+            kind = {True: " that may be allocated several times", False: " for a single claim", None: ""}[shared]
             reason = f"there is no free device{kind}"
             raise (DevicesInUse if self._taken_by_others else DoesNotApply)(reason)
         return found[0]
@@ -174,24 +175,28 @@ class Claims:
         return [device for device in self.allocatable if device.key not in taken]
 
     def require_two(self) -> None:
-        """Do nothing if two devices can be allocated at the same time. Raises Skip if they cannot."""
+        """Raise Skip unless two devices can be allocated at the same time."""
         does_not_apply_if(len(self.allocatable) < 2, "it needs two devices")
 
     @property
     def several(self) -> int | None:
-        """How many devices a representative claim gets: two if that leaves two. None is as for `new`."""
+        """How many devices a representative claim gets: two if that leaves two. None means the default of `new`."""
         return self.several_of(_MANY)
 
     def several_of(self, number: int) -> int | None:
-        """Return how many devices a representative claim gets: two if there are so many. None is as for `new`."""
+        """Return how many devices a representative claim gets: two if there are enough.
+
+        None means the default of `new`.
+        """
         return None if self._own_spec() is not None or len(self.allocatable) < number else 2
 
     # --- claims -------------------------------------------------------------------------------------------------------
 
     def require_published(self, claims: Sequence[Claim]) -> None:
-        """Do nothing if the driver still publishes the devices of these claims.
+        """Check that the driver still publishes the devices of these claims.
 
-        Raises Skip if it does not. Such a driver has other names after each start, or its devices come and go.
+        Raises Skip if it does not. Such a driver changes the names of its devices at each start, or its devices come
+        and go.
         """
 
         def gone() -> list[str]:
@@ -199,14 +204,14 @@ class Claims:
             known = self.slices.by_key
             return [str(device) for claim in claims for device in claim.devices if device.key not in known]
 
-        if gone():  # some drivers publish an empty pool first; one with other names has as many devices as before
+        if gone():  # some drivers publish an empty pool first; renamed devices are as many as before
             complete = self.slices.device_count
             self.slices.process.wait(lambda: not gone() or len(self.slices.by_key) >= complete, _PUBLISHING)
         skip_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
-        """Let the claims that are made in this context belong to this list, which `clean_up` empties."""
+        """Collect the claims that are created in this context in this list, which `clean_up` empties."""
         before, self._own = self._own, claims
         try:
             yield
@@ -214,7 +219,7 @@ class Claims:
             self._own = before
 
     def take(self) -> list[Claim]:
-        """Return the claims of the present check, which has none afterwards."""
+        """Return the claims of the current check and forget them."""
         taken = list(self._own)
         self._own.clear()
         return taken
@@ -231,11 +236,11 @@ class Claims:
         """Create a ResourceClaim that is allocated and reserved for a Pod.
 
         Args:
-            count: how many devices; by default one, or what the claim of the user asks for.
+            count: how many devices; by default one, or what the user's claim requests.
             devices: exactly these devices instead.
             spec: the spec of the claim instead. Its DeviceClass may be left out.
             name: the name; by default a new one.
-            namespace: the namespace, which exists.
+            namespace: an existing namespace.
 
         Raises:
             Skip: the published devices do not allow it.
@@ -271,7 +276,10 @@ class Claims:
         return claim
 
     def on(self, device: SliceDevice, *, name: str = "") -> Claim:
-        """Create a ResourceClaim that is allocated a device, whether it is free or not. Raises Skip as `new` does."""
+        """Create a ResourceClaim with this device allocated to it, whether the device is free or not.
+
+        Raises Skip as `new` does.
+        """
         return self.create(self.request(1), self.allocation_of(device), name=name)
 
     def _pod(self, claim: str, namespace: str) -> Json:
@@ -284,7 +292,7 @@ class Claims:
         }
 
     def allocation_of(self, device: SliceDevice) -> Json:
-        """Return the status.allocation of a claim with the request r0 for one device, whether it is free or not.
+        """Return the status.allocation of a claim whose request r0 gets this device, whether it is free or not.
 
         Raises Skip if that needs CEL.
         """
@@ -302,7 +310,7 @@ class Claims:
 
     @property
     def _published(self) -> list[Slice]:
-        """The slices of the catalogue."""
+        """The slices of the catalog."""
         return [one for pool in self.slices.catalogue for one in pool.slices]
 
     @property
@@ -312,16 +320,16 @@ class Claims:
 
     @property
     def _taken(self) -> list[SliceDevice]:
-        """The devices that claims of checks have now."""
+        """The devices that claims of checks currently have."""
         return [device for claim in self._all for device in claim.devices]
 
     @property
     def _taken_by_others(self) -> bool:
-        """Whether devices are in claims of other checks, so that it is no limit of the driver if none is left."""
+        """Whether other checks' claims have devices, in which case a lack of devices is not the driver's limit."""
         return any(claim.devices for claim in self._all if claim not in self._own)
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
-        """Return a claim of the same name with another UID, which is not on the API server."""
+        """Return a claim with the same name and another UID that is not on the API server."""
         return Claim(claim.name, str(uuid.uuid4()) if uid is None else uid, ())
 
     def forget(self, claim: Claim) -> None:
@@ -332,7 +340,7 @@ class Claims:
         self._all.remove(claim)
 
     def delete_object(self, claim: Claim) -> None:
-        """Delete the claim's object from the API server, if it is there."""
+        """Delete the claim's object from the API server, if it exists."""
         with suppress(ApiError):
             if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
                 self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
@@ -346,7 +354,7 @@ class Claims:
 
     @property
     def device_class(self) -> str:
-        """The DeviceClass of the claims that the checks make."""
+        """The DeviceClass of the claims that the checks create."""
         self._prepare_allocation()
         return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
 
@@ -366,17 +374,17 @@ class Claims:
         return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
 
     def _own_request(self) -> Json:
-        """Return the first request of the user's claim. It is empty if there is none."""
+        """Return the first request of the user's claim, or an empty one if there is none."""
         requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
         return dict(requests[0].get("exactly", requests[0]))
 
     @property
     def _takes_all(self) -> bool:
-        """Whether the user's claim asks for all devices, as drivers need it whose devices work only together."""
+        """Whether the user's claim requests all devices. Drivers whose devices only work together need this."""
         return self._own_request().get("allocationMode") == "All"
 
     def _share_of_capacity(self) -> Json | None:
-        """An eighth of each capacity, if all devices may be allocated several times and none has a default amount."""
+        """An eighth of each capacity, if all devices may be allocated several times and none has a default request."""
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 
@@ -386,7 +394,7 @@ class Claims:
     def request(self, *counts: int) -> Json:
         """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices.
 
-        It has the configuration of the user's claim, for all requests, and asks for as much capacity.
+        It copies the configuration of the user's claim for all requests, and requests the same capacity.
         """
         exactly: Json = {"deviceClassName": self.device_class}
         if capacity := self._own_request().get("capacity") or self._share_of_capacity():
@@ -406,7 +414,7 @@ class Claims:
 
 
 def _share_of(capacities: Sequence[Json]) -> Json | None:
-    """Return the capacity of a request for an eighth of each. It is None if there is none, or one has a policy."""
+    """Return a request for an eighth of each capacity, or None if there is no capacity or one has a policy."""
     names = set(capacities[0]).intersection(*capacities)
     if not names or any("requestPolicy" in one[name] for one in capacities for name in names):
         return None

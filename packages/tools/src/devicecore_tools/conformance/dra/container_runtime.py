@@ -1,9 +1,9 @@
-"""A stand-in for the container runtime, because many drivers are plugins of it, too, and end without one.
+"""A stand-in for the container runtime, because many drivers are also runtime plugins and exit without one.
 
-It speaks the Node Resource Interface (NRI): ttRPC over a connection that carries two others. A driver finds its end in
-the environment variable NRI_PLUGIN_SOCKET, which the library for such plugins in Go reads.
+It speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two others. A driver finds its end
+in the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI plugins reads.
 
-Law: the runtime has no pods and no containers, so after it has accepted a plugin it says nothing more.
+Law: the runtime has no pods and no containers, so after it has accepted a plugin it makes no more calls.
 """
 
 import socket
@@ -17,13 +17,13 @@ from google.protobuf.message import DecodeError
 from devicecore_tools.testing.wire import nri, ttrpc
 
 VARIABLE = "NRI_PLUGIN_SOCKET"
-"""The environment variable that has the number of the file descriptor."""
+"""The environment variable with the number of the file descriptor."""
 
-_MUX = struct.Struct(">II")  # which of the two connections, and the bytes that follow
-_HEADER = struct.Struct(">IIBB")  # of a ttRPC message: the bytes that follow, the call, the type, flags
+_MUX = struct.Struct(">II")  # the number of the connection, and the length of what follows
+_HEADER = struct.Struct(">IIBB")  # of a ttRPC message: length of the data, call, type, flags
 _REQUEST, _RESPONSE = 1, 2
-_CONNECTIONS = (1, 2)  # the plugin serves one of them, and the runtime the other one
-_CONFIGURE, _SYNCHRONIZE = 1, 3  # calls of the runtime have odd numbers
+_CONNECTIONS = (1, 2)  # the plugin serves the first, and the runtime the second
+_CONFIGURE, _SYNCHRONIZE = 1, 3  # the runtime's calls have odd numbers
 _MAX_MESSAGE = 4 << 20
 _REGISTRATION_TIMEOUT, _REQUEST_TIMEOUT = 5000, 2000  # milliseconds, as in containerd
 
@@ -42,15 +42,15 @@ class RuntimeConnection:
         self._service = ""
 
     def serve(self) -> Self:
-        """Answer the driver until it closes its end, in a thread. The process has been started."""
+        """Answer the driver in a thread until it closes its end. Call this after the process has started."""
         self.peer.close()
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.peer.close()
-        with suppress(OSError):  # the driver has ended it
+        with suppress(OSError):  # the driver has closed it
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join()
@@ -65,7 +65,7 @@ class RuntimeConnection:
                     break
                 received[connection] += _exactly(file.read(size), size)
                 self._take_messages(connection, received[connection])
-        with suppress(OSError):  # the driver has ended it
+        with suppress(OSError):  # the driver has closed it
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _take_messages(self, connection: int, received: bytearray) -> None:
@@ -73,7 +73,7 @@ class RuntimeConnection:
             size, call, kind, _ = _HEADER.unpack_from(received)
             end = _HEADER.size + size
             if size > _MAX_MESSAGE:
-                raise EOFError  # else the driver could send forever, and nothing of it would be taken
+                raise EOFError  # otherwise the driver could send forever without anybody reading
             if len(received) < end:
                 return
             body = bytes(received[_HEADER.size : end])
@@ -106,7 +106,7 @@ class RuntimeConnection:
 
 
 def _exactly(data: bytes, size: int) -> bytes:
-    """Return the data, if it has this size. Raises EOFError if the connection has ended before."""
+    """Return the data if it has this size. Raises EOFError if the connection was closed before that."""
     if len(data) < size:
         raise EOFError
     return data

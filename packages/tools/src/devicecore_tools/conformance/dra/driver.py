@@ -1,7 +1,7 @@
-"""The driver under test: its parts, and what checks have seen of it.
+"""The driver under test: its parts, and what checks have observed.
 
-Law: each part has one task, and knows only those before it: the process, the registration, the slices, the claims that
-are made for them, and the calls.
+Law: each part has one task and knows only the parts before it. They are the process, the registration, the slices, the
+    claims for their devices, and the calls.
 """
 
 import time
@@ -24,21 +24,21 @@ from devicecore_tools.conformance.dra.steps import Steps, TwoParts
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
-_MAX_RENEWALS = 6  # of one run, and more while they are quick
+_MAX_RENEWALS = 6  # per run, and more while they are quick
 _MAX_RENEWING = 10.0  # seconds
 
 
 @define
 class Ending:
-    """What was seen when the driver was ended with SIGTERM.
+    """What was observed when the driver was ended with SIGTERM.
 
     Attributes:
-        status: the exit status of the process. It is None if it was killed.
-        seconds: until that process ended.
-        crash: what it printed of a crash meanwhile. The text is empty if it did not crash.
-        left: sockets of that process that were there after its end.
-        had_slices: whether there were slices before its end.
-        kept_slices: whether there were slices after its end.
+        status: the exit status of the process, or None if it was killed.
+        seconds: how long the process took to exit.
+        crash: the crash that it printed, or an empty string if it did not crash.
+        left: sockets of the process that were left after its exit.
+        had_slices: whether there were slices before its exit.
+        kept_slices: whether there were slices after its exit.
     """
 
     status: int | None = None
@@ -51,13 +51,13 @@ class Ending:
 
 @define
 class DeletionOfSlices:
-    """What was seen when a restarted kubelet deleted the slices.
+    """What was observed when a restarted kubelet deleted the slices.
 
     Attributes:
-        at: when that was, in seconds of `time.monotonic`.
+        at: the time of the deletion, in seconds of `time.monotonic`.
         process: the id of the process that was running then.
-        calm: seconds from the last write of that process until then.
-        republished_after: seconds until all pools were complete again. It is None if they were not.
+        calm: seconds from the last write of that process to the deletion.
+        republished_after: seconds until all pools were complete again, or None if they were not.
     """
 
     at: float = 0.0
@@ -68,13 +68,13 @@ class DeletionOfSlices:
 
 @define
 class ChangeOfDevices:
-    """What was seen when the user's command changed the devices.
+    """What was observed when the user's command changed the devices.
 
     Attributes:
-        pools: those that were published before.
-        problem: why the command has failed. The text is empty if it has not.
-        was_published: whether other devices were published in time.
-        is_undone: whether the command that undoes it was run.
+        pools: the pools that were published before.
+        problem: why the command failed, or an empty string.
+        was_published: whether the changed devices were published in time.
+        is_undone: whether the command that undoes the change was run.
     """
 
     pools: tuple[PublishedPool, ...] = ()
@@ -90,16 +90,16 @@ class ChangeOfDevices:
 
 @define
 class DriverObservations:
-    """What events have shown. The checks judge it.
+    """What was observed after events. The checks judge it.
 
     Attributes:
-        ending: of the end with SIGTERM.
-        wipe: of the kubelet's restart.
-        intact: the driver's state files before they were damaged, and the claims that it had prepared then.
-        change: of the devices.
-        situations: the claims of each event, by its name, which the checks of situations share.
-        writes: how many writes of slices there were while claims were prepared. It is None if that is not known.
-        growth: what has grown with claims. The text is empty if nothing has, and it is None if that is not known.
+        ending: after SIGTERM.
+        wipe: after the kubelet's restart.
+        intact: the driver's state files before they were damaged, and the claims that were prepared at that time.
+        change: after the change of devices.
+        situations: the claims of each event by its name, shared by the checks of situations.
+        writes: how many times slices were written while claims were prepared, or None if unknown.
+        growth: what grew with the claims; an empty string if nothing did, and None if unknown.
     """
 
     ending: Ending
@@ -115,10 +115,10 @@ class DriverUnderTest:
     """The driver under test.
 
     Args:
-        environment: its surroundings, entered.
+        environment: its environment, already entered.
         command: starts it; placeholders are replaced.
         settings: how it is tested.
-        looks: the checks in two parts of this run.
+        looks: the two-part checks of this run.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class DriverUnderTest:
         self._renewing = 0.0
 
     def renew(self) -> bool:
-        """Start the driver with fresh directories, because it did not give back a device. Return whether it is back.
+        """Start the driver with fresh directories, because it did not release a device. Return whether it is back.
 
-        That is done a few times in a run, because each takes some time.
+        This happens only a few times in a run, because it takes time.
         """
         if self._renewals >= _MAX_RENEWALS and self._renewing > _MAX_RENEWING:
             return False
@@ -159,7 +159,7 @@ class DriverUnderTest:
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
-        """Let the API server answer so many of these requests with a fault in this block. None means all."""
+        """Let the API server answer this many of these requests with a fault in this block. None means all of them."""
         self.api.inject(fault, verb=verb, resource=resource, times=times)
         try:
             yield

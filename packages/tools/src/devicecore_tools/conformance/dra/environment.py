@@ -1,6 +1,6 @@
-"""The surroundings of a driver: directories, an API server, a Node, and files that a reboot changes.
+"""The environment of a driver: directories, an API server, a Node, and files that a reboot changes.
 
-Law: at the end nothing of them is left, except the directories that the user has named. Files that the run has made
+Law: at the end nothing is left except the directories that the user named, and files that the run created
 there are deleted.
 """
 
@@ -27,19 +27,19 @@ DEVICE_CLASS = "devicecore-conformance"
 """The DeviceClass that selects all devices of the driver."""
 
 MAX_CONTENTS = 64 * 1024 * 1024
-"""Bytes of the files of a driver that are kept in memory to compare or restore them."""
+"""The limit, in bytes, for a driver's files that are kept in memory to compare or restore them."""
 
 MAX_ENTRIES = 100_000
-"""Files and directories of a driver that are looked at."""
+"""The limit for a driver's files and directories that are read."""
 
 OTHER_NODE = "conformance-node-2"
-"""The name of a second node, with directories of its own."""
+"""The name of the second node, which has its own directories."""
 
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 class Environment:
-    """The surroundings of a driver, as a context manager.
+    """The environment of a driver, as a context manager.
 
     Attributes:
         api: the API server.
@@ -56,7 +56,7 @@ class Environment:
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
-        """The children of this process that are not of the driver. It is None if there may be more of them later."""
+        """The children of this process that do not belong to the driver, or None if more of them may follow later."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()
@@ -84,7 +84,7 @@ class Environment:
 
     @property
     def placeholders(self) -> Mapping[str, str]:
-        """What replaces each placeholder in the driver's command and environment."""
+        """The values of the placeholders in the driver's command and environment."""
         return {
             "{kubeconfig}": str(self._root / "kubeconfig"),
             "{node}": self.node,
@@ -103,7 +103,7 @@ class Environment:
 
     @contextmanager
     def second_node(self) -> Iterator[Mapping[str, str]]:
-        """Have a second node in this block, with empty directories. Yield its placeholders."""
+        """Provide a second node with empty directories in this block. Yield its placeholders."""
         with short_directory() as root, suppress(ApiError):
             self.api.create(_node(OTHER_NODE))
             own = {name: Path(root) / name for name in ("registry", "plugins", "cdi", "run")}
@@ -115,25 +115,25 @@ class Environment:
                 self.api.delete("Node", OTHER_NODE)
 
     def variables(self, texts: Mapping[str, str] = {}) -> dict[str, str]:
-        """Return the environment variables of the driver. `texts` are the placeholders that differ."""
+        """Return the environment variables of the driver. `texts` are the placeholders with other values."""
         variables = {**DRIVER_VARIABLES, **self._settings.environment}
         return {key: self.expand(text, texts) for key, text in variables.items()} | as_environment(self.marker)
 
     def expand(self, text: str, texts: Mapping[str, str] = {}) -> str:
-        """Replace the placeholders in a string. `texts` are those that differ from the usual ones."""
+        """Replace the placeholders in a string. `texts` are the placeholders with other values."""
         return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:
-        """Make the directory that the driver needs at its start, if there is one and it is not there."""
+        """Create the directory that the driver needs when it starts, if there is one and it does not exist."""
         (self.plugins / self._settings.data).mkdir(mode=0o755, parents=True, exist_ok=True)
 
     @property
     def others_cdi(self) -> frozenset[str]:
-        """The names of the CDI files that are not of the driver: those from before the run, and what checks made."""
+        """The names of the CDI files that are not the driver's: those from before the run, and those of checks."""
         return self._kept.get(self.cdi, frozenset())
 
     def plant_cdi(self, name: str, text: str) -> Path:
-        """Write a CDI file as of another vendor, which stays when the directories are emptied. Return its path."""
+        """Write a CDI file of another vendor, which stays when the directories are emptied. Return its path."""
         self._kept[self.cdi] = self.others_cdi | {name}
         path = self.cdi / name
         path.parent.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ class Environment:
         return path
 
     def _add(self, one: Mapping[str, Any]) -> None:
-        """Create an object of the user. What says more about the run's own Node is added to that."""
+        """Create an object of the user. If it describes the run's own Node, merge it into that."""
         metadata = one.get("metadata") or {}
         if (one["kind"], metadata.get("name")) != ("Node", self.node):
             self.api.create(dict(one))
@@ -160,11 +160,11 @@ class Environment:
         self._write_boot_id()
 
     def clear(self) -> None:
-        """Empty all directories that a driver writes to, apart from what was there before the run."""
+        """Empty all directories that a driver writes to, except for what was there before the run."""
         self._clear(self.cdi, self.run, self.plugins)
 
     def _clear(self, *directories: Path) -> None:
-        """Empty those of these directories that the driver has not removed."""
+        """Empty these directories, unless the driver has removed them."""
         self._empty(*filter(Path.is_dir, directories))
 
     def _empty(self, *directories: Path) -> None:
@@ -176,10 +176,10 @@ class Environment:
     def state_files(self) -> dict[Path, bytes]:
         """Return the regular files below the plugins directory with their contents.
 
-        Empty files and those of more than 4 MiB are left out.
+        Empty files and files of more than 4 MiB are left out.
 
         Raises:
-            OSError: they are too many or too large.
+            OSError: there are too many, or they are too large.
         """
         return _contents(self.plugins, self._state_paths())
 
@@ -187,7 +187,7 @@ class Environment:
         """Delete the files below the plugins directory.
 
         Raises:
-            OSError: they are too many.
+            OSError: there are too many.
         """
         for path in self._state_paths():
             path.unlink(missing_ok=True)
@@ -201,14 +201,14 @@ class Environment:
         Raises:
             OSError: the directory was removed, or the files are too many or too large.
         """
-        return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as a runtime does
+        return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as container runtimes do
 
     def cdi_names(self) -> set[str]:
         """Return the names of all devices in the files of the CDI directory."""
         return set(names_in(self.cdi))
 
     def contains(self, path: str) -> bool:
-        """Return whether a path lies below a directory of the run, so that the file may be deleted."""
+        """Return whether a path is below a directory of the run, so that the file may be deleted."""
         real = Path(path).resolve()
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 
@@ -216,13 +216,16 @@ class Environment:
         """Return the paths of all files in the directories of the run.
 
         Raises:
-            OSError: they are too many.
+            OSError: there are too many.
         """
         roots = (self._root, self.registry, self.plugins, self.cdi)
         return {Path(path) for root in roots for path in _below(root)}
 
     def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
-        """Return a directory that exists. At the end, one that the user has named keeps only its present entries."""
+        """Return the directory, created if missing.
+
+        At the end, a directory that the user named keeps only its current entries.
+        """
         directory = (named or default).absolute()
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         if named is not None:
@@ -235,7 +238,7 @@ class Environment:
 
 
 def _below(root: Path) -> Iterator[str]:
-    """Yield everything below a directory. What cannot be listed, such as a directory that was removed, is left out."""
+    """Yield everything below a directory, except what cannot be listed, such as a directory that was removed."""
     pending, number = [str(root)], 0
     while pending:
         try:
@@ -251,7 +254,7 @@ def _below(root: Path) -> Iterator[str]:
 
 
 def _size(path: str) -> int:
-    """Return the size of a regular file in bytes. It is 0 for everything else."""
+    """Return the size of a regular file in bytes, or 0 for anything else."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -264,7 +267,7 @@ def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) 
     found: dict[Path, bytes] = {}
     left = MAX_CONTENTS
     for path in paths:
-        with suppress(OSError):  # it is a directory, or was removed meanwhile
+        with suppress(OSError):  # it is a directory, or was removed in the meantime
             found[path] = read_file(path, MAX_BYTES, follow_links=follow_links)
             left -= len(found[path])
         if left < 0:

@@ -1,7 +1,7 @@
-"""A kubelet's side of one DRA driver without a manager: it sees exactly what the driver answers.
+"""The kubelet's side of one DRA driver without a manager: it sees exactly what the driver answers.
 
-Laws: it finds sockets and registers drivers in the order of a kubelet's plugin watcher, and records each step. It calls
-the service that a kubelet 1.34 or later would choose.
+Laws: it finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and records each step. It
+    calls the service that a kubelet of 1.34 or later would choose.
 """
 
 import os
@@ -38,12 +38,12 @@ _KINDS = {
 }
 _MAX_CALLS = 8  # at once
 _DIAL = 0.5  # seconds
-_PAUSES = (0.5, 1.0)  # seconds before a kubelet asks again
-_MAX_INSTANCES = 500  # that are kept
+_PAUSES = (0.5, 1.0)  # seconds before a kubelet retries
+_MAX_INSTANCES = 500  # how many are kept
 
 
 def identity_of(path: str) -> SocketIdentity | None:
-    """Return the identity of a socket, or of that to which a link leads, as a kubelet does (IsUnixDomainSocket)."""
+    """Return the identity of a socket, following symbolic links as a kubelet does (IsUnixDomainSocket)."""
     try:
         return socket_identity(os.path.realpath(path))
     except ValueError:  # the path has a NUL
@@ -51,15 +51,15 @@ def identity_of(path: str) -> SocketIdentity | None:
 
 
 def no_sockets_in(registry: Path) -> str:
-    """Return what lies in a directory without registration sockets, in some words."""
+    """Describe the content of a directory that has no registration sockets."""
     if not registry.is_dir():
-        return "it is no directory any more"
+        return "it is no longer a directory"
     named = sorted((path.name, _description(path)) for path in registry.iterdir())
     return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
 
 
 def _description(path: Path) -> str:
-    """Return why a kubelet takes this file for no registration socket. The text is empty otherwise."""
+    """Return why a kubelet does not treat this file as a registration socket, or an empty string if it does."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -76,19 +76,19 @@ class DriverInstance:
     """One registration socket, and how its registration went.
 
     Attributes:
-        path: of the registration socket.
-        identity: which file that was.
-        found_at: in seconds of `time.monotonic`.
-        info: what GetInfo returned. It is None if it has not.
+        path: the path of the registration socket.
+        identity: which file it was.
+        found_at: when it was found, in seconds of `time.monotonic`.
+        info: the answer to GetInfo, or None if there was none.
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
-        problem: why. The text is empty if it does not.
-        is_late: whether that is because an answer did not come in time.
-        ready_problem: why the service could not be reached in the moment after GetInfo. The text is empty if it could.
+        problem: why it refuses the driver, or an empty string.
+        is_late: whether it refuses it because an answer was late.
+        ready_problem: why the service was unreachable right after GetInfo, or an empty string if it was reachable.
         service: the service that a kubelet calls.
-        registered_at: when the driver was told that it is registered, in seconds of `time.monotonic`; 0 before.
-        is_gone: whether the socket was removed or recreated since.
-        is_unreachable: whether a check has found that nothing serves at its endpoint.
+        registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.
+        is_gone: whether the socket has been removed or recreated since.
+        is_unreachable: whether a check found that nothing serves at its endpoint.
     """
 
     path: str
@@ -154,7 +154,7 @@ class DriverInstance:
         self.registrar.call(rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)
 
     def close(self) -> None:
-        """Cut its connections. A second call does nothing."""
+        """Close its connections. A second call does nothing."""
         self.registrar.close()
         if self._connection is not None:
             self._connection.close()
@@ -172,21 +172,21 @@ class DriverKubelet:
         self.instances: list[DriverInstance] = []
         """Every socket that was found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
-        """The same, of all runs of this kubelet."""
+        """The same for all runs of this kubelet."""
         self.others: set[str] = set()
-        """The paths of sockets that are not of the driver."""
+        """The paths of sockets that do not belong to the driver."""
         self._not_reached: deque[DriverInstance] = deque()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look. Sockets that are in the directory already are found, too."""
+        """Start looking. Sockets that are already in the directory are found, too."""
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop looking, forget all drivers and cut every connection. A second call does nothing."""
+        """Stop looking, forget all drivers and close every connection. A second call does nothing."""
         self._stopped.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -202,22 +202,22 @@ class DriverKubelet:
             instance.close()
 
     def disconnect(self) -> None:
-        """Treat all present sockets as left by processes that have ended."""
+        """Treat all existing sockets as left over from processes that have exited."""
         for instance in self.instances:
             instance.is_gone = True
 
     @property
     def registered(self) -> list[DriverInstance]:
-        """The instances that a kubelet would call, the oldest first."""
+        """The instances that a kubelet would call, oldest first."""
         return [instance for instance in self.instances if instance.is_registered]
 
     @property
     def newest(self) -> DriverInstance | None:
-        """The instance that a kubelet calls. It is None if there is none."""
+        """The instance that a kubelet calls, or None if there is none."""
         return next(reversed(self.registered), None)
 
     def sockets(self) -> dict[str, SocketIdentity]:
-        """Return the sockets below the registry now, whether the kubelet runs or not."""
+        """Return the sockets that are below the registry now, whether or not the kubelet is running."""
         found = sockets_below(self.registry, {}, allow_shared=True, identify=identity_of)
         return {path: identity for path, identity in dict(found).items() if path not in self.others}
 
@@ -249,7 +249,7 @@ class DriverKubelet:
             self._not_reached.append(instance)  # it is tried again after the others
             return
         if instance.identity != identity_of(instance.path):
-            return  # it was recreated meanwhile, and has an instance of its own
+            return  # it was recreated in the meantime, and has its own instance
         instance.stage = instance.problem = ""
         for pause in (*_PAUSES, None):
             try:
@@ -269,7 +269,7 @@ class DriverKubelet:
         instance.info_seconds = time.monotonic() - began
         instance.info = info
         is_ready = info.type != calls.PLUGIN_TYPE or instance.connection.dial(1.0)
-        if not is_ready and not instance.is_gone:  # else the process was killed meanwhile
+        if not is_ready and not instance.is_gone:  # otherwise the process was killed in the meantime
             instance.ready_problem = instance.connection.why_not()
         try:
             instance.stage = "type"

@@ -1,6 +1,6 @@
-"""The process of a driver, and the end of its run in time.
+"""The process of a driver, and the deadline of its run.
 
-Law: when the time of the run is over, no call and no process of the driver can make a check wait any longer.
+Law: once the run is out of time, no call and no process of the driver can keep a check waiting.
 """
 
 import threading
@@ -18,19 +18,19 @@ from devicecore_tools.conformance.process import SubjectProcess
 from devicecore_tools.conformance.processes import end_all
 from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
 
-_MOST_FOR_CALLS = 900.0  # seconds that the run may get for slow calls
+_MOST_FOR_CALLS = 900.0  # seconds by which slow calls may extend the run
 _SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
-"""Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
+"""Once the run is out of time: seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL."""
 
 
 class DriverProcess(SubjectProcess):
-    """A driver as a process that is started again and again.
+    """A driver as a process that is restarted as often as needed.
 
     Args:
-        environment: its surroundings, entered.
-        kubelet: whose connections end with the process.
+        environment: its environment, already entered.
+        kubelet: the kubelet, whose connections end with the process.
         command: starts it; placeholders are replaced.
         settings: how it is tested.
     """
@@ -41,15 +41,15 @@ class DriverProcess(SubjectProcess):
         super().__init__(settings.budget)
         self.deadline = time.monotonic() + settings.budget
         self.started_at: float = 0.0
-        """When the process was started last, in seconds of `time.monotonic`."""
+        """When the process was last started, in seconds of `time.monotonic`."""
         self.versions: list[int] = []
-        """The version of the objects of the API server at each start."""
+        """The resource version of the API server at each start."""
         self.asked_before: int = 0
-        """How many requests the API server had at that time."""
+        """How many requests the API server had received at that time."""
         self.needs_clean_directories: bool = False
-        """Whether the next start is one in a new container, without the former sockets."""
+        """Whether the next start is in a new container, without the previous sockets."""
         self.start_seconds: float = 0.0
-        """Seconds that a start of the driver takes, or 0 if it is quick. Each start gives the run so much more time."""
+        """How many seconds a start of the driver takes, or 0 if it is quick. Each start extends the run by that."""
         self._environment = environment
         self._kubelet = kubelet
         self._command = tuple(command)
@@ -64,14 +64,14 @@ class DriverProcess(SubjectProcess):
 
     @property
     def has_instances(self) -> bool:
-        """Whether two processes of it can run at once: its command or environment names `{pod_uid}`."""
+        """Whether two of its processes can run at the same time: its command or environment contains `{pod_uid}`."""
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
     def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:
-        """Start a process of the driver, with these placeholders. `run` ends it if the caller does not.
+        """Start a process of the driver with these placeholders. `run` ends it if the caller does not.
 
-        Raises CannotRunError if the program does not exist or may not be run. Raises Skip if no time is left for the
-        run.
+        Raises CannotRunError if the program does not exist or is not executable. Raises Skip if the run is out
+        of time.
         """
         texts = {"{pod_uid}": pod_uid, **(texts or {})}
         command = [self._environment.expand(word, texts) for word in self._command]
@@ -93,10 +93,10 @@ class DriverProcess(SubjectProcess):
             return process
 
     def start(self) -> None:
-        """Start the process, and end the former one.
+        """Start the process, after ending the previous one.
 
-        If a check has reported that a driver did not come back next to its old sockets, the driver no longer finds
-        them. Raises Skip if no time is left for the run.
+        If a check has reported that the driver did not come back while its old sockets existed, they
+        are deleted first. Raises Skip if the run is out of time.
         """
         with self._starting:
             self.kill()
@@ -110,7 +110,7 @@ class DriverProcess(SubjectProcess):
             self.running = self.spawn()
 
     def kill(self) -> None:
-        """Kill all processes of the driver, so that they clean nothing up."""
+        """Kill all processes of the driver, so that they cannot clean up."""
         with self._starting:
             if self.running is not None:
                 self._note_exit()
@@ -119,9 +119,9 @@ class DriverProcess(SubjectProcess):
         self._kubelet.disconnect()
 
     def terminate(self) -> tuple[int | None, float]:
-        """Send SIGTERM, and return the exit status and the seconds until the end.
+        """Send SIGTERM. Return the exit status, and the seconds until the process exited.
 
-        The status is None if the process still runs after its grace period.
+        The status is None if the process is still running after its grace period.
         """
         assert self.running is not None, "it was started"  # noqa: S101 - for mypy
         began = time.monotonic()
@@ -131,31 +131,31 @@ class DriverProcess(SubjectProcess):
         return self.running.status, time.monotonic() - began
 
     def stop(self) -> None:
-        """End everything: the driver first, then the kubelet. An interrupt shortens only the wait for the driver."""
+        """End everything: the driver first, then the kubelet. An interrupt only shortens the wait for the driver."""
         with ExitStack() as stack:
             stack.callback(self._kubelet.stop)
             for runtime in self._runtimes:
                 stack.callback(runtime.close)
             if self.running is not None:
                 stack.callback(self.running.stop, grace=0.0)
-            stack.callback(self.kill)  # before `stop`, which waits until no daemon has the pipe of its output
+            stack.callback(self.kill)  # before `stop`, which waits until no daemon holds its output pipe
             if self.running is not None:
                 self.running.terminate()
                 with suppress(StillRunningError):
                     self.running.wait(CUT_GRACE if self._is_over else _LAST_GRACE)
 
     def delete_sockets(self) -> None:
-        """Delete the sockets that the driver has made in the directories of the run."""
+        """Delete the sockets that the driver has created in the directories of the run."""
         for instance in self._kubelet.history:
             for path in {instance.path, instance.endpoint}:
                 if identity_of(path) is not None and self._environment.contains(path):
                     Path(path).unlink(missing_ok=True)
 
-    # --- the time of the run ------------------------------------------------------------------------------------------
+    # --- the time budget ------------------------------------------------------------------------------------------
 
     @contextmanager
     def in_time(self) -> Iterator[None]:
-        """End what waits for the driver when the time of the run is over: first all calls, then all processes."""
+        """When the run is out of time, end whatever waits for the driver: first all calls, then all processes."""
         watcher = threading.Thread(target=self._cut_in_time, name="conformance-time", daemon=True)
         watcher.start()
         try:
@@ -165,24 +165,24 @@ class DriverProcess(SubjectProcess):
             watcher.join()
 
     def allow_for(self, seconds: float) -> None:
-        """Give the run more time for the first start, which has taken these seconds, and for each later one."""
+        """Extend the run for the first start, which took this many seconds, and for each later start."""
         if seconds > _SOON:
             self.start_seconds += seconds
             self.deadline += seconds
 
     def allow_for_call(self, seconds: float) -> None:
-        """Give the run the seconds of a slow call that has succeeded, up to a quarter of an hour in all."""
+        """Extend the run by the duration of a slow successful call, up to a total of 15 minutes."""
         more = min(seconds, self._left_for_calls)
         self._left_for_calls -= more
         self.deadline += more
 
     @property
     def time_left(self) -> float:
-        """Seconds until the end of the run. It is 0 once its calls were ended."""
+        """Seconds until the deadline of the run, or 0 once its calls were canceled."""
         return 0.0 if self._is_over else super().time_left
 
     def _cut_in_time(self) -> None:
-        while left := self.time_left:  # which may have been lengthened meanwhile
+        while left := self.time_left:  # which may have been extended in the meantime
             if self._has_ended.wait(left):
                 return
         self._is_over = True

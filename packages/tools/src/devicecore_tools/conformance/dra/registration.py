@@ -1,6 +1,6 @@
 """The registration of a driver: which instance a kubelet calls, and how it comes back after restarts.
 
-Law: a check finds the driver registered, even if the check before it has ended the driver. If the driver cannot be
+Law: a check finds the driver registered even if the previous check ended it. If the driver cannot be
 brought back, the check is skipped.
 """
 
@@ -20,7 +20,7 @@ from devicecore_tools.conformance.model import Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
-_SOON = 2.0  # seconds from the registration to the devices, for which no check has to wait again
+_SOON = 2.0  # seconds from the registration to the devices; if they appear sooner, no check needs to wait for them
 _DIAL = 5.0  # seconds to reach a service
 
 
@@ -29,9 +29,9 @@ class Return:
     """How the driver came back after an event.
 
     Attributes:
-        seconds: until it was registered again. It is None if it was not.
-        problem: why not. The text is empty if it was.
-        exits: one sentence for each time that the process ended by itself meanwhile.
+        seconds: how long it took to register again, or None if it did not.
+        problem: why it did not, or an empty string.
+        exits: a sentence for each exit of the process on its own in the meantime.
     """
 
     seconds: float | None
@@ -46,8 +46,8 @@ class DriverRegistration:
     Attributes:
         returns: how the driver came back after the events of this run, by the name of the event.
         warm_up: seconds from its registration until it had published devices, at its first start.
-        was_seen: whether the driver has made a registration socket or a request.
-        known_name: the driver's name. The text is empty if it is not known.
+        was_seen: whether the driver has created a registration socket or sent a request.
+        known_name: the driver's name, or an empty string if unknown.
     """
 
     environment: Environment
@@ -64,7 +64,7 @@ class DriverRegistration:
     _finding: threading.RLock = field(factory=threading.RLock)
 
     def wait_for_first(self) -> DriverInstance | None:
-        """Wait until a registration socket was found and the registration has succeeded or failed."""
+        """Wait until a registration socket is found and the registration has succeeded or failed."""
 
         def look() -> DriverInstance | None:
             self.was_seen = self.was_seen or bool(self.kubelet.instances or self.environment.api.requests)
@@ -85,16 +85,16 @@ class DriverRegistration:
         """The first registration socket, registered or refused. Raises Skip if there is none."""
         first = self.wait_for_first()
         if first is None:
-            raise Skip("the driver made no registration socket")
+            raise Skip("the driver created no registration socket")
         return first
 
     @property
     def instance(self) -> DriverInstance:
-        """The instance that a kubelet calls. A driver that is not registered is started again once.
+        """The instance that a kubelet calls. If the driver is not registered, it is restarted once.
 
         Raises Skip if there is none.
         """
-        with self._finding:  # checks make calls at the same time
+        with self._finding:  # checks make concurrent calls
             self.wait_for_first()
             found = self.kubelet.newest
             if found is None and not self._is_lost:
@@ -106,7 +106,7 @@ class DriverRegistration:
 
     @property
     def reachable(self) -> DriverInstance:
-        """The instance that a kubelet calls, whose service can be reached. Raises Skip if there is none."""
+        """The instance that a kubelet calls, with a reachable service. Raises Skip if there is none."""
         if self._held is not None:
             return self._held
         found = self.instance
@@ -116,7 +116,7 @@ class DriverRegistration:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Take the instance that can be reached now for all calls of this block. Raises Skip if there is none."""
+        """Use the instance that is reachable now for all calls in this block. Raises Skip if there is none."""
         self._held = self.reachable
         try:
             yield
@@ -125,9 +125,9 @@ class DriverRegistration:
 
     @staticmethod
     def unreachable_because(found: DriverInstance) -> str:
-        """Return why the service of an instance cannot be reached. The text is empty if it can."""
+        """Return why the service of an instance is unreachable, or an empty string if it is reachable."""
         found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
-        return f"the driver's service cannot be reached: {found.connection.why_not()}" if found.is_unreachable else ""
+        return f"the driver's service is unreachable: {found.connection.why_not()}" if found.is_unreachable else ""
 
     @property
     def name(self) -> str:
@@ -139,17 +139,17 @@ class DriverRegistration:
         return self.known_name
 
     def why_not(self) -> str:
-        """Return why the driver is not registered. A process that has ended is the reason of all others."""
+        """Return why the driver is not registered. If its process has exited, that is the reason."""
         present = [one for one in self.kubelet.instances if not one.is_gone]
         exits = self.process.exits_since(0)[-1:]
         if present and not (exits and present[-1].stage == "dial"):
-            return present[-1].problem or "the registration is under way"
+            return present[-1].problem or "the registration is in progress"
         registry = self.environment.registry
         socket = present[-1].problem if present else f"there is no socket in {registry}"
         return "; ".join(part for part in (*exits, socket, no_sockets_in(registry)) if part)
 
     def _bring_back(self) -> DriverInstance | None:
-        """Start a lost driver as in a new container: without its former sockets."""
+        """Start a lost driver as in a new container: without its previous sockets."""
         self._is_lost = True
         if not any(one.registered_at for one in self.kubelet.history):
             return None  # another start would change nothing
@@ -165,13 +165,13 @@ class DriverRegistration:
     # --- restarts -----------------------------------------------------------------------------------------------------
 
     def after(self, start: Callable[[], object]) -> Return:
-        """Start the driver or the kubelet, and wait for an instance that was found after that."""
+        """Start the driver or the kubelet, and wait for an instance that is found after that."""
         began = time.monotonic()
         start()
         return self.wait(began)
 
     def wait(self, since: float) -> Return:
-        """Wait for an instance that was found after `since`, in seconds of `time.monotonic`."""
+        """Wait for an instance that is found after `since`, in seconds of `time.monotonic`."""
 
         def look() -> DriverInstance | None:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
@@ -187,7 +187,9 @@ class DriverRegistration:
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
-        """Kill the registered driver, do something, start it, note in `returns` how it came back, and return that.
+        """Kill the registered driver, do something, and start it.
+
+        Record in `returns` how it came back, and return that.
 
         Raises Skip if the driver is not registered.
         """
@@ -195,10 +197,10 @@ class DriverRegistration:
         return self.start_again(event, meanwhile)
 
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
-        """Do the same with a driver that need not be registered.
+        """Do the same for a driver that need not be registered.
 
-        A driver that published its devices late at its first start gets that time again, because a kubelet, too, tries
-        to prepare the claims of a pod until the devices are there.
+        A driver that published its devices late at its first start gets that time again, because a kubelet also retries
+        to prepare a pod's claims until the devices are there.
         """
         self.process.kill()
         meanwhile()

@@ -1,4 +1,4 @@
-"""Runs the checks over a DRA driver.
+"""Runs the checks against a DRA driver.
 
 Law: after a run, no process, socket, mount or file of it is left.
 """
@@ -30,7 +30,7 @@ from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
 
 RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
-"""What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
+"""Added to the sentence of a passed check if the driver did not release its devices."""
 
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
 _MAX_TRIED = 4  # claims whose devices are tried after a check
@@ -44,18 +44,18 @@ def run(
     on_ready: Callable[[Environment], None] = lambda _: None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
-    """Run checks over a DRA driver and return the report.
+    """Run checks against a DRA driver and return the report.
 
     Args:
         command: starts the driver. Placeholders such as `{kubeconfig}` are replaced, see `Environment.placeholders`.
         settings: how to test it.
-        checks: the checks to make. They are made in the order of `CHECKS`.
-        on_ready: called when the surroundings of the driver are there, before it is started.
-        on_result: called with each result, except those of checks that were not made.
+        checks: the checks to run. They run in the order of `CHECKS`.
+        on_ready: called when the driver's environment is ready, before the driver starts.
+        on_result: called with each result, except those of checks that were not run.
 
     Raises:
-        CannotRunError: the program does not exist or may not be run.
-        OSError: a directory cannot be made.
+        CannotRunError: the program does not exist or is not executable.
+        OSError: a directory cannot be created.
     """
     settings = settings or DriverTestSettings()
     ordered = _in_order(checks)
@@ -83,10 +83,10 @@ def run(
 
 @frozen(eq=False)
 class _Guarded:
-    """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
+    """The `look` of a check, together with the events that begin before it and the cleanup of its claims after it.
 
-    If the driver does not prepare another claim for the devices of a check after it, it gets fresh directories. If its
-    calls are slow, that is tried only after failures.
+    If the driver then does not prepare another claim for the same devices, it gets fresh directories. If its
+    calls are slow, this is tested only after failures.
     """
 
     check: Check[DriverUnderTest]
@@ -105,7 +105,7 @@ class _Guarded:
             except IMPOSSIBLE as error:
                 problem = impossible(error)
             if problem is not None:
-                driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
+                driver.process.require_time()  # otherwise it may have failed because the run canceled its calls
                 if driver.process.is_leaving or isinstance(problem, Failure):
                     driver.process.wait_for_exit()
             if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):
@@ -115,7 +115,7 @@ class _Guarded:
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
         if problem is not None:
-            # A check that could not be made fails if a crash is the reason, and has then reported it, too.
+            # A check that could not be run fails if a crash is the reason, and then it has also reported the crash.
             problem = driver.process.with_exits(self.check.name, problem, exits)
             if isinstance(problem, Failure):
                 driver.process.reported.update(one.pid for one in driver.process.exits[exits:])
@@ -136,21 +136,21 @@ class _Guarded:
 
 def _why_fewer(driver: DriverUnderTest) -> str:
     took = counted(round(driver.calls.fastest, 1), "second")
-    return f"the driver needs {took} to prepare a claim, so only checks of severity must are made with claims"
+    return f"the driver needs {took} to prepare a claim, so only checks of severity must use claims"
 
 
 def _restore(driver: DriverUnderTest) -> bool:
-    """See to it that the next checks can use the devices of this one. Return whether fresh directories were needed."""
+    """Make sure that later checks can use this check's devices. Return whether fresh directories were needed."""
     driver.calls.clean_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
-    with suppress(Skip, *IMPOSSIBLE):  # such as no time that is left, which the next check says
+    with suppress(Skip, *IMPOSSIBLE):  # for example, no time is left, which the next check reports
         if driver.claims.held or not all(driver.calls.works(claim) for claim in list(used.values())[-_MAX_TRIED:]):
             return driver.renew()
     return False
 
 
 def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnderTest]]:
-    """Return the checks in the order in which they are made."""
+    """Return the checks in the order in which they run."""
     wanted = {check.name for check in checks}
     ordered: list[Check[DriverUnderTest]] = []
     events: list[Occurrence] = []
@@ -171,11 +171,11 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     notes = []
     if versions and RESOURCE_VERSIONS[0] not in versions:
         notes.append(
-            f"it uses resource.k8s.io/{versions[0]}, which API servers since Kubernetes 1.34 serve only if they are "
+            f"it uses resource.k8s.io/{versions[0]}, which API servers since Kubernetes 1.34 serve only if "
             "configured to"
         )
     if name and not devices:
-        notes.append("it has published no devices, so most checks could not be made")
+        notes.append("it has published no devices, so most checks could not be run")
     if driver.calls.are_slow:
         notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
     problem = driver.seen.change.problem

@@ -1,6 +1,6 @@
-"""What a driver has published.
+"""The devices that a driver has published.
 
-Law: the catalogue has only complete pools, because a scheduler takes no device from others.
+Law: the catalog has only complete pools, because a scheduler allocates no device from incomplete ones.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from devicecore_tools.conformance.model import skip_if
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, Request
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
-_AFTER_LATE = 10.0  # seconds for complete pools, for a driver that did not complete them in time before
-_BACK = 2.0  # seconds for devices that were there, after that was waited for
+_AFTER_LATE = 10.0  # seconds for complete pools, for a driver that was late before
+_BACK = 2.0  # seconds for the return of devices, once they were waited for in vain
 _SETTLED = 0.3  # seconds without a request about slices, after a start
 _SETTLING = 3.0  # seconds for that
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -34,11 +34,11 @@ class PublishedSlices:
 
     Attributes:
         planted: the names of slices that checks have made.
-        was_late: whether the driver did not complete its pools in time when that was waited for last.
-        device_count: how many devices it had published when it had most.
-        lost: the devices that a running process has taken from a complete pool.
-        by_key: the devices of the catalogue by pool and name.
-        expects_changes: whether the user's command, or a check, changes the devices from now on.
+        was_late: whether the driver did not complete its pools in time at the last wait.
+        device_count: the largest number of devices that were published at once.
+        lost: the devices that a running process removed from a complete pool.
+        by_key: the devices of the catalog by pool and name.
+        expects_changes: whether the user's command or a check changes the devices from now on.
     """
 
     api: LocalApiServer
@@ -52,20 +52,20 @@ class PublishedSlices:
     expects_changes: bool = False
     by_key: Mapping[tuple[str, str], SliceDevice] = field(factory=dict)
     _catalogue: tuple[PublishedPool, ...] = ()
-    _devices: tuple[SliceDevice, ...] = ()  # of the catalogue
+    _devices: tuple[SliceDevice, ...] = ()  # of the catalog
     _first_pools: float | None = None
     _waited: bool = False
-    _waited_after: float = 0.0  # the start of the process after which devices were waited for
-    _settled_after: float = 0.0  # the start of the process after which it had time to publish
-    _looked_at: int = 0  # the version of the objects; a driver may have a thousand devices
-    _followed: int = 0  # the version of the objects up to which the slices were followed
+    _waited_after: float = 0.0  # the start of the process for which devices were last awaited
+    _settled_after: float = 0.0  # the start of the process that has had time to publish
+    _looked_at: int = 0  # a resource version, as cache key; a driver may have a thousand devices
+    _followed: int = 0  # the resource version up to which the slices were followed
     _of_process: int = 0
     _present: dict[str, Slice] = field(factory=dict)
-    _held: dict[str, set[str]] = field(factory=dict)  # devices of each pool, in the present process
+    _held: dict[str, set[str]] = field(factory=dict)  # devices of each pool, in the current process
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def now(self) -> list[Slice]:
-        """Return the driver's slices as they are now, without those that a check has planted."""
+        """Return the driver's current slices, without those that a check has planted."""
         mine: list[Slice] = [
             one
             for one in self.api.objects("ResourceSlice")
@@ -74,7 +74,7 @@ class PublishedSlices:
         return [one for one in mine if one["spec"].get("driver") == self.registration.name] or mine
 
     def writes(self, since: int = 0) -> list[Request]:
-        """Return the requests with which the driver tried to write slices, after the first `since` requests.
+        """Return the driver's requests to write slices, after the first `since` requests.
 
         Writes to slices that a check has planted are left out.
         """
@@ -86,7 +86,7 @@ class PublishedSlices:
 
     @property
     def last_write(self) -> float:
-        """When the running process has written a slice last, in seconds of `time.monotonic`.
+        """When the running process last wrote a slice, in seconds of `time.monotonic`.
 
         It is minus infinity if it has written none, or does not watch slices.
         """
@@ -100,7 +100,7 @@ class PublishedSlices:
         return [one for one in self.api.requests[since:] if one.resource == "resourceslices"]
 
     def settle(self, seconds: float, timeout: float) -> None:
-        """Wait until a process that was started has asked about slices, and then not for so many seconds.
+        """Wait until a started process has sent a request for slices, and then none for this many seconds.
 
         The wait ends after `timeout` seconds at the latest.
         """
@@ -114,13 +114,13 @@ class PublishedSlices:
             self.process.pause(min(seconds / 5, 0.1))
 
     def pools(self) -> tuple[PublishedPool, ...]:
-        """Return the driver's pools as they are now."""
+        """Return the driver's current pools."""
         return pools_of(self.now())
 
     def wait_for_pools(self) -> float | None:
         """Wait once until all pools are complete. Return the seconds since the start of the process, or None.
 
-        Some drivers first publish a pool without devices, so devices are waited for, too.
+        Some drivers first publish a pool without devices, so this also waits for devices.
         """
         if not self._waited:
             self._waited = True
@@ -136,9 +136,9 @@ class PublishedSlices:
 
     @property
     def catalogue(self) -> tuple[PublishedPool, ...]:
-        """The pools as they were last complete. After a start, the process gets time to publish its own.
+        """The pools when they were last complete. After a start, the process gets time to publish its own.
 
-        Raises Skip if they never were complete.
+        Raises Skip if they were never complete.
         """
         self.wait_for_pools()
         if self._settled_after != self.process.started_at:
@@ -150,7 +150,7 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. If there are none, this waits for them, longest right after the driver has started.
+        """The published devices. If there are none, this waits for them, longest right after a start of the driver.
 
         Raises Skip if there are none.
         """
@@ -165,17 +165,17 @@ class PublishedSlices:
         return self._devices
 
     def has_devices(self) -> bool:
-        """Return whether all pools are complete, and there is a device in them."""
+        """Return whether all pools are complete and contain at least one device."""
         return self.is_complete() and any(pool.devices for pool in self.pools())
 
     def is_complete(self) -> bool:
-        """Return whether there are pools, and all of them are complete."""
+        """Return whether there are pools and all of them are complete."""
         return bool(self._complete_pools())
 
     def wait_complete(self) -> bool:
         """Wait until all pools are complete. Return whether they are.
 
-        A driver that was late once, which a check reports, gets less time after that.
+        Once a driver was late, which a check reports, it gets less time.
         """
         limit = min(self.settings.republishing, _AFTER_LATE) if self.was_late else self.settings.republishing
         is_complete = bool(self.process.wait(self.is_complete, limit))
@@ -183,16 +183,16 @@ class PublishedSlices:
         return is_complete
 
     def _complete_pools(self) -> tuple[PublishedPool, ...]:
-        """Return the driver's pools as they are now if all of them are complete. Otherwise return none."""
+        """Return the driver's current pools if all of them are complete, otherwise none."""
         pools = self.pools()
         return pools if all(pool.is_complete for pool in pools) else ()
 
     def refresh(self) -> None:
-        """Note the pools in the catalogue, if all of them are complete."""
+        """Update the catalog if all pools are complete."""
         version = self.api.store.version
         if version == self._looked_at:
             return
-        # Most writes are of claims, and to read the slices of 5,000 devices for each took two seconds a claim.
+        # Most writes are of claims. Reading the slices of 5,000 devices after each of them took two seconds per claim.
         if (self.follow() or not self._catalogue) and (pools := self._complete_pools()):
             self._catalogue = pools
             self._devices = tuple(device for pool in pools for device in pool.devices)
@@ -203,7 +203,7 @@ class PublishedSlices:
     def follow(self) -> bool:
         """Return whether slices were written since the last call.
 
-        Note devices that a running process has taken from a complete pool, unless the user's command has done it.
+        Record devices that a running process removed from a complete pool, unless the user's command did.
 
         A pool that lacks a slice, such as one that is being republished, has no devices and has lost none.
         """
@@ -235,7 +235,7 @@ class PublishedSlices:
         return bool(events)
 
     def plant(self, spec: Json) -> str:
-        """Create a slice that is not the driver's own doing. Return its name."""
+        """Create a slice on behalf of the driver. Return its name."""
         name = f"planted-{next(self._numbers)}"
         self.planted.add(name)
         self.api.create({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})
@@ -244,5 +244,5 @@ class PublishedSlices:
     def wipe(self) -> None:
         """Delete the driver's slices, as a kubelet does."""
         for one in self.now():
-            with suppress(ApiError):  # the driver may have deleted it meanwhile
+            with suppress(ApiError):  # the driver may have deleted it in the meantime
                 self.api.delete("ResourceSlice", one["metadata"]["name"])

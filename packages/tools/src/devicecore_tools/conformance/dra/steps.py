@@ -1,7 +1,7 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
-Law: all chosen checks of an event share it. First their first parts run, then the event happens once, then each second
-part runs when it is the check's turn.
+Law: all chosen checks of an event share one occurrence. Their first parts run, then the event happens once, then each
+    second part runs when it is the check's turn.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
-"""What is raised if a check cannot be made, such as the API server's refusal of an object of the check."""
+"""Errors that prevent a check, such as the API server's refusal of one of its objects."""
 
 
 Parts = Generator[None, None, str]
-"""The two parts of a check: it yields once, and returns its sentence."""
+"""The two parts of a check: it yields once and returns its sentence."""
 
 
 @frozen
 class Occurrence:
-    """What happens between the parts.
+    """An event that happens between the two parts.
 
     Attributes:
         name: what happens, in a few words.
-        begin: begins it, and returns soon.
-        end: waits until it is over; it may do nothing.
-        undo: called after the last of its checks; it may do nothing.
-        before: called before the first parts; it may do nothing.
+        begin: triggers it and returns soon.
+        end: waits until it is over; may do nothing.
+        undo: called after the last of its checks; may do nothing.
+        before: called before the first parts; may do nothing.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Occurrence:
 
 @frozen(eq=False)
 class TwoParts:
-    """The `look` of a check in two parts."""
+    """The `look` of a two-part check."""
 
     event: Occurrence
     parts: "Callable[[DriverUnderTest], Parts]"
 
     def __call__(self, driver: "DriverUnderTest") -> str:
-        """Make the check: the event happens now, unless it has happened."""
+        """Run the check. The event happens now, unless it has already happened."""
         return driver.steps.finish(self)
 
     @property
@@ -74,7 +74,7 @@ class _Begun:
 
 @frozen(eq=False)
 class Steps:
-    """The checks in two parts of one run, and which events have happened."""
+    """The two-part checks of one run, and the events that have happened."""
 
     driver: "DriverUnderTest"
     looks: tuple[TwoParts, ...]
@@ -84,7 +84,7 @@ class Steps:
     _problems: dict[str, Skip] = field(factory=dict)
 
     def begin(self, event: Occurrence) -> None:
-        """Run the first parts of the event's checks, and begin the event. Do nothing if no check needs it."""
+        """Run the first parts of the event's checks, and trigger the event. Do nothing if no check needs it."""
         mine = [look for look in self.looks if look.event is event]
         if not mine or mine[0] in self._begun:
             return
@@ -96,10 +96,13 @@ class Steps:
         except Skip as skip:
             self._problems[event.name] = skip
         except OSError as error:  # such as a directory that the driver has deleted
-            self._problems[event.name] = Skip(f"it could not be done that {event.name}: {error}")
+            self._problems[event.name] = Skip(f"the event could not be triggered ({event.name}): {error}")
 
     def _first_part(self, look: TwoParts) -> _Begun:
-        """Run the first part of a check. A crash meanwhile is its problem, not that of the check that is made now."""
+        """Run the first part of a check.
+
+        A crash during it counts against this check, not against the one that runs now.
+        """
         parts, process, exits = look.parts(self.driver), self.driver.process, len(self.driver.process.exits)
         claims: list[Claim] = []
         problem: Failure | Skip | None = None
@@ -118,13 +121,13 @@ class Steps:
         return _Begun(parts, claims, problem)
 
     def finish(self, look: TwoParts) -> str:
-        """Run the second part of a check. Before it, run the first part and the event if they have not happened yet.
+        """Run the second part of a check, after the first part and the event if they have not happened yet.
 
-        Raises Failure if the check failed. Raises Skip if it cannot be made.
+        Raises Failure if the check failed. Raises Skip if it cannot be run.
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
-                # The others of its event had left no device, so the event happens once more, for this one alone.
+                # The event's other checks left no device, so the event happens once more, only for this check.
                 return Steps(self.driver, (look,)).finish(look)
             return self._finish(look)
         finally:
@@ -152,16 +155,16 @@ class Steps:
             finally:
                 begun.parts.close()
                 self.driver.calls.clean_up()
-        raise AssertionError("a check in two parts yields once")
+        raise AssertionError("a two-part check yields once")
 
 
 def name_of(look: Callable[..., object]) -> str:
-    """Return the name of the check that a function makes."""
+    """Return the check's name for a function."""
     return look.__name__.replace("_", "-")
 
 
 class Moment(Enum):
-    """When a check is made that needs no event."""
+    """The moment of a check that needs no event."""
 
     START = "at the start"
     CALM = "while the driver runs"
@@ -170,7 +173,7 @@ class Moment(Enum):
 
 @frozen
 class DriverCheck(Check["DriverUnderTest"]):
-    """A check of drivers. `when` is the time at which it is made, or the event that it needs."""
+    """A check for drivers. `when` is the moment at which it runs, or the event that it needs."""
 
     when: Moment | Occurrence = Moment.CALM
 
@@ -185,7 +188,7 @@ def check(
     needs: "Callable[[DriverUnderTest], object]" = applies_always,
     when: Moment | Occurrence = Moment.CALM,
 ) -> "Callable[[Callable[[DriverUnderTest], str]], DriverCheck]":
-    """Return a decorator that makes a check of a function, as `model.check` does. Its module's name is the group."""
+    """Return a decorator that turns a function into a check, as `model.check` does. Its group is the module's name."""
 
     def make(look: "Callable[[DriverUnderTest], str]") -> DriverCheck:
         name = name_of(look)
@@ -204,7 +207,7 @@ at_the_end = partial(check, when=Moment.END)
 def across(
     event: Occurrence, severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
 ) -> "Callable[[Callable[[DriverUnderTest], Parts]], DriverCheck]":
-    """Return a decorator that makes a check of a generator function, which yields where `event` happens."""
+    """Return a decorator that turns a generator function into a check. The function yields where `event` happens."""
     named = check(severity, expected=expected, clause=clause, core=core, found=found, when=event)
 
     def make(parts: "Callable[[DriverUnderTest], Parts]") -> DriverCheck:

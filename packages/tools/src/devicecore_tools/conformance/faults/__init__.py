@@ -1,7 +1,7 @@
-"""Plugins and drivers with one fault each, and the checks that have to find it: for our tests, and for other test kits.
+"""Plugins and drivers with one fault each, and the checks that must find it, for our tests and for other test kits.
 
-Law: each is a correct program with one thing wrong, and the checks that it names fail on it. One that names no check
-has an unusual habit in which nothing is wrong, so no check may fail on it.
+Law: each is a correct program with one fault, and the checks that it names fail on it. If it names no check, it
+has an unusual but correct habit, and no check may fail on it.
 """
 
 import inspect
@@ -50,13 +50,13 @@ class Planted:
     """A program with a fault.
 
     Attributes:
-        name: in words joined by hyphens.
+        name: words joined by hyphens.
         kind: `device plugin` or `DRA driver`.
-        checks: the names of the checks that fail on it. There are none if it has only an unusual habit.
+        checks: the names of the checks that fail on it, or none if it only has an unusual habit.
         sentence: what it does.
-        options: the options of `devicecore conformance plugin` or `driver` with which its fault shows.
-        place: which of the programs of its kind it is.
-        breaks_too: other checks that cannot pass on it either, because of its fault.
+        options: the options of `devicecore conformance plugin` or `driver` that reveal its fault.
+        place: identifies it among the programs of its kind.
+        breaks_too: other checks that cannot pass either, because of its fault.
     """
 
     name: str
@@ -68,15 +68,15 @@ class Planted:
     breaks_too: tuple[str, ...] = ()
 
     def program(self) -> list[str]:
-        """Return the words that start it. A kit puts a plugin's directory in place of `{dir}`."""
+        """Return the command line that starts it. A test kit replaces `{dir}` with a plugin's directory."""
         if self.kind == DRIVER_KIND:
             return [sys.executable, str(DRIVER), self.place]
         return [sys.executable, str(PLUGIN), "{dir}", self.place]
 
     def run(self) -> None:
-        """Become this program. It finds its directories in the environment.
+        """Replace this process with the program, which finds its directories in the environment.
 
-        Raises KeyError if a variable of the environment is missing, which it names.
+        Raises KeyError with the name of a missing environment variable.
         """
         if self.kind == DRIVER_KIND:
             driver_at(self.place)().run()
@@ -85,7 +85,7 @@ class Planted:
             runpy.run_path(str(PLUGIN), run_name="__main__")
 
 
-# The fault, and the checks that fail on it.
+# Each fault, with the checks that fail on it.
 PLUGIN_FAULTS: dict[str, str] = {
     "never-registers": "serves-before-it-registers",
     "registers-first": "serves-before-it-registers",
@@ -209,7 +209,7 @@ PLUGIN_FAULTS: dict[str, str] = {
 }
 
 
-# The fault, and other checks that cannot pass on it either.
+# Each fault, with the other checks that cannot pass on it either.
 _BREAKS_TOO: dict[str, str] = {
     "never-returns": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
     "returns-after-two-restarts",
@@ -223,12 +223,12 @@ _BREAKS_TOO: dict[str, str] = {
 
 @cache
 def planted() -> tuple[Planted, ...]:
-    """Return all of them: the plugins, and then the drivers by group."""
+    """Return all programs: the plugins, then the drivers by group."""
     return (*map(_plugin, PLUGIN_FAULTS), *(_driver(group, one) for group in GROUPS for one in classes_of(group)))
 
 
 def find(name: str) -> Planted:
-    """Return the one with this name. Raises KeyError if there is none."""
+    """Return the program with this name. Raises KeyError if there is none."""
     for one in planted():
         if one.name == name:
             return one
@@ -236,7 +236,7 @@ def find(name: str) -> Planted:
 
 
 def classes_of(group: str) -> "Sequence[type[GoodDriver]]":
-    """Return the classes of drivers of a group, in the order of their names."""
+    """Return the driver classes of a group, sorted by name."""
     from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
     module = import_module(f"{__name__}.drivers.{group}")
@@ -255,7 +255,7 @@ def _plugin(name: str) -> Planted:
 
 
 def driver_at(place: str) -> "type[GoodDriver]":
-    """Return the class of drivers at a place, `GROUP:CLASS`."""
+    """Return the driver class `GROUP:CLASS`."""
     group, _, name = place.partition(":")
     found: type[GoodDriver] = getattr(import_module(f"{__name__}.drivers.{group}"), name)
     return found

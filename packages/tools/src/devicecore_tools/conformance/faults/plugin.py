@@ -1,7 +1,7 @@
 """A correct device plugin, except for the one fault in its second argument: `plugin.py DIR [FAULT]`.
 
-It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
-values of FAULT are not faults but habits of correct plugins: those for which `PLUGIN_FAULTS` names no check.
+It uses protobuf messages and gRPC like third-party plugins, and does not use `serve_plugin`. If `PLUGIN_FAULTS` names
+no check for a value of FAULT, that value is not a fault but a habit of correct plugins.
 
 Law: without a fault, every check passes on it.
 """
@@ -40,14 +40,14 @@ if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
 POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the requests of the API
-LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the devices
+LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the first devices
 STREAMS = {"short-stream": 2.0, "ends-its-stream-after-fifteen-seconds": 15.0}  # seconds
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 others: list[grpc.Server] = []
 boards: "list[Plugin]" = []
 taken: set[str] = set()
-kept: dict[str, str] = {}  # variables of former calls
+kept: dict[str, str] = {}  # variables of earlier calls
 blocks: list[bytes] = []
 latest: list[str] = []  # ids of the last call
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
@@ -125,10 +125,10 @@ class Plugin:
 
     def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901 - faults
         if FAULT == "odd-bytes":
-            context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # as gRPC's library for Go
+            context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # like gRPC for Go
         ended = threading.Event()
         if not context.add_callback(ended.set):
-            ended.set()  # the stream had ended before
+            ended.set()  # the stream had already ended
         self.streams += 1
         if FAULT == "forgets-its-containers":
             taken.clear()
@@ -140,7 +140,7 @@ class Plugin:
                 if time.monotonic() - began > STREAMS.get(FAULT, math.inf):
                     return
                 if FAULT in LATE and sent is None:
-                    yield api.ListAndWatchResponse()  # as plugins that look for their devices later
+                    yield api.ListAndWatchResponse()  # like plugins that discover their devices later
                     ended.wait(max(0.3, streamed[0] + LATE[FAULT] - time.monotonic()))
                 now = SICK.exists()
                 if now and sent is False and self.streams > 1 and FAULT == "dies-of-a-later-change":
@@ -331,12 +331,12 @@ class Plugin:
 
 
 def inside(path: str) -> str:
-    """Return where a node is in a container."""
+    """Return the path of a node in a container."""
     return "/dev/chip" if FAULT == "one-container-path" and path[-1].isdigit() else f"/{path.lstrip('/')}"
 
 
 def register() -> grpc.StatusCode:
-    """Register what there is. Return the last status."""
+    """Register all resources. Return the last status."""
     if FAULT in OF_TWO:
         while others:
             others.pop().stop(None).wait()  # it deletes its socket
@@ -386,7 +386,7 @@ def waits_before_return() -> bool:
 
 
 def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault is a branch
-    """Serve and register, and again after each restart of the kubelet."""
+    """Serve and register, and do so again after each restart of the kubelet."""
     server = None if FAULT in {"registers-first", "registers-early"} else plugin.serve()
     registered_with = None
     status = grpc.StatusCode.OK
@@ -445,7 +445,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
 
 
 def wait_to_be_found(plugin: Plugin) -> None:
-    """Serve, and make a new socket when the stream has ended, because a kubelet asks every socket once."""
+    """Serve, and create a new socket when the stream ends, because a kubelet contacts every socket once."""
     SOCKET.unlink(missing_ok=True)
     while not over.is_set():
         server = plugin.serve()

@@ -1,6 +1,6 @@
-"""Runs the good driver, or the faulty one that the argument names: `run_driver.py [GROUP:CLASS]`.
+"""Runs the good driver, or the faulty driver that the argument names: `run_driver.py [GROUP:CLASS]`.
 
-Law: it ends with the driver.
+Law: it exits when the driver does.
 """
 
 import sys

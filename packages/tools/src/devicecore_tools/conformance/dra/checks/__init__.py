@@ -1,7 +1,7 @@
-"""The checks for DRA drivers, one module for each group, and the watches that one group alone needs.
+"""The checks for DRA drivers: one module for each group, and the watches that only one group needs.
 
-Law: the order below is that in which checks are made. An event in it begins there, so that its wait overlaps with the
-checks that follow; the other events happen at the first of their checks.
+Law: the checks run in the order below. An event listed in it begins there, so that its wait overlaps with the
+following checks; other events happen at the first of their checks.
 """
 
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurren
 
 
 def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
-    """Yield the checks of modules that are made at one of these times, in the order of the modules and their lines."""
+    """Yield the checks of the modules that run at one of these moments, in the order of modules and lines."""
     for one in (one for module in modules for one in vars(module).get("CHECKS", vars(module).values())):
         if isinstance(one, DriverCheck) and one.when in when:
             yield one
 
 
-# First what the driver says at its start; then what needs restarts; then a quiet time. The kubelet's restart comes
-# after it, because a publisher may not notice the loss of slices that it wrote just now, and the checks without
-# restarts pass the time until the slices are back.
+# First the checks of what the driver reports at its start, then the checks with restarts, then a quiet time. The
+# kubelet's restart comes after it, because a publisher may not notice the loss of slices that it has just written. The
+# checks without restarts then fill the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(situations, registration, cdi, prepare, unprepare, when=(KILL,)),
@@ -55,14 +55,14 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     KUBELET_RESTART,
     *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),
-    *_made(slices, when=(KILL,)),  # a publisher may look at its slices half a minute after its start
+    *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after its start
     *_made(changes, when=(changes.CHANGE,)),
     *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
-    *_made(slices, when=(Moment.CALM,)),  # the longest
+    *_made(slices, when=(Moment.CALM,)),  # the slowest
 )
 
 CHECKS: tuple[DriverCheck, ...] = tuple(item for item in ORDER if isinstance(item, DriverCheck))
-"""All checks, in the order in which they are made."""
+"""All checks, in the order in which they run."""
 
 CORE: tuple[DriverCheck, ...] = tuple(check for check in CHECKS if check.is_core)
-"""The checks of a run by default."""
+"""The checks of a default run."""

@@ -1,7 +1,7 @@
 """CDI: what a container runtime finds for the devices in the driver's answers.
 
-Law: a driver may answer no CDI devices, write its files anywhere that runtimes look, and keep files that do not depend
-on claims.
+Law: a driver may answer without CDI devices, write its files to any directory that runtimes read, and keep files that
+    do not depend on claims.
 """
 
 import json
@@ -60,12 +60,12 @@ _REPEATS = 5
 _SEVERAL = 4
 _WRITABLE = 0o022
 _NAMED = 8  # devices whose edits are searched for names
-_SHORTEST = 4  # characters of a name that is searched for; one has a digit, too
+_SHORTEST = 4  # minimum length of a name that is searched for; it must also contain a digit
 
 
 @frozen
 class Prepared:
-    """A claim that was prepared, and the requests and CDI names of each device in the answer."""
+    """A prepared claim, with the requests and CDI names of each device in the answer."""
 
     claim: Claim
     devices: tuple[tuple[frozenset[str], frozenset[str]], ...]
@@ -85,13 +85,13 @@ def prepare(
 ) -> Prepared:
     """Prepare a new claim, with these arguments of `Claims.new`.
 
-    Raises Skip if the driver did not prepare it, which other checks report, or its answer has no CDI names.
+    Raises Skip if the driver did not prepare it, which other checks report, or if its answer has no CDI names.
     """
     claim = driver.claims.new(devices=devices, spec=spec)
     with needed("a prepared claim"):
         answered = driver.calls.prepared(claim)
     prepared = _prepared(claim, answered)
-    does_not_apply_if(not prepared.names, "the driver answers no CDI devices")
+    does_not_apply_if(not prepared.names, "the driver returns no CDI devices")
     return prepared
 
 
@@ -101,7 +101,7 @@ def _prepared(claim: Claim, devices: Iterable[Any]) -> Prepared:
 
 
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
-    """Return all that changes in a container with these devices.
+    """Return all edits to a container with these devices.
 
     Raises Skip if a runtime could not resolve them, which other checks report.
     """
@@ -110,10 +110,10 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 
 
 def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
-    """Return all that changes in a container with these devices.
+    """Return all edits to a container with these devices.
 
-    Raises Failure, which begins with `context`, if a runtime could not resolve them. Raises Skip if a file that it
-    ignores may have them, because another check reports that.
+    Raises Failure, prefixed with `context`, if a runtime could not resolve them. Raises Skip if they may be in a file
+    that the runtime ignores, because another check reports that.
     """
     try:
         return _edits(driver, names)
@@ -127,7 +127,10 @@ def _edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 
 
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
-    """Return where runtimes look, in rising priority: the driver may use the directory of the run, or a fixed one."""
+    """Return the directories that runtimes read, lowest priority first.
+
+    The driver may use the run's directory or a fixed one.
+    """
     return *_STANDARD, driver.environment.cdi
 
 
@@ -138,22 +141,25 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 
 
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
-    """Return the CDI files of the driver. Raises DoesNotApply if it has none where the checks look."""
+    """Return the CDI files of the driver.
+
+    Raises DoesNotApply if it has none in the directories that the checks read.
+    """
     files = own_files(driver)
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     return files
 
 
 def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
-    """Check that none of these CDI devices of a claim is left, unless the driver leaves those of every claim."""
+    """Check that none of a claim's CDI devices is left, unless the driver never removes them."""
     left = sorted(set(cdi) & driver.environment.cdi_names())
-    require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} is still there")
+    require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} still exists")
 
 
 def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names: Iterable[str]) -> None:
-    """Check that no CDI device of claims, and no CDI file with a UID of them, is left.
+    """Check that no CDI device of these claims is left, and no CDI file with one of their UIDs.
 
-    If the driver leaves the CDI devices of every claim, that is the subject of another check.
+    If the driver never removes the CDI devices of claims, another check reports that.
     """
     require_undone(driver, names)
     uids = [claim.uid for claim in claims]
@@ -162,7 +168,7 @@ def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names
         for path, data in driver.environment.cdi_files().items()
         if any(uid in path.name or uid.encode() in data for uid in uids)
     ]
-    require(not left or not driver.calls.removes_cdi_devices, f"the file {some(left)} is still there")
+    require(not left or not driver.calls.removes_cdi_devices, f"the file {some(left)} still exists")
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
@@ -182,7 +188,7 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
     found=("fluxbind, whose names had a comma",),
 )
 def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
-    """Claims of one and of two devices and requests, and two claims together, are prepared; their names are read."""
+    """Claims for one and two devices and requests, and two claims together, are prepared. Their names are read."""
     names: list[str] = []
     for what, prepared in several_forms(driver):
         names = sorted(name for one in prepared for name in one.names)
@@ -192,16 +198,16 @@ def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
 
 
 def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]]]:
-    """Prepare claims in the forms in which pods have them. Yield what it is, and the claims, before their end.
+    """Prepare claims of the forms that pods use. Yield each form and its claims while they are prepared.
 
-    Raises Skip if the first one was not prepared. Other forms that were not prepared, which other checks report, are
-    left out.
+    Raises Skip if the first form was not prepared. Other forms that were not prepared are left out, because other
+    checks report them.
     """
     yield "a claim", [prepare(driver)]
     driver.calls.clean_up()
     if len(driver.claims.allocatable) < 2:
         return
-    for counts, what in (((2,), "a claim of two devices"), ((1, 1), "a claim of two requests")):
+    for counts, what in (((2,), "a claim for two devices"), ((1, 1), "a claim with two requests")):
         with suppress(Skip):
             one = prepare(driver, spec=driver.claims.request(*counts))
             yield what, [one]
@@ -220,37 +226,37 @@ def _prepare_together(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[
 
 @check(
     MUST,
-    expected="each name is that of a device in exactly one valid CDI file",
+    expected="each name belongs to a device in exactly one valid CDI file",
     clause=f"{ANSWER} {RUNTIME}",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "k8snetworkplumbingwg/sriov-network-device-plugin#731"),
 )
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
-    """Claims of one and of two devices and requests, and two together, are prepared. Their CDI names are looked up."""
+    """Claims for one and two devices and requests, and two claims, are prepared. Their CDI names are looked up."""
     number = 0
     for what, prepared in several_forms(driver):
         names = sorted(name for one in prepared for name in one.names)
         number += len(names)
         try:
-            # Other names are the subject of another check.
+            # Another check reports other names.
             require_edits(driver, filter(is_cdi_name, names), f"of {what}, ")
         except Failure as failure:
-            hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
+            hint = "" if own_files(driver) else "; is the driver configured to write there, with {cdi} or CDI_ROOT?"
             raise Failure(f"{failure}{hint}") from None
     return f"{counted(number, 'name')} can be resolved"
 
 
 @check(
     MUST,
-    expected="files that the specification allows, with a version that has all that is used",
-    clause="A runtime ignores a file with an error as a whole, so that none of its devices can be resolved. (CDI "
+    expected="valid files, with a version of the specification that has every feature they use",
+    clause="A runtime ignores an invalid file as a whole, so none of its devices can be resolved. (CDI "
     "library in Go, pkg/cdi)",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "kubernetes/kubernetes#138136"),
 )
 def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
-    """Claims of several forms are prepared, and each CDI file of the driver is compared with the CDI specification."""
+    """Claims of several forms are prepared, and each CDI file of the driver is checked against the specification."""
     for what, _ in several_forms(driver):
         _require_valid_files(driver, own_files(driver), f"of {what}, ")
-    for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may matter
+    for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may make a difference
         prepare(driver)
     files = require_own_files(driver)
     _require_valid_files(driver, files, "")
@@ -258,37 +264,40 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
 
 
 def _require_valid_files(driver: DriverUnderTest, files: Iterable[Path], context: str) -> None:
-    """Check that a runtime ignores none of these files. The sentence of a failure begins with `context`."""
+    """Check that a runtime ignores none of these files. A failure is prefixed with `context`."""
     for path in files:
         try:
             problem = problem_of(path)
-        except FileNotFoundError:  # removed meanwhile
+        except FileNotFoundError:  # removed in the meantime
             continue
         except OSError as error:  # such as a pipe, for which a runtime would wait
             problem = error.strerror or str(error)
-        whose = "Kubernetes' helper for metadata has written " if _is_of_the_helper(driver, path.name) else ""
+        whose = "Kubernetes' metadata helper has written " if _is_of_the_helper(driver, path.name) else ""
         require(not problem, f"{context}{whose}{path.name}: {problem}")
 
 
 def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
-    """Return whether this is a file that makes containers mount metadata, which Kubernetes' helper writes in place."""
+    """Return whether Kubernetes' metadata helper, which writes in place, has written this file."""
     return name.startswith((f"{driver.registration.name}_metadata_", f"{driver.registration.name}-metadata-"))
 
 
 @check(
     MUST,
     expected="one value for each variable, and one source for each path",
-    clause=f"{ANSWER} A runtime applies the changes of one device after those of the other: of two values for a "
-    "variable, or two sources for a path, the container gets the last, and so one device of two. (CDI library in Go)",
+    clause=(
+        f"{ANSWER} A runtime applies the edits of one device after those of the other. If a variable has two "
+        "values, or a path two sources, the container gets the last one, and so only one of two devices. (CDI "
+        "library in Go)"
+    ),
 )
 def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
-    """Claims of two devices, of two requests, and two claims are prepared; their changes of a container are merged."""
+    """Claims for two devices, with two requests, and two claims are prepared, and their edits are merged."""
     driver.claims.require_two()
     number = 0
     for forms, what in (
-        ([(2,)], "of a claim of two devices"),
-        ([(1, 1)], "of a claim of two requests"),
-        ([(1,), (1,)], "of two claims of a container"),
+        ([(2,)], "of a claim for two devices"),
+        ([(1, 1)], "of a claim with two requests"),
+        ([(1,), (1,)], "of a container's two claims"),
     ):
         prepared = [prepare(driver, spec=driver.claims.request(*counts)) for counts in forms]
         targets: dict[str, set[str]] = {}
@@ -300,17 +309,17 @@ def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
         require(not twice, f"{what}, {some(twice)}")
         number += len(targets)
         driver.calls.clean_up()
-    return f"{counted(number, 'change')}, each of its own variable or path"
+    return f"{counted(number, 'edit')}, each of its own variable or path"
 
 
 @check(
     MUST,
-    expected="each file and directory that a container mounts, of those that the driver makes",
-    clause=f"{RUNTIME} The same holds if the source of a mount is not there. (CDI specification; KEP-5304: metadata "
-    "of devices is in files that containers mount)",
+    expected="every file and directory exists that a container mounts from the driver's directories",
+    clause=f"{RUNTIME} The same applies if the source of a mount does not exist. (CDI specification; KEP-5304: "
+    "metadata of devices is in files that containers mount)",
 )
 def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
-    """Claims of several forms are prepared, and what they mount of the directories of the run is looked for."""
+    """Claims of several forms are prepared, and the files that they mount from the run's directories must exist."""
     number = 0
     for what, prepared in several_forms(driver):
         for name in sorted({name for one in prepared for name in one.names}):
@@ -318,20 +327,22 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
                 mounts = resolve(name, directories(driver)).mounts
             own = [mount.hostPath for mount in mounts if driver.environment.contains(mount.hostPath)]
             missing = [path for path in own if not Path(path).exists()]
-            require(not missing, f"of {what}, {name} mounts {some(missing)}, which is not there")
+            require(not missing, f"of {what}, {name} mounts {some(missing)}, which does not exist")
             number += len(own)
-    does_not_apply_if(not number, "the CDI devices mount nothing of the directories of the driver")
+    does_not_apply_if(not number, "the CDI devices mount nothing from the driver's directories")
     return f"{counted(number, 'mount')}"
 
 
 @check(
     MUST,
-    expected="for each request its devices, and no attribute with the value of another device of the claim",
-    clause="Metadata of devices is in files that containers mount: of each request the devices, with pool, name and "
-    "attributes. (KEP-5304) An application that opens devices by them opens another one.",
+    expected="the devices of each request, and no attribute with the value of another device in the claim",
+    clause=(
+        "Device metadata is in files that containers mount: the devices of each request with pool, name and "
+        "attributes. (KEP-5304) An application that opens devices by wrong metadata opens the wrong one."
+    ),
 )
 def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
-    """Claims of two devices and of two requests are prepared, and the mounted metadata is compared with slices."""
+    """Claims for two devices and with two requests are prepared, and the mounted metadata is compared with slices."""
     driver.claims.require_two()
     number = 0
     for counts in ((2,), (1, 1)):
@@ -345,22 +356,22 @@ def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
             require(not mixed, f"for {request}, {some(mixed)}")
             number += len(rows)
         driver.calls.clean_up()
-    does_not_apply_if(not number, "the CDI devices mount no metadata of devices")
+    does_not_apply_if(not number, "the CDI devices mount no device metadata")
     return f"{counted(number, 'device')} described"
 
 
 def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tuple[tuple[str, str], Json]]]:
-    """Return what the metadata that a claim mounts says: of each request, key and attributes of its devices."""
+    """Return the content of a claim's mounted metadata: for each request, the keys and attributes of its devices."""
     found: dict[str, list[tuple[tuple[str, str], Json]]] = {}
     paths: set[str] = set()
     for name in prepared.names:
         with skipping(UnresolvableError):
             paths |= {mount.hostPath for mount in resolve(name, directories(driver)).mounts}
     for path in sorted(path for path in paths if path.endswith(".json") and driver.environment.contains(path)):
-        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):  # another file in JSON
+        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):  # another JSON file
             text, start = read_file(path, MAX_BYTES).decode(), 0
             found_here = {}
-            while text[start:].strip():  # one document for each version that is served; all say the same
+            while text[start:].strip():  # one document for each served version, with the same content
                 document, start = json.JSONDecoder().raw_decode(text, start + _blanks(text[start:]))
                 if document["kind"] == "DeviceMetadata":
                     for request in document.get("requests") or ():
@@ -374,14 +385,14 @@ def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tu
 
 
 def _blanks(text: str) -> int:
-    """Return how many characters stand before the next document."""
+    """Return how many blanks precede the next document."""
     return len(text) - len(text.lstrip())
 
 
 def _of_another(
     driver: DriverUnderTest, key: tuple[str, str], row: Json, devices: Sequence[SliceDevice]
 ) -> Iterator[str]:
-    """Yield a text for each attribute in the metadata of a device that is published of another one only."""
+    """Yield a sentence for each attribute in a device's metadata that is published only for another device."""
     published = {
         one.key: {
             name.removeprefix(f"{driver.registration.name}/"): value
@@ -393,11 +404,11 @@ def _of_another(
         bare = name.removeprefix(f"{driver.registration.name}/")
         owners = ["/".join(other) for other, of in published.items() if of.get(bare) == value]
         if owners and bare in published[key] and published[key][bare] != value:
-            yield f"the {bare} of {'/'.join(key)} is that of {some(owners)}"
+            yield f"{'/'.join(key)} has the {bare} of {some(owners)}"
 
 
 def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
-    """Yield each setting that the edits make in a container, with its value."""
+    """Yield each setting that the edits change in a container, with its value."""
     for text in edits.env:
         name, _, value = text.partition("=")
         yield f"the variable {name}", value
@@ -409,13 +420,15 @@ def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
 @check(
     SHOULD,
     core=True,
-    expected="each file gets its name when it is complete, for example by a rename",
-    clause="A runtime watches the directory and reads a file as soon as it is there. The CDI library writes files that "
-    "way. (CDI library in Go, pkg/cdi)",
+    expected="each file gets its name only when it is complete, for example by a rename",
+    clause=(
+        "A runtime watches the directory and reads a file as soon as it appears. The CDI library writes files this "
+        "way. (CDI library in Go, pkg/cdi)"
+    ),
 )
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
-    """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
-    # Another user of this machine may have too many watches.
+    """Claims are prepared, while inotify reports writes to files whose names end in .json or .yaml."""
+    # Another user of this machine may have used up the inotify watches.
     with skipping(OSError), written_in(driver.environment.cdi) as names:
         for _ in range(_REPEATS):
             unprepare(driver, prepare(driver))
@@ -428,28 +441,28 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="only the owner can write to them",
-    clause="A runtime runs as root what the hooks in these files name.",
+    clause="A runtime runs the hooks in these files as root.",
 )
 def protects_its_cdi_files(driver: DriverUnderTest) -> str:
     """A claim is prepared, and the modes of the driver's CDI files are read."""
     prepare(driver)
     files, wrong = require_own_files(driver), []
     for path in files:
-        with suppress(FileNotFoundError):  # removed meanwhile
+        with suppress(FileNotFoundError):  # removed in the meantime
             mode = path.stat().st_mode & 0o777
             wrong += [f"{path.name} (mode {mode:04o})"] if mode & _WRITABLE else []
-    require(not wrong, f"others can write to {some(wrong)}")
+    require(not wrong, f"other users can write to {some(wrong)}")
     return f"only their owner can write to {counted(len(files), 'file')}"
 
 
 @check(
     INFO,
-    expected="each host path of a device node, mount or hook",
-    clause=f"{RUNTIME} The same holds if a path does not exist. A driver with simulated devices fails this check.",
+    expected="every host path of a device node, mount or hook exists",
+    clause=f"{RUNTIME} The same applies if a path does not exist. A driver with simulated devices fails this check.",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736",),
 )
 def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
-    """A claim is prepared, and the paths in its CDI devices are looked for on this machine."""
+    """A claim is prepared, and the paths in its CDI devices must exist on this machine."""
     found = prepare(driver)
     paths: set[str] = set()
     for name in found.names:
@@ -464,20 +477,22 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no CDI file has the claim's UID, no device was added that a later claim does not use again, and files of "
-    "the claim that its containers mount, such as the metadata of its devices, are gone",
+    expected=(
+        "no CDI file has the claim's UID, no CDI device is left that later claims do not reuse, and the claim's "
+        "files that containers mount, such as device metadata, are gone"
+    ),
     clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto; kubeletplugin, device "
     "metadata, KEP-5304) A CDI file that stays can be used by another container.",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#840",),
 )
 def removes_cdi_devices(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, and then another one on the same device; the CDI files are compared."""
+    """A claim is prepared and unprepared, then another one for the same device. The CDI files are compared."""
     first = prepare(driver)
     mounted, files = _mounted_files(driver, first), own_files(driver)
     unprepare(driver, first)
     before, names = own_files(driver), _names(driver)
     kept = [path.name for path in mounted if path.exists()]
-    require(not kept, f"of the files of the claim that its containers mount, {some(kept)} is still there")
+    require(not kept, f"a file of the claim that its containers mount still exists: {some(kept)}")
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     left = [path.name for path in before if _has_text(driver, path, first.claim.uid)]
     require(not left, f"the claim's UID is still in {some(left)}")
@@ -495,10 +510,10 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
 
 
 def _mounted_files(driver: DriverUnderTest, prepared: Prepared) -> list[Path]:
-    """Return what the claim's containers mount of the plugins directory, if its path names the claim."""
+    """Return the paths in the plugins directory that the claim's containers mount and that name the claim."""
     found: list[Path] = []
     for name in prepared.names:
-        with suppress(UnresolvableError):  # the subject of another check
+        with suppress(UnresolvableError):  # reported by another check
             found += [Path(mount.hostPath) for mount in resolve(name, directories(driver)).mounts]
     own = [path for path in found if prepared.claim.uid in str(path) or prepared.claim.name in str(path)]
     return [path for path in own if path.is_relative_to(driver.environment.plugins)]
@@ -512,7 +527,7 @@ def _is_known(driver: DriverUnderTest, name: str) -> bool:
 
 
 def _has_text(driver: DriverUnderTest, path: Path, text: str) -> bool:
-    """Return whether a string is in the name of a CDI file, in its content, or in the names of its devices."""
+    """Return whether a string is in the name or content of a CDI file, or in the names of its devices."""
     content = driver.environment.cdi_files().get(path, b"")
     return text in path.name or text.encode() in content or any(text in name for name in _names_in(path))
 
@@ -533,12 +548,12 @@ def _names_in(path: Path) -> tuple[str, ...]:
 
 @check(
     MUST,
-    expected="the CDI devices of the claim are still there, with the same content",
-    clause="A container of the claim may be created at any time, and must not get what the other claim gets.",
+    expected="the claim's CDI devices still exist, with the same content",
+    clause="A container of the claim may be created at any time, and must not get the other claim's devices.",
     found=("k8snetworkplumbingwg/sriov-network-device-plugin#731",),
 )
 def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
-    """A claim's CDI devices are compared while others are prepared, refused and unprepared."""
+    """A claim's CDI devices are compared while other claims are prepared, refused and unprepared."""
     is_repeated = driver.calls.repeats
     first = prepare(driver)
     before = edits(driver, first.names)
@@ -549,11 +564,11 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     deleted = driver.claims.new(1)
     driver.claims.delete_object(deleted)
     refused = [(deleted, "that was deleted")]
-    with suppress(DoesNotApply):  # the claims of the checks ask for what only a known device has
+    with suppress(DoesNotApply):  # the claims of the checks request capacity that only a known device has
         unknown = driver.claims.on(SliceDevice(first.claim.devices[0].pool, "no-such-device", {}))
         refused.append((unknown, "of an unknown device"))
     for bad, what in refused:
-        with suppress(CallFailedError):  # another check looks at how it fails
+        with suppress(CallFailedError):  # another check tests how it fails
             driver.calls.prepare(bad)
         _require_kept(driver, first.names, before, f"a claim {what} was sent")
         answer: Mapping[str, Any] = {}
@@ -566,19 +581,19 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the CDI devices of the other claim are still there, with the same content",
-    clause="Claims that a kubelet has prepared in one call are unprepared one by one, if pods share one of them. "
+    expected="the CDI devices of the other claim still exist, with the same content",
+    clause="A kubelet may prepare claims in one call and unprepare them one by one, if pods share one of them. "
     "(kubelet, DRA manager)",
 )
 def keeps_the_cdi_devices_of_claims_of_one_call(driver: DriverUnderTest) -> str:
-    """Two claims are prepared in one call, and one of them is unprepared: first the one, and then the other one."""
+    """Two claims are prepared in one call, and one of them is unprepared. This is done twice, once for each claim."""
     driver.claims.require_two()
     for place in (0, 1):
         claims = [driver.claims.new(1), driver.claims.new(1)]
         with needed("two prepared claims"):
             both = _prepare_together(driver, claims)
-        names = both[1 - place].names - both[place].names  # another check reports that they share some
-        does_not_apply_if(not names, "the driver answers no CDI devices for each claim")
+        names = both[1 - place].names - both[place].names  # another check reports shared devices
+        does_not_apply_if(not names, "the driver does not return CDI devices for each claim")
         kept = edits(driver, names)
         unprepare(driver, both[place])
         _require_kept(driver, names, kept, "the other claim was unprepared")
@@ -587,64 +602,66 @@ def keeps_the_cdi_devices_of_claims_of_one_call(driver: DriverUnderTest) -> str:
 
 
 def _require_kept(driver: DriverUnderTest, names: Iterable[str], before: frozenset[str], event: str) -> None:
-    """Check that CDI names of a claim still have the edits that they had before an event."""
+    """Check that a claim's CDI names still have the same edits as before an event."""
     changed = sorted(require_edits(driver, names, f"after {event}: ") ^ before)
-    require(not changed, f"after {event}, this has changed: {some(changed)}")
+    require(not changed, f"after {event}, these have changed: {some(changed)}")
 
 
 @check(
     SHOULD,
-    expected="other names, or names with the same content",
-    clause="A runtime may still know the content of a name that was used before.",
+    expected="different names, or the same names with the same content",
+    clause="A runtime may still have the previous content of a name in its cache.",
 )
 def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, and then another one on the same device. Names of both are compared."""
+    """A claim is prepared and unprepared, then another one for the same device. The CDI names of both are compared."""
     first = prepare(driver)
     before = {name: edits(driver, [name]) for name in first.names}
     unprepare(driver, first)
     second = prepare(driver, devices=first.claim.devices)
     again = sorted(first.names & second.names)
     changed = [name for name in again if edits(driver, [name]) != before[name]]
-    require(not changed, f"{some(changed)} is used again with another content")
+    require(not changed, f"{some(changed)} is used again with different content")
     return f"{some(again)} is used again with the same content" if again else "the names are new"
 
 
 @check(
     MUST,
-    expected="the names of a request have the edits of its own device, and not those of the other",
+    expected="the names of a request have the edits of its own device, not those of the other device",
     clause="Device.request_names: The requests in the claim that this device is associated with. (dra, api.proto) A "
     "container may use one request of a claim, and then gets only the CDI devices of that request.",
 )
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
-    """A claim with two requests is prepared, and the edits of each are compared with claims of one device each."""
+    """A claim with two requests is prepared, and the edits of each are compared with claims for single devices."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
     if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
         raise DoesNotApply("the answer does not have a device for each request")
     together = [neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
     alone = [edits_of(driver, device) for device in both.claim.devices]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
     require_separate(together, alone, "request")
     return "each request has the edits of its own device"
 
 
 @check(
     MUST,
-    expected="the names of a claim have the edits of its own device, and not those of the other",
-    clause=f"{ANSWER} A container may use one of the claims of its pod, and then gets only the CDI devices of that.",
+    expected="the names of a claim have the edits of its own device, not those of the other device",
+    clause=(
+        f"{ANSWER} A container may use only one of its pod's claims, and then gets only the CDI devices of that claim."
+    ),
 )
 def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
-    """Two claims are prepared with one request, and the edits of each are compared with claims prepared alone."""
+    """Two claims are prepared with one request, and the edits of each are compared with claims prepared separately."""
     driver.claims.require_two()
     claims = [driver.claims.new(1), driver.claims.new(1)]
     with needed("two prepared claims"):
         both = _prepare_together(driver, claims)
-    does_not_apply_if(not all(one.names for one in both), "the driver answers no CDI devices")
+    does_not_apply_if(not all(one.names for one in both), "the driver returns no CDI devices")
     together = [neutral(edits(driver, one.names), one.claim) for one in both]
     for one in both:
         unprepare(driver, one)
     alone = [edits_of(driver, claim.devices[0]) for claim in claims]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
     require_separate(together, alone, "claim")
     return "each claim has the edits of its own device"
 
@@ -655,26 +672,26 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     clause=f"{ANSWER} A container that uses the claim needs both devices.",
 )
 def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
-    """A claim of two devices is prepared, and its edits are compared with claims of one device each."""
+    """A claim for two devices is prepared, and its edits are compared with claims for single devices."""
     driver.claims.require_two()
     both = prepare(driver, spec=driver.claims.request(2))
     together = neutral(edits(driver, both.names), both.claim)
     unprepare(driver, both)
     alone = [edits_of(driver, device) for device in both.claim.devices]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices do not differ")
+    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
     for device, one in zip(both.claim.devices, alone, strict=True):
-        require(together != one, f"a claim of two devices has only the edits of {device}: {some(sorted(together))}")
-    return "a claim of two devices has the edits of both"
+        require(together != one, f"a claim for two devices has only the edits of {device}: {some(sorted(together))}")
+    return "a claim for two devices has the edits of both"
 
 
 @check(
     MUST,
-    expected="edits that name the device itself, if edits of devices have the names that are published",
-    clause=f"{ANSWER} A container must get the device that its claim is allocated. (ResourceClaim, API reference, "
+    expected="edits that name the allocated device, if edits contain published names at all",
+    clause=f"{ANSWER} A container must get the device that is allocated to its claim. (ResourceClaim, API reference, "
     "status.allocation)",
 )
 def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
-    """Up to eight devices are prepared alone, and names and unique attributes of devices looked for in their edits."""
+    """Up to eight devices are prepared separately, and their edits are searched for names and unique attributes."""
     devices = driver.claims.allocatable
     does_not_apply_if(len(devices) < 2, "it needs two devices")
     found: dict[tuple[str, str], frozenset[str]] = {}
@@ -691,7 +708,7 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             if device in owners.values()
         }
         only = {device: next(iter(others)) for device, others in named.items() if len(others) == 1}
-        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to be in the edits of all
+        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to be in all edits
             continue
         number += len(only)
         wrong = [
@@ -699,13 +716,13 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             for device, other in only.items()
             if device != other
         ]
-        require(not wrong, f"of the edits of single devices, {some(wrong)}")
+        require(not wrong, f"among the edits of single devices, {some(wrong)}")
     does_not_apply_if(not number, "the edits have no names and no unique attributes of devices")
-    return f"the edits of a device name it, {counted(number, 'time')}"
+    return f"{counted(number, 'name')} in edits, each of the right device"
 
 
 def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return by what devices can be told apart: its kind, and for each such text the key of the device that has it."""
+    """Return what distinguishes the devices: the kind of each such text, and the key of the device that has it."""
     kinds: dict[str, list[tuple[str, tuple[str, str]]]] = {
         "name": [(_word(device.name), device.key) for device in devices]
     }
@@ -724,7 +741,7 @@ def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str
 
 
 def _word(text: str) -> str:
-    """Return a string as it may be spelled in the name of a variable or file: in lower case, with hyphens."""
+    """Return a string in the spelling of variable and file names: in lower case, with hyphens."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -734,14 +751,16 @@ def _has_word(text: str, word: str) -> bool:
 
 @check(
     INFO,
-    expected="other edits for each device that belongs to one claim alone",
-    clause=f"{ANSWER} Without a difference, a container cannot get another device than the next one, unless the "
-    "container runtime or the network tells them apart.",
+    expected="different edits for each device that can belong to only one claim",
+    clause=(
+        f"{ANSWER} Without a difference, all containers get the same device, unless the container runtime or the "
+        "network distinguishes them."
+    ),
 )
 def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
-    """Two devices are prepared alone, and their edits are compared."""
+    """Two devices are prepared separately, and their edits are compared."""
     single = [one for one in driver.claims.allocatable if not one.body.get("allowMultipleAllocations")][:2]
-    does_not_apply_if(len(single) < 2, "it needs two devices for one claim alone")
+    does_not_apply_if(len(single) < 2, "it needs two devices that belong to only one claim each")
     first, second = (edits_of(driver, device) for device in single)
     require(first != second, f"{single[0]} and {single[1]} have the same edits: {some(sorted(first))}")
     return "the edits of two devices differ"
@@ -756,9 +775,9 @@ def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
 
 
 def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
-    """Check that of two edits of devices together none has what only the other device has alone.
+    """Check that when two devices are prepared together, the edits of neither contain what belongs only to the other.
 
-    The edits of both alone have to differ.
+    Their separate edits must differ.
     """
     require(together[0] != together[1], f"each {what} has the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):
@@ -769,18 +788,18 @@ def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozens
 
 
 def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
-    """Edits without what only says which claim it is."""
+    """The edits without what only identifies the claim."""
     return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
 
 
 @across(
     KILL,
     MUST,
-    expected="a CDI file of another vendor is as it was",
+    expected="a CDI file of another vendor is unchanged",
     clause="The directory belongs to all drivers of a node.",
 )
 def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
-    """A CDI file of another vendor is put beside the driver's. The driver is restarted, and prepares a claim."""
+    """A CDI file of another vendor is put next to the driver's. The driver is restarted and prepares a claim."""
     text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/other", "devices": [{"name": "x", '
     text += '"containerEdits": {"env": ["X=1"]}}]}\n'
     path = driver.environment.plant_cdi(_OTHERS, text)
@@ -794,4 +813,4 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
         require(now == text.encode(), f"the content of {path.name} has changed")
     finally:
         path.unlink(missing_ok=True)
-    return "it is as it was"
+    return "it is unchanged"

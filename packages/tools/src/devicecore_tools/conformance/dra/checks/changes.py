@@ -1,6 +1,6 @@
-"""Devices that come and go: only if the user has a command that provokes it.
+"""Devices that come and go. These checks need the user's command that changes them.
 
-Law: the command is run once, and what undoes it is run after the last of these checks.
+Law: the command runs once, and the command that undoes it runs after the last of these checks.
 """
 
 from devicecore.domain.text import counted
@@ -37,7 +37,7 @@ def _run(driver: DriverUnderTest, command: str) -> str:
 
 
 def _provoke(driver: DriverUnderTest) -> None:
-    """Run the command, and wait until the published devices are others."""
+    """Run the command, and wait until the published devices have changed."""
     if not driver.settings.provoke_devices:
         return
     change = driver.seen.change = ChangeOfDevices(driver.slices.catalogue)
@@ -55,7 +55,7 @@ def _provoke(driver: DriverUnderTest) -> None:
 
 
 def _undo(driver: DriverUnderTest) -> str:
-    """Run the command that undoes it, unless it was run. Return why it has failed, or an empty string."""
+    """Run the command that undoes the change, unless it was already run. Return why it failed, or an empty string."""
     if driver.seen.change.is_undone or not driver.settings.undo_devices:
         return ""
     driver.seen.change.is_undone = True
@@ -66,14 +66,14 @@ CHANGE = Occurrence("devices come or go", _provoke, undo=_undo)
 
 
 def _change(driver: DriverUnderTest) -> ChangeOfDevices:
-    """Return what was seen. Raises Undecided if the command has failed."""
+    """Return the observed change. Raises Undecided if the command failed."""
     if driver.seen.change.problem:
         raise Undecided(f"--provoke-devices: {driver.seen.change.problem}")
     return driver.seen.change
 
 
 def _pools(driver: DriverUnderTest) -> tuple[PublishedPool, ...]:
-    """Return the pools when all of them are complete, or as they are after the time for that."""
+    """Return the pools once all of them are complete, or in their current state after the timeout."""
     driver.slices.wait_complete()
     return driver.slices.pools()
 
@@ -86,23 +86,23 @@ def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
 
 
 def _require_command(driver: DriverUnderTest) -> None:
-    does_not_apply_if(not driver.settings.provoke_devices, "no command provokes it (--provoke-devices)")
+    does_not_apply_if(not driver.settings.provoke_devices, "there is no command to provoke it (--provoke-devices)")
 
 
 @across(
     CHANGE,
     MUST,
-    expected="slices with other devices, attributes or taints, within the time for slices to come back",
+    expected="slices with changed devices, attributes or taints, within the time for slices to come back",
     clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
     "Allocation)",
 )
 def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
-    """The command of --provoke-devices is run, and the slices are compared with those before."""
+    """The --provoke-devices command is run, and the slices are compared with those before."""
     _require_command(driver)
     yield
     change = _change(driver)
     limit = counted(driver.settings.republishing, "second")
-    require(change.was_published, f"complete pools with other devices were not there within {limit}", late=True)
+    require(change.was_published, f"there were no complete pools with changed devices within {limit}", late=True)
     now = bodies_in(_pools(driver))
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
@@ -113,11 +113,13 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     CHANGE,
     MUST,
     expected="no slice is refused",
-    clause="The API server refuses a ResourceSlice that breaks the limits of its fields, such as a taint with a value "
-    "that is no label value. The slices then stay as they were. (ResourceSlice, API reference)",
+    clause=(
+        "The API server refuses a ResourceSlice that breaks the limits of its fields, such as a taint whose value "
+        "is not a valid label value. The slices then stay unchanged. (ResourceSlice, API reference)"
+    ),
 )
 def publishes_a_valid_change(driver: DriverUnderTest) -> Parts:
-    """The command of --provoke-devices is run, and the slices that the driver sends then are validated."""
+    """The --provoke-devices command is run, and the slices that the driver then sends are validated."""
     _require_command(driver)
     asked = len(driver.api.requests)
     yield
@@ -128,11 +130,14 @@ def publishes_a_valid_change(driver: DriverUnderTest) -> Parts:
 @across(
     CHANGE,
     MUST,
-    expected="complete pools, each device once, and a higher generation if more than one slice has changed",
-    clause=f"{POOL} Kubernetes' helper keeps it if a single update is enough, of which no consumer sees a part only.",
+    expected="complete pools, each device only once, and a higher generation if more than one slice has changed",
+    clause=(
+        f"{POOL} Kubernetes' helper keeps the generation if a single update suffices, because no consumer sees only "
+        "part of that."
+    ),
 )
 def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
-    """The command of --provoke-devices is run, and the pools are read afterwards."""
+    """The --provoke-devices command is run, and the pools are read afterwards."""
     _require_command(driver)
     yield
     change = _change(driver)
@@ -144,11 +149,11 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     for pool in pools:
         former = next((one for one in change.pools if one.name == pool.name), pool)
         generation = f"the generation of the pool {pool.name} is {pool.generation}"
-        require(pool.generation >= former.generation, f"{generation} and was {former.generation}")
+        require(pool.generation >= former.generation, f"{generation}, but was {former.generation}")
         specs = [one["spec"] for one in former.slices]
         number = sum(one["spec"] not in specs for one in pool.slices)
         is_told = number < 2 or pool.generation > former.generation
-        require(is_told, f"{counted(number, 'slice')} changed, and {generation} as before")
+        require(is_told, f"{counted(number, 'slice')} changed, but {generation} as before")
     return f"{counted(len(pools), 'pool')}, all complete"
 
 
@@ -156,17 +161,19 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     CHANGE,
     MUST,
     expected="success",
-    clause="The kubelet unprepares the claims of a pod that ends, also if a device has gone meanwhile. It calls again "
-    "and again until that succeeds, and the pod stays. (kubelet, DRA manager)",
+    clause=(
+        "The kubelet unprepares the claims of a terminating pod even if a device has disappeared. It retries until "
+        "that succeeds, and the pod stays until then. (kubelet, DRA manager)"
+    ),
 )
 def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
-    """Claims are prepared, the command of --provoke-devices is run, and the claims are unprepared."""
+    """Claims are prepared, the --provoke-devices command is run, and the claims are unprepared."""
     _require_command(driver)
     claims = [driver.calls.ready(devices=[device]) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
     gone = _gone(driver)
     mine = [claim for claim in claims if any(device.key in gone for device in claim.devices)]
-    does_not_apply_if(not mine, "no device of a claim has gone or got a taint")
+    does_not_apply_if(not mine, "no device of a claim is gone or got a taint")
     for claim in mine:
         driver.calls.unprepared(claim)
     return f"{counted(len(mine), 'claim')} unprepared"
@@ -176,18 +183,20 @@ def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
     CHANGE,
     SHOULD,
     expected="an error for the claim",
-    clause="A device may have gone since the scheduler allocated it. A claim that is prepared without it starts a "
-    "container without its device.",
+    clause=(
+        "A device may have disappeared since the scheduler allocated it. If the claim is prepared anyway, a "
+        "container starts without its device."
+    ),
 )
 def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
-    """Claims are allocated, the command of --provoke-devices is run, and a claim of a device that has gone is sent."""
+    """Claims are allocated, the --provoke-devices command is run, and the claim of a removed device is prepared."""
     _require_command(driver)
     claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
     now = bodies_in(_pools(driver))
     mine = [claim for claim in claims if any(device.key not in now for device in claim.devices)]
     _ = _change(driver)
-    does_not_apply_if(not mine, "no device has gone")
+    does_not_apply_if(not mine, "no device is gone")
     with needed("an answer"):
         driver.calls.require_answering()
     texts = [_error_for(driver, claim) for claim in mine]
@@ -195,7 +204,7 @@ def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
 
 
 def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
-    """Prepare a claim of a device that has gone, and return the error."""
+    """Prepare a claim for a removed device, and return the error."""
     try:
         answer = driver.calls.prepare(claim, must_be_published=False)
     except CallFailedError as error:
@@ -203,21 +212,21 @@ def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
             raise
         return str(error)
     skip_if(claim.uid not in answer, "the answer has no entry for the claim")
-    require(answer[claim.uid].error, f"{claim.devices[0]} has gone, and was prepared")
+    require(answer[claim.uid].error, f"{claim.devices[0]} is gone, but was prepared")
     return str(answer[claim.uid].error)
 
 
 @across(
     CHANGE,
     MUST,
-    expected="complete pools with each device of before, without a taint that it did not have",
+    expected="complete pools with all previous devices, without new taints",
     clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
-    "Allocation) A device that is not published again is lost until the driver is started again.",
+    "Allocation) A device that is not published again is lost until the driver is restarted.",
 )
 def publishes_devices_that_come_back(driver: DriverUnderTest) -> Parts:
-    """The command of --undo-devices is run, and the slices are compared with those before the change."""
+    """The --undo-devices command is run, and the slices are compared with those before the change."""
     _require_command(driver)
-    does_not_apply_if(not driver.settings.undo_devices, "no command undoes it (--undo-devices)")
+    does_not_apply_if(not driver.settings.undo_devices, "there is no command to undo it (--undo-devices)")
     yield
     change = _change(driver)
     skip_if(not change.was_published, "the slices have not changed")
@@ -238,5 +247,5 @@ def publishes_devices_that_come_back(driver: DriverUnderTest) -> Parts:
 
     are_back = driver.process.wait(lambda: not problems(), driver.settings.republishing)
     limit = counted(driver.settings.republishing, "second")
-    require(are_back, f"{limit} after the command of --undo-devices, {some(problems())}", late=True)
-    return f"{counted(len(change.before), 'device')} there again"
+    require(are_back, f"{limit} after the --undo-devices command, {some(problems())}", late=True)
+    return f"{counted(len(change.before), 'device')} published again"

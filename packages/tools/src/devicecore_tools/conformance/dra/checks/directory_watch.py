@@ -1,6 +1,6 @@
-"""Which files of a directory are written in place, seen by inotify.
+"""Which files in a directory are written in place, according to inotify.
 
-Law: a write into a file that already has its final name is noticed, even if it takes no time.
+Law: a write to a file that already has its final name is noticed, however short it is.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _BUFFER = 64 * 1024  # bytes
 
 @contextmanager
 def written_in(directory: Path) -> Iterator[set[str]]:
-    """Yield a set that has the names of the files into which something is written in this block, when it is over.
+    """Yield a set. After this block, it has the names of the files that were written in place.
 
     Raises OSError if the directory cannot be watched.
     """

@@ -1,4 +1,4 @@
-"""What happens to a driver between the two parts of a check.
+"""The events that happen to a driver between the two parts of a check.
 
 Law: after each event the driver is registered again, or `DriverRegistration.returns` says why not.
 """
@@ -11,17 +11,17 @@ from devicecore_tools.conformance.dra.driver import DeletionOfSlices, DriverUnde
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
 
-_SETTLING = 10.0  # seconds for a driver that was started to publish
-_READY = 0.3  # seconds without a request about slices, after which a process has started
-_SETTLED = 1.0  # seconds without a request about slices
-_STEADY = 1.4  # times the time of the race, after which a driver is believed to write all the time
+_SETTLING = 10.0  # seconds for a started driver to publish
+_READY = 0.3  # seconds without a request for slices, after which a process counts as started
+_SETTLED = 1.0  # seconds without a request for slices
+_STEADY = 1.4  # a multiple of the race time, after which a driver is assumed to write all the time
 
 
 def _corrupt(driver: DriverUnderTest) -> None:
-    """End the driver, damage its state files, and start it. If it does not come back, restore the files."""
+    """Stop the driver, damage its state files, and start it. If it does not come back, restore the files."""
     claims = driver.claims.prepared
 
-    def damage() -> None:  # the files are read now, because a process that runs may be writing them
+    def damage() -> None:  # the files are read only now, because a running process may be writing them
         files = driver.environment.state_files()
         driver.seen.intact = files, claims
         for path, data in files.items():
@@ -32,7 +32,7 @@ def _corrupt(driver: DriverUnderTest) -> None:
 
 
 def _mend(driver: DriverUnderTest) -> None:
-    """Give the driver its state files back, because a damaged file may show only in a later check."""
+    """Restore the driver's state files, because a damaged file may cause failures only in a later check."""
     files, claims = driver.seen.intact
     if files:
         restore(driver, files)
@@ -40,7 +40,7 @@ def _mend(driver: DriverUnderTest) -> None:
 
 
 def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
-    """Start the driver again with its former state files, and no others."""
+    """Restart the driver with only its previous state files."""
     driver.process.kill()
     driver.environment.delete_state_files()
     for path, data in files.items():
@@ -50,11 +50,11 @@ def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
 
 
 def _terminate(driver: DriverUnderTest) -> None:
-    """End the driver with SIGTERM, look at what it left, start it, and note how it came back."""
+    """End the driver with SIGTERM, record what it left behind, start it, and record how it came back."""
     instance, process = driver.registration.instance, driver.process.running
     if process is None:
         return
-    driver.slices.settle(_READY, _SETTLING)  # a helper in Go panics if it is ended while it starts
+    driver.slices.settle(_READY, _SETTLING)  # Kubernetes' Go helper panics if it is stopped while it starts
     had_slices = bool(driver.slices.now())
     status, seconds = driver.process.terminate()
     left = sorted(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
@@ -68,11 +68,11 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
     _ = driver.registration.instance
     settle(driver)
     if not _is_calm(driver):
-        driver.process.start()  # a new process writes nothing, unless its slices have changed
+        driver.process.start()  # a new process writes nothing unless its slices have changed
         settle(driver)
     left = driver.settings.race - (time.monotonic() - driver.slices.last_write)
     if left > 0:
-        driver.process.deadline += left  # few drivers need it, and theirs could not be decided otherwise
+        driver.process.deadline += left  # few drivers need this, and for them it could not be decided otherwise
         driver.process.wait(lambda: _is_calm(driver), _STEADY * driver.settings.race)
     driver.slices.refresh()
     driver.kubelet.stop()
@@ -81,32 +81,33 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
 
 
 def _register_again(driver: DriverUnderTest) -> None:
-    """Restart the kubelet, which finds the sockets that are there."""
+    """Restart the kubelet, which finds the existing sockets."""
     driver.kubelet.stop()
     driver.registration.after(driver.kubelet.start)
 
 
 def _is_calm(driver: DriverUnderTest) -> bool:
-    """Return whether the driver would notice now that its slices are deleted."""
+    """Return whether the driver would now notice the deletion of its slices."""
     return time.monotonic() - driver.slices.last_write > driver.settings.race
 
 
 def wipe(driver: DriverUnderTest) -> None:
-    """Delete the slices, as a kubelet does, and note when."""
+    """Delete the slices, as a kubelet does, and record when."""
     now, process = time.monotonic(), driver.process.running
     driver.seen.wipe = DeletionOfSlices(now, 0 if process is None else process.pid, now - driver.slices.last_write)
     driver.slices.wipe()
 
 
 def settle(driver: DriverUnderTest) -> None:
-    """Let a driver that was started just now publish, so that it is not taken for one that publishes again."""
+    """Let a driver that has just been started publish, so that this is not mistaken for republishing."""
     driver.slices.settle(_SETTLED, _SETTLING)
 
 
 def wait_republished(driver: DriverUnderTest, limit: float) -> None:
-    """Wait at most `limit` seconds after a wipe until the pools are complete again.
+    """Wait for at most `limit` seconds after a wipe until the pools are complete again.
 
-    A driver that another check has started again meanwhile has published at its start, so the slices are wiped again.
+    If another check has restarted the driver in the meantime, it has published at its start, so the slices are wiped
+    again.
     """
     running = driver.process.running
     if driver.seen.wipe.republished_after is None and running is not None and running.pid != driver.seen.wipe.process:
@@ -119,7 +120,7 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
         driver.slices.was_late = True
 
 
-KILL = Occurrence("the driver is killed and started again", lambda driver: driver.registration.restart("killed"))
+KILL = Occurrence("the driver is killed and restarted", lambda driver: driver.registration.restart("killed"))
 REBOOT = Occurrence(
     "the node reboots", lambda driver: driver.registration.restart("rebooted", driver.environment.reboot)
 )
@@ -128,7 +129,7 @@ LOSS = Occurrence(
     "the driver is started without its state files",
     lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),
 )
-TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
+TERM = Occurrence("the driver is ended with SIGTERM and restarted", _terminate)
 REGISTRATION = Occurrence("the kubelet restarts and registers the driver again", _register_again)
 KUBELET_RESTART = Occurrence(
     "the kubelet restarts and deletes the slices",

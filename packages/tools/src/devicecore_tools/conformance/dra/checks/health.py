@@ -1,7 +1,7 @@
-"""Health: what the driver reports of its devices, and that a driver without reports survives the question.
+"""Health: what the driver reports about its devices, and that a driver without reports survives being asked.
 
-Law: reports are optional. No pod depends on them, so a wrong report fails only checks of severity should. What keeps
-claims from being prepared fails checks of severity must.
+Law: reports are optional. No pod depends on them, so a wrong report fails only checks of severity should. Anything that
+    prevents claims from being prepared fails checks of severity must.
 """
 
 import time
@@ -33,22 +33,22 @@ FIRST = 5.0
 DEFAULT_LIMIT = 30.0
 """Seconds after which a kubelet no longer believes a report that names no limit."""
 MAX_MESSAGE = 1024
-"""Bytes of a message that a kubelet keeps."""
+"""The length, in bytes, at which a kubelet truncates a message."""
 
 SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (dra-health, api.proto)"
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 20
-_OLDEST = 3600.0  # seconds; more is not a time, or one in another unit
-_MORE = 10  # open files that may be added
+_OLDEST = 3600.0  # seconds; a larger value is not a time, or is in another unit
+_MORE = 10  # how many more open files are allowed
 _MARGIN = 2.0  # seconds by which a report may be late
 
 
 @contextmanager
 def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
-    """Watch the driver's health, with its first report.
+    """Watch the driver's health, and wait for its first report.
 
-    Raises Skip if it serves no health, or sends no report, which another check reports.
+    Raises Skip if it does not serve health, or if it sends no report, which another check reports.
     """
     with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: watch.reports, FIRST)
@@ -60,7 +60,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
 def require_service(watch: HealthWatch) -> None:
     """Do nothing if the driver serves health.
 
-    Raises Skip if it does not, or it ends the call with an error, which another check reports.
+    Raises Skip if it does not, or if it ends the call with an error, which another check reports.
     """
     does_not_apply_if(not watch.is_served, "the driver does not report health, which is optional")
     if watch.code not in ("", "OK") and not watch.reports:
@@ -69,9 +69,8 @@ def require_service(watch: HealthWatch) -> None:
 
 @check(
     MUST,
-    expected="UNIMPLEMENTED each time, and the driver goes on",
-    clause="Health is optional, and kubelets 1.34 to 1.36 ask each driver for it, again and again. (kubelet, DRA "
-    "manager)",
+    expected="UNIMPLEMENTED each time, and the driver keeps working",
+    clause="Health is optional, but kubelets 1.34 to 1.36 ask every driver for it repeatedly. (kubelet, DRA manager)",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#1423", "kubernetes-sigs/dra-driver-cpu#249"),
 )
 def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
@@ -84,10 +83,10 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
                 raise DoesNotApply("it does not apply: the driver has the health service")
             codes.append(watch.code)
         if watch.code != "UNIMPLEMENTED":
-            break  # it may have ended, and cannot be asked again
+            break  # it may have exited, and cannot be asked again
     wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
     require(not wrong, f"NodeWatchResources ended with {some(wrong)}")
-    require(process is None or process.status is None, "the driver has ended")
+    require(process is None or process.status is None, "the driver has exited")
     with in_context("afterwards"):
         driver.registration.reachable.prepare((), FIRST)
     return f"{counted(_CALLS, 'call')} ended with UNIMPLEMENTED"
@@ -120,11 +119,13 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="an answer within ten seconds",
-    clause="A kubelet leaves NodeWatchResources open while the driver is registered, and calls the driver for claims "
-    "meanwhile. (kubelet, DRA manager)",
+    clause=(
+        "A kubelet leaves NodeWatchResources open while the driver is registered, and calls the driver for claims "
+        "in the meantime. (kubelet, DRA manager)"
+    ),
 )
 def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
-    """While NodeWatchResources is open, NodePrepareResources is called without claims, which it answered before."""
+    """While NodeWatchResources is open, NodePrepareResources is called without claims, which worked before."""
     driver.calls.require_answering()
     with watching(driver) as watch, in_context("while the health is watched"):
         driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)
@@ -148,7 +149,7 @@ def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="UNKNOWN, HEALTHY or UNHEALTHY",
-    clause="HealthStatus has these values. (dra-health, api.proto) A kubelet takes any other for Unknown.",
+    clause="HealthStatus has these values. (dra-health, api.proto) A kubelet treats any other value as Unknown.",
 )
 def reports_known_states_of_health(driver: DriverUnderTest) -> str:
     """The health in the first report is read."""
@@ -173,19 +174,21 @@ def reports_when_it_looked(driver: DriverUnderTest) -> str:
             f"{one.device.pool_name}/{one.device.device_name}": time.time() - one.last_updated_time
             for one in watch.reports[0].devices
         }
-    odd = sorted(f"{device} was looked at {age:.0f} seconds ago" for device, age in ages.items() if abs(age) > _OLDEST)
+    odd = sorted(f"{device} was checked {age:.0f} seconds ago" for device, age in ages.items() if abs(age) > _OLDEST)
     require(not odd, some(odd))
-    return f"{counted(len(ages), 'device')} looked at within {max(ages.values(), default=0.0):.0f} seconds"
+    return f"{counted(len(ages), 'device')} checked within the last {max(ages.values(), default=0.0):.0f} seconds"
 
 
 @check(
     INFO,
     expected="each of them has a taint with the effect NoSchedule or NoExecute, or is no longer published",
-    clause="A scheduler does not see the health that a driver reports to the kubelet. It gives a device with such a "
-    "taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)",
+    clause=(
+        "A scheduler does not see the health that a driver reports to the kubelet. It allocates a device with such "
+        "a taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)"
+    ),
 )
 def taints_unhealthy_devices(driver: DriverUnderTest) -> str:
-    """The devices that are unhealthy in the first report are looked for in the slices."""
+    """The devices that are unhealthy in the first report are looked up in the slices."""
     untainted = {device.key for device in driver.slices.devices if not device.is_tainted}
     with watching(driver) as watch:
         reported = [one for one in watch.reports[0].devices if one.health == _UNHEALTHY]
@@ -198,10 +201,10 @@ def taints_unhealthy_devices(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected=f"at most {MAX_MESSAGE:,} bytes",
-    clause=f"A kubelet cuts a message after {MAX_MESSAGE:,} bytes, even within a character.",
+    clause=f"A kubelet truncates a message after {MAX_MESSAGE:,} bytes, even within a character.",
 )
 def reports_short_messages(driver: DriverUnderTest) -> str:
-    """The messages in the first report are measured."""
+    """The length of the messages in the first report is measured."""
     with watching(driver) as watch:
         longest = max((len(one.message.encode()) for one in watch.reports[0].devices), default=0)
     require(longest <= MAX_MESSAGE, f"a message has {longest:,} bytes")
@@ -211,7 +214,7 @@ def reports_short_messages(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="no negative limits",
-    clause="health_check_timeout_seconds: 0 or less stands for 30 seconds. (kubelet, DRA manager)",
+    clause="health_check_timeout_seconds: 0 or less means 30 seconds. (kubelet, DRA manager)",
 )
 def reports_limits_that_count(driver: DriverUnderTest) -> str:
     """The limits in the first report are read: the seconds after which a report no longer counts."""
@@ -222,7 +225,7 @@ def reports_limits_that_count(driver: DriverUnderTest) -> str:
 
 
 def require_same_instance(driver: DriverUnderTest, watch: HealthWatch) -> None:
-    """Skip a check of the stream if the driver has ended and registered again, which ends each stream."""
+    """Skip a check of the stream if the driver has exited and registered again, which ends every stream."""
     if watch.code and watch.instance is not driver.kubelet.newest:
         raise Skip("the driver has registered again in the meantime")
 
@@ -231,11 +234,11 @@ def require_same_instance(driver: DriverUnderTest, watch: HealthWatch) -> None:
     QUIET,
     SHOULD,
     expected="the stream stays open",
-    clause=f"{SERVICE} Each end of the stream clears the health of all devices.",
+    clause=f"{SERVICE} When the stream ends, the kubelet clears the health of all devices.",
     found=("kubernetes/kubernetes#140842",),
 )
 def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
-    """NodeWatchResources is called, and then nothing is done for a while."""
+    """NodeWatchResources is called, and the stream is then left alone for a while."""
     with watching(driver) as watch:
         began = time.monotonic()
         yield
@@ -249,7 +252,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected="each device again before its limit has passed",
+    expected="each device is reported again before its limit has passed",
     clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if it names none) is "
     "Unknown. (kubelet, DRA manager)",
     found=("kubernetes/kubernetes#140819",),
@@ -263,7 +266,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         limit = min((one if one > 0 else DEFAULT_LIMIT for one in limits), default=DEFAULT_LIMIT)
         deadline = first.at + limit + min(_MARGIN, limit / 4)
         if deadline - time.monotonic() > driver.process.time_left:
-            raise Skip(f"the limit is {limit:g} seconds, which is more than is left of the run")
+            raise Skip(f"the limit is {limit:g} seconds, which is longer than the rest of the run")
 
         def again() -> set[tuple[str, str]]:
             return {key for report in watch.reports[1:] if report.at <= deadline for key in report.keys}
@@ -284,10 +287,13 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
     SHOULD,
     core=True,
     expected="the same health of each device in all reports",
-    clause=f"{SERVICE} It puts it into the status of the pods that use them. Nothing has happened to the devices.",
+    clause=(
+        f"{SERVICE} It writes the health into the status of the pods that use the devices. Nothing has happened to "
+        "the devices."
+    ),
 )
 def reports_no_change_without_a_reason(driver: DriverUnderTest) -> Parts:
-    """NodeWatchResources is called, and the reports of the time in which nothing is done are compared."""
+    """NodeWatchResources is called, and its reports are compared while nothing happens."""
     with watching(driver) as watch:
         yield
         states: dict[tuple[str, str], set[int]] = {}
@@ -302,21 +308,21 @@ def reports_no_change_without_a_reason(driver: DriverUnderTest) -> Parts:
 @check(
     SHOULD,
     expected="each call gets a report, and nothing stays open",
-    clause="A restarted kubelet calls NodeWatchResources again, and so does one whose call has ended.",
+    clause="A kubelet calls NodeWatchResources again after a restart, and after its call has ended.",
 )
 def serves_health_again_and_again(driver: DriverUnderTest) -> str:
-    """NodeWatchResources is called many times, two calls at once, and each call is ended after its first report."""
+    """NodeWatchResources is called many times, two calls at once, and each call is canceled after its first report."""
     with watching(driver):
         before = open_files(driver.environment.marker)
     for number in range(_RECONNECTS):
         instance = driver.registration.reachable
         with HealthWatch(instance) as one, HealthWatch(instance) as other:
             for watch in (one, other):
-                got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the loop goes on
+                got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the next iteration
                 require(got, f"call {2 * number + 1} or {2 * number + 2} got no report {watch.code}".rstrip())
     driver.process.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
     more = open_files(driver.environment.marker) - before
-    require(more <= _MORE, f"afterwards {counted(more, 'file')} more than before are open")
+    require(more <= _MORE, f"afterwards {counted(more, 'more file')} are open than before")
     return f"{counted(2 * _RECONNECTS, 'call')} got a report each"
 
 

@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 
 MAX_REPORTS = 10_000
-"""Reports that are kept of one watch."""
+"""How many reports of one watch are kept."""
 
 
 @frozen
@@ -38,9 +38,9 @@ class HealthWatch:
 
     Attributes:
         opened_at: when it was called, in seconds of `time.monotonic`.
-        reports: those that were received.
-        code: the status with which the driver ended the call. It is empty while the call is open.
-        details: the text of that status.
+        reports: the received reports.
+        code: the status with which the driver ended the call, or an empty string while it is open.
+        details: the message of that status.
     """
 
     instance: DriverInstance
@@ -69,7 +69,7 @@ class HealthWatch:
 
     @property
     def is_served(self) -> bool:
-        """Whether the driver has the service, as far as is known."""
+        """Whether the driver has the service, as far as known."""
         return self.code != "UNIMPLEMENTED"
 
     def wait(self, condition: Callable[[], object], timeout: float) -> bool:

@@ -1,6 +1,6 @@
-"""NodePrepareResources: whether the driver gives each claim the devices that it is allocated, and no others.
+"""NodePrepareResources: whether the driver gives each claim its allocated devices, and no others.
 
-Law: an answer is compared with the allocation in the status of the claim, and with nothing else.
+Law: an answer is compared only with the allocation in the claim's status.
 """
 
 import time
@@ -53,17 +53,17 @@ FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
 ROUNDS = (16, 2)
-"""At most so many claims in as many calls at once, one round after the other."""
+"""The maximum number of claims, each in its own concurrent call, in each round."""
 OVERLAP = 0.2
-"""Seconds for which the API server delays the answers to calls that have to overlap."""
+"""Seconds by which the API server delays its answers, so that calls overlap."""
 TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 """The forms of a claim for two devices: how many devices each request has, and a description."""
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _BINDING = 10.0  # seconds
-_LATE = 1.5  # seconds for which the API server delays an answer
-_GIVES_UP = 0.3  # seconds after which the kubelet gives up such a call
-_SLOW = 4.0  # seconds for each answer of a slow API server
+_LATE = 1.5  # seconds by which the API server delays an answer
+_GIVES_UP = 0.3  # seconds after which the kubelet cancels such a call
+_SLOW = 4.0  # seconds per answer of a slow API server
 
 CONTRACT = (
     "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
@@ -71,8 +71,8 @@ CONTRACT = (
     "api.proto)"
 )
 IDEMPOTENT = (
-    "NodePrepareResources is called again for a claim that is prepared: after a restart of the kubelet or of the node, "
-    "and after an answer that was lost. It must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
+    "NodePrepareResources is called again for a prepared claim after a restart of the kubelet or of the node, and "
+    "after a lost answer. It must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
 )
 SERVICES_WITH_SHARES = ("v1.DRAPlugin",)
 CLAIM_IS_READ = (
@@ -92,7 +92,7 @@ class Row(NamedTuple):
 
 
 Rows = Counter[Row]
-"""The devices of an answer. Two answers with the same devices in another order are equal."""
+"""The devices of an answer. The order of the devices makes no difference."""
 
 
 def rows(devices: Sequence[Any]) -> Rows:
@@ -110,7 +110,7 @@ def rows(devices: Sequence[Any]) -> Rows:
 
 
 def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
-    """Return the share of a device in an answer. It is empty in v1beta1, which has none."""
+    """Return the share of a device in an answer. It is empty in v1beta1, which has no shares."""
     return str(getattr(device, "share_id", ""))
 
 
@@ -125,12 +125,12 @@ def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
     Raises Skip if the driver did not prepare it, which other checks report, or if the answer has no devices.
     """
     devices = driver.calls.ready_devices(claim)
-    does_not_apply_if(not devices, "the answer has no devices, so the driver does not work through CDI devices")
+    does_not_apply_if(not devices, "the answer has no devices, so the driver does not use CDI devices")
     return devices
 
 
 def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
-    """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or the devices.
+    """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or devices.
 
     Raises CallFailedError if it did not answer.
     """
@@ -165,15 +165,15 @@ def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
 
 
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
-    """Check that the driver's process has not ended since it had ended `exits` times."""
+    """Check that the driver's process has not exited since there were `exits` exits."""
     driver.process.wait(lambda: driver.process.has_exited, 0.2)
     driver.process.wait(lambda: not driver.process.has_exited, 1.0)  # it is started again
     ended = driver.process.exits_since(exits)
-    require(not ended, f"the driver ended: {some(ended)}")
+    require(not ended, f"the driver exited: {some(ended)}")
 
 
 def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
-    """Let the API server answer reads of claims late."""
+    """Let the API server delay reads of claims."""
     return driver.faults(Delay(seconds), verb="get", resource="resourceclaims", times=times)
 
 
@@ -182,11 +182,11 @@ def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = N
 
 @at_start(
     MUST,
-    expected="an entry without an error; devices in it, unless the driver made no CDI devices for the claim",
+    expected="an entry without an error, with devices unless the driver created no CDI devices for the claim",
     clause=f"{CONTRACT} A driver that works through the container runtime (NRI) may answer without devices.",
 )
 def prepares_a_claim(driver: DriverUnderTest) -> str:
-    """A claim is allocated to published devices, and prepared."""
+    """A claim with published devices is prepared."""
     claim, before = driver.claims.new(), driver.environment.cdi_names()
     try:
         answer = driver.calls.prepare(claim)
@@ -240,13 +240,13 @@ def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
 
 @check(
     MUST,
-    expected="pool and name of an allocated device in each entry, spelled as in the slice",
+    expected="each entry has the pool and name of an allocated device, spelled as in the slice",
     clause="pool_name: The pool which contains the device. Required. device_name: The device itself. Required. "
     "(dra/v1, api.proto)",
     found=("pydra, which sent no pool name",),
 )
 def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
-    """Pools and names of the prepared devices are compared with the claim's allocation."""
+    """The pools and names of the prepared devices are compared with the claim's allocation."""
     claim = driver.claims.new()
     devices = driver.calls.ready_devices(claim)
     nameless = [one for one in devices if not one.pool_name or not one.device_name]
@@ -254,18 +254,20 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
     require(not nameless, f"devices without pool or name: {some(shown)}")
     allocated = {device.key for device in claim.devices}
     other = [f"{pool}/{name}" for pool, name in names(devices) if (pool, name) not in allocated]
-    require(not other, f"{some(other)} is not allocated to the claim; {some(list(map(str, claim.devices)))} is")
+    require(not other, f"{some(other)} is not allocated to the claim, but {some(list(map(str, claim.devices)))} is")
     return f"{counted(len(devices), 'device')} with pool and name"
 
 
 @check(
     MUST,
     expected="success",
-    clause="A request can ask for several devices, and a claim can have several requests. (ResourceClaim, API "
-    "reference, spec.devices.requests)",
+    clause=(
+        "A request can ask for several devices, and a claim can have several requests. (ResourceClaim, API "
+        "reference, spec.devices.requests)"
+    ),
 )
 def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
-    """A claim with one request for two devices is prepared, and one with two requests."""
+    """A claim with one request for two devices, and a claim with two requests, are prepared."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     for counts, what in TWO_DEVICES:
@@ -277,11 +279,13 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for both, each with its own devices, and the same answers in the other order and for each alone",
+    expected=(
+        "success for both, each with its own devices, and the same answers in the other order and in separate calls"
+    ),
     clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
-    """Two claims are prepared with one request, once more in the other order, and once more each alone."""
+    """Two claims are prepared with one request, again in the other order, and again in separate calls."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     is_repeated = driver.calls.repeats
@@ -292,14 +296,14 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
         foreign = devices_of(other, before[claim.uid])
         require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
         alone = prepared_rows(driver, claim) if is_repeated else before[claim.uid]
-        for answer, when in ((after[claim.uid], "in the other order"), (alone, "for the claim alone")):
+        for answer, when in ((after[claim.uid], "in the other order"), (alone, "in a separate call")):
             changes = difference(before[claim.uid], answer)
             require(before[claim.uid] == answer, f"{when} the answer differs: {changes}")
     return "both were prepared, in either order"
 
 
 def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str, Rows]:
-    """Prepare claims with one request, and return the devices in the answer for each, by its UID.
+    """Prepare claims with one request, and return the answered devices by claim UID.
 
     Raises Failure if one was not prepared. Raises Skip if one is not in the answer, which another check reports.
     """
@@ -316,11 +320,11 @@ def devices_of(claim: Claim, answer: Rows) -> list[str]:
 
 @check(
     MUST,
-    expected="success for both, each with its own device, and CDI devices that the other claim does not change",
-    clause="The name of a ResourceClaim is unique in its namespace only. (Kubernetes, object names)",
+    expected="success for both, each with its own device and with CDI devices that the other claim does not change",
+    clause="The name of a ResourceClaim is unique only in its namespace. (Kubernetes, object names)",
 )
 def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
-    """Two claims of one name, in two namespaces, are prepared, and then one of them is unprepared."""
+    """Two claims with the same name in two namespaces are prepared, and then one of them is unprepared."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     with suppress(ApiError):  # it exists
@@ -342,36 +346,38 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="each allocated device in the answer",
-    clause="A container that uses the claim gets the CDI devices of the answer, so a device that is missing there is "
-    "missing in the container. (kubelet, DRA manager)",
+    expected="every allocated device is in the answer",
+    clause=(
+        "A container that uses the claim gets the CDI devices of the answer, so it lacks a device that the answer "
+        "lacks. (kubelet, DRA manager)"
+    ),
 )
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     """A claim for two devices is prepared, or for one if there is only one."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     found = set(names(answered_devices(driver, claim)))
-    # A device without a name is the subject of another check.
+    # Another check reports devices without names.
     missing = [str(device) for device in claim.devices if device.key not in found and ("", "") not in found]
     missing = [] if any(not pool for pool, _ in found) else missing
     require(not missing, f"{some(missing)} is missing")
-    return f"{counted(len(claim.devices), 'device')} allocated and answered"
+    return f"{counted(len(claim.devices), 'device')} allocated and in the answer"
 
 
 @check(
     SHOULD,
     core=True,
-    expected="no device more often than it is allocated to the claim",
+    expected="no device is repeated, unless it is allocated to the claim several times",
     clause="A container gets the CDI devices of each row of the answer, and a client of the pod resources API counts "
     "them. (kubelet, DRA manager)",
 )
 def answers_with_each_device_once(driver: DriverUnderTest) -> str:
-    """A claim for two devices is prepared, or for one if there is only one, and the rows of the answer are counted."""
+    """A claim for two devices, or one if there is only one, is prepared, and the rows of the answer are counted."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
-    known = {key: number for key, number in answered.items() if key in allocated}  # another check reports the others
+    known = {key: number for key, number in answered.items() if key in allocated}  # another check reports other devices
     often = [
-        f"{pool}/{name} is there {number} times"
+        f"{pool}/{name} appears {number} times"
         for (pool, name), number in known.items()
         if number > allocated[pool, name]
     ]
@@ -381,22 +387,24 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the names of requests with each device",
-    clause="request_names: If empty, the device is associated with all requests. (dra/v1, api.proto) Then a container "
-    "that uses one request of the claim gets the devices of the others, too.",
+    expected="each device has request names",
+    clause=(
+        "request_names: If empty, the device is associated with all requests. (dra/v1, api.proto) Then a container "
+        "that uses one request of the claim also gets the devices of the others."
+    ),
 )
 def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
-    """A claim with two requests is prepared, or with one if there is only one device."""
+    """A claim with two requests, or one if there is only one device, is prepared."""
     claim = driver.claims.new(spec=driver.claims.request(*[1] * min(2, len(driver.claims.allocatable))))
     devices = answered_devices(driver, claim)
     without = [f"{one.pool_name}/{one.device_name}" for one in devices if not one.request_names]
-    require(not without, f"{some(without)} has no requests")
-    return f"{counted(len(devices), 'device')} with requests"
+    require(not without, f"{some(without)} has no request names")
+    return f"{counted(len(devices), 'device')} with request names"
 
 
 @check(
     MUST,
-    expected="each device with the request for which it was allocated, or all without requests",
+    expected="each device has the request that it was allocated for, or none has requests",
     clause="request_names: The requests in the claim that this device is associated with. (dra/v1, api.proto) A "
     "container that uses one request of the claim gets only devices of that request.",
 )
@@ -418,8 +426,10 @@ def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="the name of the request, without the alternative",
-    clause="The result of an allocation names an alternative as `request/alternative`. Containers name the request "
-    "alone, so a kubelet finds no device under the longer name. (kubelet, DRA manager)",
+    clause=(
+        "The result of an allocation names an alternative as `request/alternative`. Containers name only the "
+        "request, so a kubelet finds no device under the longer name. (kubelet, DRA manager)"
+    ),
 )
 def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
     """A claim with alternatives (firstAvailable) is prepared."""
@@ -433,15 +443,17 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="the devices of this driver, and no error",
-    clause="A claim can be allocated devices of several drivers; each of them prepares its own. (ResourceClaim, API "
-    "reference, status.allocation.devices.results)",
+    clause=(
+        "Devices of several drivers can be allocated to a claim; each driver prepares its own. (ResourceClaim, API "
+        "reference, status.allocation.devices.results)"
+    ),
 )
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
-    """A claim is allocated a device of this driver and one of another, and prepared."""
+    """A claim with one device of this driver and one of another driver is prepared."""
     driver.calls.require_preparing()
     own = driver.claims.free_device()
     others = [device for device in driver.claims.allocatable if device.key != own.key]
-    # Pools of other drivers have the name of the node, too, and their devices may be called like those of this one.
+    # Other drivers' pools are also named after the node, and their devices may have the same names as this driver's.
     twins = [{"driver": OTHER_DRIVER, "pool": one.pool, "device": one.name} for one in others[-1:]]
     for foreign in (FOREIGN, *twins):
         claim = claim_with(driver, own, foreign)
@@ -453,9 +465,9 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 
 
 def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Claim:
-    """Create a claim that is allocated a device for the request r0, and for r1 what `second` says.
+    """Create a claim with a device allocated for the request r0, and what `second` says for r1.
 
-    What `second` leaves out is as for r0, unless it names a driver: another driver's device has nothing of this one's.
+    Fields that `second` leaves out are the same as for r0, unless `second` names another driver.
     """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
@@ -477,12 +489,12 @@ def prepare_is_idempotent(driver: DriverUnderTest) -> str:
     after = rows(driver.calls.prepared(claim))
     require(before == after, f"the second answer differs: {difference(before, after)}")
     changed = [path.name for path, data in files.items() if driver.environment.cdi_files().get(path) != data]
-    require(not changed, f"the second call has changed {some(changed)}")
+    require(not changed, f"the second call changed {some(changed)}")
     return "both answers are the same"
 
 
 def difference(before: Rows, after: Rows) -> str:
-    """Return a string about the devices that only one of two answers has."""
+    """Describe the devices that only one of two answers has."""
 
     def listed(answer: Rows) -> str:
         return some([f"{row.pool}/{row.device} with {', '.join(row.cdi) or 'no CDI device'}" for row in answer])
@@ -492,11 +504,11 @@ def difference(before: Rows, after: Rows) -> str:
 
 @at_start(
     MUST,
-    expected="each can be prepared and unprepared",
+    expected="every device can be prepared and unprepared",
     clause="The scheduler may allocate each device of a ResourceSlice. (ResourceSlice, API reference)",
 )
 def prepares_each_device(driver: DriverUnderTest) -> str:
-    """Each published device, up to 32 in a tenth of the time of the run, is prepared for a claim and unprepared."""
+    """Each published device, up to 32 in a tenth of the run's time, is prepared for a claim and unprepared."""
     devices = driver.claims.usable[:_SAMPLE]
     failed: dict[str, Failure] = {}
     tried, until = 0, time.monotonic() + driver.settings.budget / 10
@@ -520,9 +532,11 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    expected="success within 45 seconds, and each device in the answer, if the answer for two devices has both",
-    clause="A claim can be allocated 32 devices. (ResourceClaim, API reference, status.allocation.devices.results) A "
-    "kubelet waits 45 seconds for all of them, and its next call begins from the start. (kubelet, DRA manager)",
+    expected="success within 45 seconds, with every device in the answer if the answer for two devices had both",
+    clause=(
+        "32 devices can be allocated to a claim. (ResourceClaim, API reference, status.allocation.devices.results) "
+        "A kubelet waits 45 seconds for all of them, and its next call starts over. (kubelet, DRA manager)"
+    ),
 )
 def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     """A claim for all devices that can be allocated together, up to 32, is prepared."""
@@ -533,11 +547,11 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     driver.calls.clean_up()
     claim, began = driver.claims.new(devices=driver.claims.allocatable[:_SAMPLE]), time.monotonic()
     if driver.calls.are_slow:
-        driver.process.deadline += driver.settings.call  # or the call would get half of the time that is left
+        driver.process.deadline += driver.settings.call  # otherwise the call would get half of the remaining time
     answer = driver.calls.prepared(claim)
     found = set(names(answer))
     missing = [str(device) for device in claim.devices if has_all and device.key not in found]
-    require(not missing, f"of {counted(len(claim.devices), 'device')}, the answer lacks {some(missing)}")
+    require(not missing, f"the answer for {counted(len(claim.devices), 'device')} lacks {some(missing)}")
     return f"{counted(len(claim.devices), 'device')} in {time.monotonic() - began:.1f} seconds"
 
 
@@ -549,7 +563,7 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#729", "NVIDIA/k8s-dra-driver-gpu#754"),
 )
 def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed and started again, and the claim is prepared once more."""
+    """A claim is prepared, the driver is killed and restarted, and the claim is prepared again."""
     claim = driver.claims.new(driver.claims.several)
     before = rows(driver.calls.ready_devices(claim))
     yield
@@ -563,10 +577,10 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
     SHOULD,
     expected="an error for the second claim",
     clause="A driver should check that a device is not in use by another claim. (kubeletplugin, "
-    "DRAPlugin.PrepareResourceClaims) The claims that it has prepared stay so when it is started again.",
+    "DRAPlugin.PrepareResourceClaims) Claims stay prepared across a restart of the driver.",
 )
 def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A device is prepared for a claim, the driver is killed and started, and it is prepared for a second claim."""
+    """A device is prepared for a claim, the driver is killed and restarted, and another claim asks for the device."""
     device = driver.claims.free_device(shared=False)
     driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
@@ -579,9 +593,11 @@ def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
 @across(
     REBOOT,
     MUST,
-    expected="success, and the CDI devices are there again",
-    clause="A reboot empties /var/run/cdi. The kubelet keeps its file of claims, and prepares the claims of running "
-    "pods again, with the same UIDs. (kubernetes/kubernetes#141966)",
+    expected="success, and the CDI devices exist again",
+    clause=(
+        "A reboot empties /var/run/cdi. The kubelet keeps its claim checkpoint, and prepares the claims of running "
+        "pods again, with the same UIDs. (kubernetes/kubernetes#141966)"
+    ),
     found=(
         "kubernetes-sigs/dra-example-driver#259",
         "NVIDIA/k8s-dra-driver-gpu#951",
@@ -595,7 +611,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     before = {name for one in driver.calls.ready_devices(claim) for name in one.cdi_device_ids}
     known = before & driver.environment.cdi_names()
     if not known:
-        reason = "its CDI devices are not in the CDI directory of the checks" if before else "it answers no CDI devices"
+        reason = "its CDI devices are not in the run's CDI directory" if before else "it returns no CDI devices"
         raise DoesNotApply(reason)
     real = _BOOT_ID.read_bytes().strip()
     if any(real in data for data in driver.environment.state_files().values()):
@@ -605,8 +621,8 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     there = driver.environment.cdi_names()
     wanted = (after - (before - known)) or known
     missing = sorted(wanted - there)
-    require(not missing, f"it answered that the claim is prepared, but no CDI file has {some(missing)}")
-    return f"{counted(len(wanted), 'CDI device')} there again"
+    require(not missing, f"it reported success for the claim, but no CDI file has {some(missing)}")
+    return f"{counted(len(wanted), 'CDI device')} restored"
 
 
 # --- claims that cannot be prepared -----------------------------------------------------------------------------------
@@ -614,7 +630,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
 
 @check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
 def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
-    """A claim is deleted and created again under the same name, and the former one is prepared."""
+    """A claim is deleted and recreated under the same name, and the deleted claim is prepared."""
     driver.calls.require_preparing()
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
@@ -622,7 +638,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     return require_refusal(driver, former)
 
 
-@check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
+@check(MUST, expected="an error in time, and the driver keeps working", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     """A claim is deleted from the API server, then prepared."""
     driver.calls.require_preparing()
@@ -631,7 +647,7 @@ def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     return require_refusal_alive(driver, claim)
 
 
-@check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
+@check(MUST, expected="an error for the claim, and the driver keeps working", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     """A claim without an allocation is prepared."""
     driver.calls.require_preparing()
@@ -641,12 +657,14 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="an error for the claim, and a driver that goes on",
-    clause="A device may have gone since the scheduler allocated it. A claim that is prepared without it starts a "
-    "container without its device.",
+    expected="an error for the claim, and the driver keeps working",
+    clause=(
+        "A device may have disappeared since the scheduler allocated it. If the claim is prepared anyway, a "
+        "container starts without its device."
+    ),
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
-    """A claim is allocated a device that was never published, and one of a pool that was not, and prepared."""
+    """Claims with a device, and with a pool, that were never published are prepared."""
     driver.calls.require_preparing()
     free = driver.claims.free_device()
     with in_context("of a pool that was never published"):
@@ -656,12 +674,14 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an error for the claim, or devices in the answer, as there are for other claims",
-    clause=f"{CONTRACT} A kubelet starts the containers of a claim that is answered without an error, and here without "
-    "any device.",
+    expected="an error for the claim, or devices in the answer, as for other claims",
+    clause=(
+        f"{CONTRACT} If the answer has no error, a kubelet starts the claim's containers, in this case without any "
+        "device."
+    ),
 )
 def reports_what_it_cannot_prepare(driver: DriverUnderTest) -> str:
-    """If claims are answered with devices, one is allocated a device that was never published, and is prepared."""
+    """If answers normally have devices, a claim for a device that was never published is prepared."""
     pool = answered_devices(driver, driver.claims.new(1))[0].pool_name
     try:
         answer = driver.calls.prepare(driver.claims.on(SliceDevice(pool, "no-such-device", {})))
@@ -689,7 +709,7 @@ def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> C
     "handle validation and versioning. (ResourceClaim, API reference)",
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
-    """A claim is prepared with parameters that no driver knows, then a claim without them."""
+    """A claim with parameters that no driver knows is prepared, then a claim without them."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
@@ -716,11 +736,11 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="an error for the one, and success for the other; a call that fails as a whole is accepted, too",
+    expected="an error for the bad claim and success for the good one; a call that fails as a whole is also accepted",
     clause=CONTRACT,
 )
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
-    """A claim and one that was deleted are prepared with one request, in both orders."""
+    """An existing and a deleted claim are prepared with one request, in both orders."""
     driver.calls.require_repeating()
     good = driver.calls.ready()
     bad = driver.claims.on(good.devices[0])
@@ -739,12 +759,15 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="all conditions true, or one that says that it failed, in status.devices of the claim within 10 seconds",
-    clause="bindingConditions: a scheduler binds a pod when all of them are true, and tries another node after ten "
-    "minutes. (KEP-5007) If a controller sets them that does not run here, leave this check out with --skip.",
+    expected="within 10 seconds, all conditions or a failure condition are true in the claim's status.devices",
+    clause=(
+        "bindingConditions: a scheduler binds a pod when all of them are true, and tries another node after ten "
+        "minutes. (KEP-5007) If they are set by a controller that does not run here, exclude this check with "
+        "--skip."
+    ),
 )
 def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
-    """If a device has binding conditions, a claim is allocated it, and the status of the claim is watched."""
+    """If a device has binding conditions, it is allocated to a claim, and the claim's status is watched."""
     device = next((one for one in driver.slices.devices if one.body.get("bindingConditions")), None)
     if device is None:
         raise DoesNotApply("no device has binding conditions")
@@ -770,8 +793,8 @@ def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="an error for the second claim; success when the first is unprepared",
-    clause="The scheduler may err, for example after a pod was deleted by force. A driver should check that a device "
+    expected="an error for the second claim, and success once the first is unprepared",
+    clause="The scheduler may be wrong, for example after a pod was force-deleted. A driver should check that a device "
     "is not in use by another claim. (kubeletplugin, DRAPlugin.PrepareResourceClaims)",
     found=("kubernetes-sigs/dra-example-driver#263", "kubernetes/kubernetes#141471"),
 )
@@ -789,12 +812,14 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="the devices of the new allocation",
-    clause="A claim that is deallocated can be allocated again, with the same UID. The driver must compare what it has "
-    "kept with the claim. (ResourceClaim, API reference, status.allocation)",
+    clause=(
+        "A deallocated claim can be allocated again with the same UID. The driver must compare its own state with "
+        "the claim. (ResourceClaim, API reference, status.allocation)"
+    ),
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
 )
 def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, allocated another device, and prepared again."""
+    """A claim is prepared and unprepared, gets another device, and is prepared again."""
     driver.claims.require_two()
     first = driver.claims.free_device()
     claim = driver.calls.ready(devices=[first])
@@ -803,12 +828,12 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
     _reallocate(driver, claim, driver.claims.free_device(other_than=first))
     found = names(driver.calls.prepared(claim))
     wrong = [f"{pool}/{name}" for pool, name in found if (pool, name) == first.key]
-    require(not wrong, f"it answered {some(wrong)}, and {claim.devices[0]} is allocated now")
-    return f"it answered {claim.devices[0]}"
+    require(not wrong, f"it returned {some(wrong)}, although {claim.devices[0]} is allocated now")
+    return f"it returned {claim.devices[0]}"
 
 
 def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> None:
-    """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
+    """Allocate another device to a claim, which keeps its UID, as after its deallocation."""
     before = driver.api.get("ResourceClaim", claim.name)["status"]
     after = {"allocation": driver.claims.allocation_of(device), "reservedFor": before["reservedFor"]}
     for status in ({}, after):
@@ -818,12 +843,12 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
 
 @check(
     SHOULD,
-    expected="success for the claim of the administrator; the other claim stays prepared after its end",
+    expected="success for the admin claim; the other claim stays prepared after the admin claim is unprepared",
     clause="adminAccess: the claim is for monitoring and management; other claims of the device stay as they are. "
     "(ResourceClaim, API reference)",
 )
 def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
-    """A device that is in use is prepared for a claim with adminAccess, which is then unprepared."""
+    """A device in use is prepared for a claim with adminAccess, which is then unprepared."""
     driver.calls.require_repeating()
     device = driver.claims.free_device(shared=False)
     owner = driver.claims.new(devices=[device])
@@ -844,7 +869,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
         try:
             driver.calls.prepared(admin)
         except Failure:
-            reason = f"the driver prepares no claim with adminAccess, not even of a free device: {failure}"
+            reason = f"the driver prepares no claims with adminAccess, not even for a free device: {failure}"
             raise DoesNotApply(reason) from None
         raise
     _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
@@ -854,7 +879,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
 
 
 def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> None:
-    """Unprepare a claim. Check that no CDI device of the other claim, whose names are `cdi`, is gone then."""
+    """Unprepare a claim, and check that the other claim's CDI devices, `cdi`, still exist."""
     kept = cdi & driver.environment.cdi_names()
     driver.calls.unprepared(claim)
     gone = sorted(kept - driver.environment.cdi_names())
@@ -863,13 +888,15 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
 
 @check(
     MUST,
-    expected="CDI names that can be resolved, those of one share stay when the other is unprepared, and none is left "
-    "when both are",
-    clause="A device that may be allocated several times is in use by several claims, each with a share of its own. "
+    expected=(
+        "CDI names that can be resolved; one share's names stay when the other is unprepared, and none are left "
+        "when both are"
+    ),
+    clause="A device that may be allocated several times is used by several claims, each with its own share. "
     "(KEP-5075; ResourceSlice, API reference, devices.allowMultipleAllocations)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
-    """If a device may be shared, two claims get part of it and are prepared. Then one of them is unprepared."""
+    """If a device can be shared, two claims for parts of it are prepared, and then one of them is unprepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
@@ -879,7 +906,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
-    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have a device that always exists
     _unprepare_beside(driver, claims[0], second)
     driver.calls.unprepared(claims[1])
     require_undone(driver, added)
@@ -889,11 +916,11 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="the share in each answer",
+    expected="every answer has its share",
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
-    """If a device may be shared, two claims get part of it and are prepared."""
+    """If a device can be shared, two claims for parts of it are prepared."""
     if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
         raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
     device = driver.claims.free_device(shared=True)
@@ -907,12 +934,14 @@ def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="spec, allocation, consumers, finalizers and owners as before",
-    clause="A claim belongs to its user, and its allocation and its consumers to the scheduler. A driver may write "
-    "status.devices only. (ResourceClaim, API reference; KEP-4817)",
+    expected="spec, allocation, consumers, finalizers and owners are unchanged",
+    clause=(
+        "A claim belongs to its user; its allocation and consumers belong to the scheduler. A driver may only "
+        "write status.devices. (ResourceClaim, API reference; KEP-4817)"
+    ),
 )
 def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, and its object is compared with that before."""
+    """A claim is prepared and unprepared, and its object is compared before and after."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
 
@@ -933,18 +962,18 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
         after = parts()
         changed = sorted(name for name, value in before.items() if after[name] != value)
         require(not changed, f"when it was {what}, {some(changed)} changed")
-    return "the claim is as it was"
+    return "the claim is unchanged"
 
 
 @check(
     MUST,
     expected="success",
-    clause="Claims may have several consumers, tolerations, labels, and an allocation for any node; a scheduler makes "
-    "claims for extended resources, with names and requests of its own. (ResourceClaim, API reference; KEP-5004; "
-    "KEP-5055)",
+    clause="Claims may have several consumers, tolerations, labels, and an allocation for any node; a scheduler "
+    "creates claims for extended resources, with its own names and requests. (ResourceClaim, API reference; "
+    "KEP-5004; KEP-5055)",
 )
 def prepares_claims_of_any_form(driver: DriverUnderTest) -> str:
-    """Claims for two pods, with tolerations, without a node, with labels, and of an extended resource are prepared."""
+    """Claims of two pods, with tolerations, for any node, with labels, and for an extended resource are prepared."""
     driver.calls.require_preparing()
     for form, change in _FORMS.items():
         spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
@@ -996,7 +1025,7 @@ def _labelled(body: Json) -> None:
 _FORMS: Mapping[str, Callable[[Json], None]] = {
     "a claim of two pods": _for_two_pods,
     "a claim with tolerations": _tolerating,
-    "a claim of an extended resource": _of_an_extended_resource,
+    "a claim for an extended resource": _of_an_extended_resource,
     "a claim without a node": _without_a_node,
     "a claim with labels": _labelled,
 }
@@ -1009,7 +1038,7 @@ _FORMS: Mapping[str, Callable[[Json], None]] = {
     "(Kubernetes, object names)",
 )
 def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
-    """A claim with a name of 253 characters and a request with a name of 63 is prepared and unprepared."""
+    """A claim with a 253-character name, whose request has a 63-character name, is prepared and unprepared."""
     driver.calls.require_preparing()
     spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
     spec["devices"]["requests"][0]["name"] = "r" * 63
@@ -1038,12 +1067,15 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     require_alive(driver, exits)
     require_keys(answer, [claim])
     found = set(rows(devices_in(answer, claim)))
-    require(found == set(before), "the devices are others than for the claim alone")
+    require(found == set(before), "the devices differ from those for a single claim")
     return "one entry with the same devices"
 
 
 def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T]:
-    """Check that the driver does all of this at the same time. Return the results. Raises Skip as `Calls.at_once`."""
+    """Check that the driver does all of these concurrently, and return the results.
+
+    Raises Skip like `Calls.at_once`.
+    """
     results = driver.calls.at_once(acts)
     if failed := [one for one in results if isinstance(one, Failure)]:
         raise reworded(f"{len(failed)} of {len(acts)} calls failed: {some(list(map(str, failed)))}", *failed)
@@ -1052,12 +1084,14 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
 
 @check(
     MUST,
-    expected="success for all, within 45 seconds, each with its own devices, CDI names that can be resolved, the edits "
-    "of its own device, and nothing that is left when they are unprepared",
+    expected=(
+        "success for all within 45 seconds, each with its own devices, resolvable CDI names and the edits of its "
+        "own device; and nothing is left after they are unprepared"
+    ),
     clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are prepared by as many calls at once, and unprepared, and then two."""
+    """Up to sixteen claims are prepared by as many concurrent calls and unprepared, and then two more."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     before = driver.environment.cdi_names()
@@ -1071,9 +1105,10 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
             found.append(neutral(require_resolvable(driver, answer), claim))
         driver.calls.clean_up()
-        # What is kept of calls at once may be that of one call alone, which shows when the claims are unprepared.
+        # The driver may have saved only one of the concurrent calls, which becomes visible when the claims are
+        # unprepared.
         require_undone(driver, {name for answer in answers for row in answer for name in row.cdi} - before)
-    with suppress(DoesNotApply):  # it answers no CDI devices
+    with suppress(DoesNotApply):  # it returns no CDI devices
         alone = [edits_of(driver, claim.devices[0]) for claim in claims]
         if alone[0] != alone[1]:
             require_separate(found, alone, "call")
@@ -1086,7 +1121,7 @@ def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
 
 
 def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
-    """Return the edits of the CDI devices of an answer. Check that a runtime finds them, unless it finds none."""
+    """Return the edits of the CDI devices in an answer. Check that a runtime finds them, unless it never finds any."""
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     does_not_apply_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
     return require_edits(driver, names, "")
@@ -1095,12 +1130,12 @@ def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
 @check(
     MUST,
     expected="success with the same devices, each time",
-    clause="Two pods that use one claim may start together. Nothing in a kubelet serialises their calls. (kubelet, DRA "
-    "manager)",
+    clause="Two pods that use the same claim may start together. Nothing in a kubelet serializes their calls. "
+    "(kubelet, DRA manager)",
     found=("kubernetes-sigs/dra-driver-cpu#175",),
 )
 def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
-    """The same claim is prepared by four calls at once."""
+    """The same claim is prepared by four concurrent calls."""
     driver.calls.require_preparing()
     claim = driver.claims.new()
     found: list[Rows] = []
@@ -1117,10 +1152,10 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="success afterwards",
-    clause="A call that takes too long is cancelled, and made again later. (kubelet, DRA manager)",
+    clause="A call that takes too long is canceled and repeated later. (kubelet, DRA manager)",
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
-    """A claim is prepared by twenty calls that are cancelled after 50 ms each, and then by a call that is not."""
+    """A claim is prepared by twenty calls that are canceled after 50 ms each, and then by a call that is not."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
     with delayed_reads(driver, 0.1, times=_CANCELLED):
@@ -1128,7 +1163,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
             try:
                 driver.calls.prepare(claim, timeout=0.05)
             except CallFailedError:
-                continue  # most of them have to end like this
+                continue  # most of them must end like this
     driver.calls.prepared(claim)
     driver.calls.unprepared(claim)
     return "it was prepared"
@@ -1136,35 +1171,37 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no CDI file of the claim, and its device can be prepared for another claim",
-    clause="A kubelet gives up a call after 45 seconds, and may unprepare the claim because its pod was deleted. A "
-    "prepare that is still under way then must not take the device. (kubelet, DRA manager)",
+    expected="the claim has no CDI file, and its device can be prepared for another claim",
+    clause=(
+        "A kubelet cancels a call after 45 seconds, and may then unprepare the claim because its pod was deleted. "
+        "A prepare that is still running must not take the device. (kubelet, DRA manager)"
+    ),
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
-    """The API server is slow; a prepare is given up, the claim is unprepared, and then the API server answers."""
+    """The API server is slow: a prepare is canceled, the claim is unprepared, and then the API server answers."""
     driver.calls.require_preparing()
     device = driver.claims.free_device()
     before = driver.environment.cdi_files()
     claim = driver.claims.new(devices=[device])
     asked = len(driver.api.requests)
     with delayed_reads(driver, _LATE):
-        with suppress(CallFailedError):  # the kubelet gives it up, or the driver does, which knows the deadline
+        with suppress(CallFailedError):  # the kubelet cancels it, or the driver gives up, because it knows the deadline
             driver.calls.prepare(claim, timeout=_GIVES_UP)
         reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
         with needed("an unprepared claim"):
             driver.calls.unprepared(claim)
-        # the delayed answer, and what the driver does with it
+        # time for the delayed answer, and for the driver to process it
         driver.process.pause(_LATE + 1.0)
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
-    require(not left, f"after the unprepare, the late prepare has left {some(left)}")
+    require(not left, f"after the unprepare, the late prepare left {some(left)}")
     driver.claims.forget(claim)
     other = driver.claims.new(devices=[device])
     try:
         with in_context(f"the late prepare holds {device}"):
             driver.calls.prepared(other)
     finally:
-        driver.calls.unprepare(claim)  # for the checks that follow
+        driver.calls.unprepare(claim)  # for the following checks
     return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
 
 
@@ -1177,7 +1214,7 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     clause="Unknown fields are ignored, so that the API can grow. (Protocol Buffers, proto3)",
 )
 def ignores_unknown_fields(driver: DriverUnderTest) -> str:
-    """A request with fields that no version of the API has is sent."""
+    """A request with fields that are in no version of the API is sent."""
     driver.calls.require_repeating()
     claim = driver.calls.ready()
     method = calls.PREPARE_METHODS[driver.registration.instance.service]
@@ -1192,8 +1229,8 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="errors, and no file outside of the driver's directories",
-    clause="uid, name and namespace are required. (dra/v1, api.proto) They go into the names of files.",
+    expected="errors, and no file outside the driver's directories",
+    clause="uid, name and namespace are required. (dra/v1, api.proto) Drivers use them in file names.",
 )
 def refuses_senseless_names(driver: DriverUnderTest) -> str:
     """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
@@ -1206,10 +1243,10 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
         is_refused, sentence = try_to_prepare(driver, stranger)
         if not is_refused:
             accepted.append(f"for the UID {uid!r}: {sentence}")
-            driver.calls.unprepare_later([stranger])  # or its device stays in use
+            driver.calls.unprepare_later([stranger])  # otherwise its device stays in use
     require_alive(driver, exits)
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
-    require(not new, f"it has made {some(new)}")
+    require(not new, f"it created {some(new)}")
     require(not accepted, some(accepted))
     return "each was refused"
 
@@ -1220,7 +1257,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     clause="A kubelet of version 1.32 or 1.33 calls only v1beta1.DRAPlugin. (kubelet, DRA manager)",
 )
 def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
-    """A claim is prepared through v1.DRAPlugin and through v1beta1.DRAPlugin, if both are announced."""
+    """A claim is prepared through both v1.DRAPlugin and v1beta1.DRAPlugin, if both are announced."""
     instance = driver.registration.instance
     info = instance.info
     announced = [] if info is None else list(info.supported_versions)
@@ -1242,19 +1279,19 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an error or success, and in the end success",
-    clause="A kubelet tries again to prepare the claims of a pod, 60 to 90 seconds after a failure. (kubelet)",
+    expected="an error or success while it fails, and success afterwards",
+    clause="A kubelet retries to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
-    """The API server answers reads of claims with an error for a while, and a claim is prepared then and afterwards."""
+    """A claim is prepared while the API server answers reads of claims with an error, and again afterwards."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
     fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
-    with fails, suppress(Failure):  # a driver may need to read the claim, or not
+    with fails, suppress(Failure):  # a driver may or may not need to read the claim
         driver.calls.prepared(claim)
     driver.calls.prepared(claim)
-    return "it was prepared when the API server answered"
+    return "it was prepared once the API server answered"
 
 
 @check(
@@ -1263,7 +1300,7 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
 )
 def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
-    """A claim is prepared while the API server is away, and once more when it is back."""
+    """A claim is prepared while the API server is away, and again when it is back."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     with driver.without_api_server():

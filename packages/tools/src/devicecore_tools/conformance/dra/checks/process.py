@@ -1,4 +1,4 @@
-"""The process: how it ends, what it costs, and what it survives.
+"""The driver's process: how it exits, what it costs, and what it survives.
 
 Law: limits are several times what a good driver needs, because the machine may be busy.
 """
@@ -25,35 +25,35 @@ from devicecore_tools.testing.process import PluginProcess
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_CPU = 0.1
-"""Part of one processor that an idle driver may use."""
+"""The share of one processor that an idle driver may use."""
 MAX_PRINTED = 50_000
-"""Bytes that an idle driver prints in a second."""
+"""How many bytes an idle driver may print per second."""
 MAX_ATTEMPTS = 20
-"""Connections to an absent API server in a second."""
+"""How many connections per second a driver may try to an absent API server."""
 
-_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 5.0  # those before the first look, and seconds for all
+_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 5.0  # those before the first measurement, and seconds for all
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
-_SHARE = 0.1  # of the time that is left, if that is more
-_SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # cycles after which the files are counted first
-_EACH, _LATEST = 5, 10  # later they are counted after every fifth cycle; the last ten numbers are looked at
-_MORE = 5  # open files that may be added
+_SHARE = 0.1  # of the remaining time, if that is more
+_SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # cycles before the files are first counted
+_EACH, _LATEST = 5, 10  # later, they are counted after every fifth cycle; the last ten counts matter
+_MORE = 5  # how many more open files are allowed
 _PAUSE = 3.0  # seconds for which the driver is stopped
 _AWAY = 4.0  # seconds for which the API server is away
 _SLOW = 20.0  # seconds for which a slow API server does not answer
 _GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x20\x01",  # a request without end
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x20\x01",  # it never ends
     b"\x00" * 1000,
 )
 
 
 def own_process(driver: DriverUnderTest) -> PluginProcess:
-    """Return the driver's process, which is registered. Raises Skip if there is none."""
+    """Return the registered driver's process. Raises Skip if there is none."""
     _ = driver.registration.reachable
     if driver.process.running is None or driver.process.running.status is not None:
         raise Skip("the driver's process has ended")
@@ -61,7 +61,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
 
 
 def require_answer(driver: DriverUnderTest, after: str) -> None:
-    """Call the driver without claims. Raises Failure if it does not answer. The text begins with `after`."""
+    """Call the driver without claims. If it does not answer, raise a Failure that begins with `after`."""
     try:
         driver.registration.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:
@@ -69,7 +69,7 @@ def require_answer(driver: DriverUnderTest, after: str) -> None:
 
 
 def ask_anew(instance: DriverInstance) -> None:
-    """Call a driver without claims, on a connection of its own. Raises CallFailedError if it failed."""
+    """Call a driver without claims, on a new connection. Raises CallFailedError if the call failed."""
     method = calls.PREPARE_METHODS[instance.service]
     with closing(SocketConnection(instance.endpoint)) as connection:
         connection.call(method, method.request(), _ANSWER)
@@ -86,12 +86,12 @@ def ask_anew(instance: DriverInstance) -> None:
     clause="A node runs many drivers, which have nothing to do most of the time.",
 )
 def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
-    """The processor time of the driver's processes is measured while nothing is done."""
+    """The processor time of the driver's processes is measured while the driver is idle."""
     process = own_process(driver)
     before = ProcessorUse.of(process)
     yield
     if driver.process.running is not process or process.status is not None:
-        raise Skip("the driver's process ended meanwhile")
+        raise Skip("the driver's process ended in the meantime")
     share = before.share_until(ProcessorUse.of(process))
     require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
     return f"it used {share:.1%} of one processor"
@@ -101,17 +101,17 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected=f"at most {MAX_PRINTED // 1000} kB a second",
-    clause="The node keeps what containers print on its disk.",
+    expected=f"at most {MAX_PRINTED // 1000} kB per second",
+    clause="The node stores the output of containers on its disk.",
 )
 def prints_little(driver: DriverUnderTest) -> Parts:
-    """What the driver prints is counted while nothing is done."""
+    """The driver's output is measured while the driver is idle."""
     process, began = own_process(driver), time.monotonic()
     before = process.printed
     yield
     rate = (process.printed - before) / (time.monotonic() - began)
-    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes a second")
-    return f"it printed {rate:.0f} bytes a second"
+    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes per second")
+    return f"it printed {rate:.0f} bytes per second"
 
 
 @check(
@@ -120,7 +120,7 @@ def prints_little(driver: DriverUnderTest) -> Parts:
     clause="A driver runs for months, and pods come and go.",
 )
 def prepares_many_claims(driver: DriverUnderTest) -> str:
-    """New claims are prepared and unprepared, one after another, up to 120 of them, for at most some seconds."""
+    """Up to 120 new claims are prepared and unprepared, one after another, for at most a few seconds."""
     driver.calls.require_preparing()
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
@@ -147,7 +147,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     SHOULD,
     core=True,
     expected=f"at most {_FEW_WRITES} writes of slices",
-    clause="Slices say which devices there are, and not which are in use. Each write reaches all schedulers and "
+    clause="Slices show which devices exist, not which are in use. Each write reaches all schedulers and "
     "drivers that watch slices. (ResourceSlice, API reference)",
 )
 def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
@@ -162,11 +162,11 @@ def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="no more memory, threads, open files and output with each claim",
+    expected="memory, threads, open files and output that do not grow with each claim",
     clause="A driver runs for months, and the node needs its memory and its disk for pods.",
 )
 def grows_with_no_claim(driver: DriverUnderTest) -> str:
-    """What the driver holds is compared before and after most of the claims of prepares-many-claims."""
+    """The driver's resources are compared before and after most of the claims of prepares-many-claims."""
     if driver.seen.growth is None:
         raise Skip("too few claims were prepared")
     require(not driver.seen.growth, driver.seen.growth)
@@ -178,11 +178,11 @@ def grows_with_no_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an answer on each",
+    expected="an answer on every connection",
     clause="A kubelet that restarts connects again. (kubelet, DRA manager)",
 )
 def serves_new_connections(driver: DriverUnderTest) -> str:
-    """One hundred connections are made one after another, with a call on each."""
+    """One hundred connections are opened one after another, with one call on each."""
     instance = driver.calls.require_answering()
     for number in range(_CONNECTIONS):
         with in_context(f"on connection {number + 1}"):
@@ -192,11 +192,11 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the driver goes on, and answers a kubelet",
-    clause="Any process of root on the node can connect to the sockets, such as a monitor that looks for open ones.",
+    expected="the driver keeps working, and answers a kubelet",
+    clause="Any root process on the node can connect to the sockets, for example a port scanner or a monitor.",
 )
 def survives_other_clients(driver: DriverUnderTest) -> str:
-    """Clients that speak no gRPC, and one hundred that say nothing, connect to both sockets. The driver is called."""
+    """Non-gRPC clients and one hundred silent ones connect to both sockets. Then the driver is called."""
     process, instance = own_process(driver), driver.registration.reachable
     with skipping(CallFailedError):
         ask_anew(instance)
@@ -217,11 +217,11 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"not more than {_MORE} more open files than after the first {_FIRST_CYCLES} times",
-    clause="A driver runs for months, and ends when it has as many open files as its limit.",
+    expected=f"at most {_MORE} more open files than after the first {_FIRST_CYCLES} times",
+    clause="A driver runs for months, and fails when it reaches its limit of open files.",
 )
 def closes_its_files(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared many times. The most open files early on are compared with the least later."""
+    """A claim is prepared and unprepared many times, and early and late numbers of open files are compared."""
     own_process(driver)
     claim, marker = driver.calls.ready(), driver.environment.marker
     cycles, early, late, began = 0, [0], [], time.monotonic()
@@ -253,7 +253,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
     clause="A node can be suspended, and a process can be starved for seconds.",
 )
 def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
-    """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and asked to prepare a claim."""
+    """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and called to prepare a claim."""
     process, claim = own_process(driver), driver.claims.new()
     driver.calls.require_answering()
     with stopped(driver.environment.marker):
@@ -263,14 +263,16 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     require_answer(driver, "after it was continued")
     driver.calls.prepared(claim)
     require(driver.slices.wait_complete(), "its pools are not complete", late=True)
-    return f"it went on after {counted(_PAUSE, 'second')}"
+    return f"it kept working after a pause of {counted(_PAUSE, 'second')}"
 
 
 @at_the_end(
     SHOULD,
-    expected="it goes on running",
-    clause="Pods end while the API server is away, and a kubelet then calls NodeUnprepareResources, which needs no "
-    "object of the API server. (kubelet, DRA manager)",
+    expected="it keeps running",
+    clause=(
+        "Pods also end while the API server is away. A kubelet then calls NodeUnprepareResources, which needs no "
+        "object from the API server. (kubelet, DRA manager)"
+    ),
 )
 def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     """The API server is stopped for some seconds, and the driver is called."""
@@ -285,11 +287,11 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     SHOULD,
-    expected=f"at most {MAX_ATTEMPTS} connections in a second",
-    clause="All drivers of all nodes connect to an API server that comes back. (Kubernetes API concepts, backoff)",
+    expected=f"at most {MAX_ATTEMPTS} connections per second",
+    clause="When an API server comes back, all drivers of all nodes connect to it. (Kubernetes API concepts, backoff)",
 )
 def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
-    """The API server is replaced by a process that ends each connection, and the connections are counted."""
+    """The API server is replaced by a process that closes every connection, and the connections are counted."""
     own_process(driver)
     # Another process may take the port.
     with skipping(OSError), _without_api_server(driver), _counted_connections(driver.api.address) as connections:
@@ -303,8 +305,8 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never ends by itself",
-    clause="While a driver is not there, no pod with its devices starts or ends. (kubelet, DRA manager)",
+    expected="the process never exits by itself",
+    clause="While a driver is away, no pod with its devices can start or end. (kubelet, DRA manager)",
 )
 def stays_up(driver: DriverUnderTest) -> str:
     """The exits of the driver so far are counted, except those that another check has reported."""
@@ -318,12 +320,12 @@ def stays_up(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     SHOULD,
-    expected="it ends within its grace period, and prepares the claim after its next start",
-    clause="Kubernetes sends SIGTERM at any time, and kills what still runs after terminationGracePeriodSeconds. (Pod "
-    "lifecycle)",
+    expected="it exits within its grace period, and prepares the claim after its next start",
+    clause="Kubernetes may send SIGTERM at any time, and kills what is still running after "
+    "terminationGracePeriodSeconds. (Pod lifecycle)",
 )
 def ends_during_a_call(driver: DriverUnderTest) -> str:
-    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is started."""
+    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is restarted."""
     process, claim = own_process(driver), driver.claims.new()
     driver.api.inject(Hang(), resource="resourceclaims", times=None)
     try:
@@ -338,7 +340,7 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
                 call.result()
     finally:
         driver.api.clear_faults()
-        driver.api.stop()  # what hangs ends with it
+        driver.api.stop()  # hanging calls end with it
         driver.api.start()
         driver.process.start()
     require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}", late=True)
@@ -351,11 +353,13 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
     TERM,
     SHOULD,
     core=True,
-    expected="it ends within its grace period",
-    clause="Kubernetes sends SIGTERM, and kills what still runs after terminationGracePeriodSeconds. (Pod lifecycle)",
+    expected="it exits within its grace period",
+    clause=(
+        "Kubernetes sends SIGTERM, and kills what is still running after terminationGracePeriodSeconds. (Pod lifecycle)"
+    ),
 )
 def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
-    """SIGTERM is sent, and the end of the process is waited for."""
+    """SIGTERM is sent, and the process must exit."""
     own_process(driver)
     yield
     after = driver.seen.ending
@@ -366,7 +370,7 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
 
 @contextmanager
 def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
-    """Stop the API server for this block, and wait afterwards until the slices are complete."""
+    """Stop the API server for this block, then wait until the slices are complete."""
     try:
         with driver.without_api_server():
             yield
@@ -376,7 +380,7 @@ def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
 
 @contextmanager
 def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
-    """Accept connections in this block and end them. Yield the times at which they were made, as a list that grows."""
+    """Accept and close connections in this block. Yield a growing list of the times at which they were opened."""
     times: list[float] = []
     with socket.create_server(address, backlog=100) as listener:
         listener.settimeout(0.1)

@@ -1,6 +1,6 @@
 """Registration: what the driver says about itself, and whether a kubelet finds it again after restarts.
 
-Law: a check here fails only for something that keeps a kubelet from calling the driver, or could.
+Law: a check here fails only for something that prevents, or could prevent, a kubelet from calling the driver.
 """
 
 import math
@@ -38,20 +38,20 @@ from devicecore_tools.conformance.model import (
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_NAME = 63
-"""Characters of a driver's name (ResourceSlice, spec.driver)."""
+"""The maximum length of a driver's name (ResourceSlice, spec.driver)."""
 
 _REPEATS, _AT_ONCE = 50, 8
 
 
 def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
-    """Return what GetInfo returned. Raises Skip if it did not return."""
+    """Return the answer to GetInfo. Raises Skip if there was none."""
     if instance.info is None:
         raise Skip(f"GetInfo was not answered: {instance.problem}")
     return instance.info
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a driver can have this name."""
+    """Whether this is a valid driver name."""
     return is_dns_subdomain(name.lower(), MAX_NAME)
 
 
@@ -60,13 +60,15 @@ def is_valid_name(name: str) -> bool:
 
 @at_start(
     MUST,
-    expected="a unix socket below the registry directory, with a name that does not begin with a dot, and a process "
-    "that listens on it",
+    expected=(
+        "a unix socket below the registry directory, whose name does not begin with a dot, with a process that "
+        "listens on it"
+    ),
     clause="The kubelet watches the directory plugins_registry for unix sockets. (kubelet, pluginwatcher README)",
     found=("kubernetes-sigs/dranet#19",),
 )
 def makes_a_registration_socket(driver: DriverUnderTest) -> str:
-    """The driver is started, and its registration socket is waited for."""
+    """The driver is started, and must create its registration socket."""
     first = driver.registration.wait_for_first()
     if first is None:
         seconds = counted(max(1, math.ceil(time.monotonic() - driver.process.started_at)), "second")
@@ -74,12 +76,12 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
         others, exits = no_sockets_in(registry), driver.process.exits_since(0)
         parts = [f"there was no socket in {registry} within {seconds}", *filter(None, [others]), *exits[-1:]]
         if not others and not exits:
-            parts.append("is the driver configured to use that directory, as {registry} or by --registry-dir?")
+            parts.append("is the driver configured to use that directory, with {registry} or --registry-dir?")
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
-    after = first.found_at - driver.process.started_at  # less than 0 if the driver has ended and was started again
-    return f"{first.path} was there" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver ended")
+    after = first.found_at - driver.process.started_at  # less than 0 if the driver has exited and was restarted
+    return f"{first.path} appeared" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver exited")
 
 
 @at_start(
@@ -89,7 +91,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     "kubelet waits one second for it.",
 )
 def answers_get_info(driver: DriverUnderTest) -> str:
-    """GetInfo is called as soon as the socket is there."""
+    """GetInfo is called as soon as the socket exists."""
     first = driver.registration.first
     require(first.info is not None, first.problem or "there was no answer yet", late=first.is_late or not first.problem)
     return f"it answered after {first.info_seconds:.2f} seconds"
@@ -139,11 +141,11 @@ def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
     "use this endpoint for specific requests. (pluginregistration, api.proto)",
 )
 def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
-    """The endpoint in the answer to GetInfo is read, and the socket there is looked for."""
+    """The endpoint in the answer to GetInfo is read, and must be a socket."""
     endpoint = answered(driver.registration.first).endpoint
     if not endpoint:
         return "the service is on the registration socket"
-    require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is no absolute path")
+    require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is not an absolute path")
     length = len(os.fsencode(endpoint))
     require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
     found = driver.process.wait(lambda: identity_of(endpoint), 5.0)
@@ -153,7 +155,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    expected="v1.DRAPlugin or v1beta1.DRAPlugin, spelled like this",
+    expected="v1.DRAPlugin or v1beta1.DRAPlugin, in exactly this spelling",
     clause="A kubelet since 1.34 looks for the names of the gRPC services `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
     "supported_versions, and refuses a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
     found=("pydra, which announced v1beta1", "older drivers, which announced 1.0.0"),
@@ -168,8 +170,8 @@ def announces_known_versions(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
-    expected="if v1.DRAPlugin is there, it stands before v1beta1.DRAPlugin",
-    clause="A kubelet takes the first service of the list that it knows, not the newest. (kubelet, DRA manager)",
+    expected="v1.DRAPlugin, if present, comes before v1beta1.DRAPlugin",
+    clause="A kubelet uses the first service in the list that it knows, not the newest. (kubelet, DRA manager)",
 )
 def announces_v1_first(driver: DriverUnderTest) -> str:
     """The order of the supported versions is read."""
@@ -186,11 +188,11 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
     "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
 )
 def accepts_its_registration(driver: DriverUnderTest) -> str:
-    """NotifyRegistrationStatus is called to say that the driver is registered."""
+    """NotifyRegistrationStatus is called to report that the driver is registered."""
     first = driver.registration.first
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     has_ended = first.registered_at or first.problem
-    require(has_ended, f"the registration was not over {seconds} after the start", late=True)
+    require(has_ended, f"the registration was not finished {seconds} after the start", late=True)
     skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
     require(first.stage != "notify", first.problem, late=first.is_late)
     return "it accepted it"
@@ -201,15 +203,15 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
     expected="success with an empty answer, from both methods",
     clause="PluginInfo.supported_versions: Plugin service API versions the plugin supports. (pluginregistration, "
     "api.proto)",
-    found=("drivers whose gRPC service is called v1.DRAPlugin instead of k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",),
+    found=("drivers whose gRPC service is named v1.DRAPlugin instead of k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",),
 )
 def serves_what_it_announces(driver: DriverUnderTest) -> str:
     """Both methods of each announced service are called without a claim."""
     instance = driver.registration.instance
-    instance.is_unreachable = False  # a check that only skipped may have found it so; this one gives the full time
+    instance.is_unreachable = False  # a skipped check may have set it; this one allows the full time
     if problem := driver.registration.unreachable_because(instance):
         if identity_of(instance.endpoint) is None:
-            raise Skip(problem)  # the check of the endpoint says so
+            raise Skip(problem)  # the check of the endpoint reports that
         raise Failure(problem)
     services = [one for one in answered(instance).supported_versions if one in calls.PREPARE_METHODS]
     for service in services:
@@ -222,7 +224,7 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
                 path = calls.PREPARE_METHODS[service].path
                 message = f"{service} is announced, but {path.rpartition('/')[0][1:]} is not served: {error}"
                 raise Failure(message) from None
-            require(not answer, f"the answer for no claims has the keys {some(list(answer))}")
+            require(not answer, f"the answer to a call without claims has the keys {some(list(answer))}")
     return f"it serves {', '.join(services)}"
 
 
@@ -232,7 +234,7 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="the same answer each time",
-    clause="A kubelet asks a plugin again whenever its registration has failed. (kubelet, plugin manager)",
+    clause="A kubelet calls GetInfo again whenever a registration has failed. (kubelet, plugin manager)",
 )
 def answers_get_info_again(driver: DriverUnderTest) -> str:
     """GetInfo is called fifty times, eight calls at once."""
@@ -250,12 +252,12 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="it can be registered and called afterwards; it may end and be started again",
-    clause="A kubelet asks a plugin that it has refused again, after a growing pause. (kubelet, plugin manager)",
+    expected="it can be registered and called afterwards; it may exit and be restarted",
+    clause="A kubelet retries the registration of a refused plugin after a growing pause. (kubelet, plugin manager)",
     found=("kubernetes-sigs/dra-driver-cpu#291",),
 )
 def survives_a_refused_registration(driver: DriverUnderTest) -> str:
-    """NotifyRegistrationStatus is called with an error, then GetInfo, and then it is called to say that all is well."""
+    """NotifyRegistrationStatus is called with an error, then GetInfo, then NotifyRegistrationStatus without error."""
     driver.calls.require_answering()
     exits = len(driver.process.exits)
     with suppress(CallFailedError):  # a kubelet ignores this error
@@ -266,13 +268,13 @@ def survives_a_refused_registration(driver: DriverUnderTest) -> str:
         instance.get_info()
         instance.notify()
         instance.prepare((), 10.0)
-    return "it ended, and was usable after its restart" if len(driver.process.exits) > exits else "it went on"
+    return "it exited, and was usable after its restart" if len(driver.process.exits) > exits else "it went on"
 
 
 @check(
     SHOULD,
     expected="other users may not write to the sockets",
-    clause="The sockets have no authentication: only the modes of files and directories protect the driver.",
+    clause="The sockets have no authentication: only file and directory modes protect the driver.",
 )
 def protects_its_sockets(driver: DriverUnderTest) -> str:
     """The modes of both sockets are read."""
@@ -280,7 +282,7 @@ def protects_its_sockets(driver: DriverUnderTest) -> str:
     paths = list(dict.fromkeys([instance.path, instance.endpoint]))
     modes = {path: Path(path).stat().st_mode for path in paths}
     open_ = [f"{path} ({stat.filemode(mode)})" for path, mode in modes.items() if mode & stat.S_IWOTH]
-    require(not open_, f"others may write to {some(open_)}")
+    require(not open_, f"other users may write to {some(open_)}")
     return "other users may not write to them"
 
 
@@ -290,7 +292,7 @@ def protects_its_sockets(driver: DriverUnderTest) -> str:
     clause="gRPC clients send different `:authority` headers over unix sockets; a kubelet sends `localhost`.",
 )
 def serves_any_authority(driver: DriverUnderTest) -> str:
-    """The service is called with other values of the header `:authority`."""
+    """The service is called with different `:authority` headers."""
     instance = driver.registration.reachable
     method = calls.PREPARE_METHODS[instance.service]
     with needed("a service that answers"):
@@ -299,7 +301,7 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
         connection = SocketConnection(instance.endpoint, authority)
         with in_context(f"with the authority {authority}"), closing(connection):
             connection.call(method, method.request(), 10.0)
-    return "it answers each of them"
+    return "it answers all of them"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -308,28 +310,32 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    expected="it replaces the sockets that its former process has left, and registers again in time under its name",
-    clause="A process that was killed leaves its socket files, and the kubelet cannot tell them from live ones. A "
-    "plugin removes what is left of its sockets before it listens. (kubelet, pluginwatcher README)",
+    expected="it replaces the sockets that its previous process left, and registers again in time under the same name",
+    clause=(
+        "A killed process leaves its socket files, and the kubelet cannot distinguish them from live ones. A "
+        "plugin removes its old sockets before it listens. (kubelet, pluginwatcher README)"
+    ),
     found=("kubernetes/kubernetes#128696", "kubernetes/kubernetes#132660", "kubernetes-sigs/dranet#19"),
 )
 def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
-    """The driver is killed, so that its sockets stay, and started again."""
+    """The driver is killed, so that its sockets stay, and restarted."""
     before = answered(driver.registration.instance)
     yield
     back = driver.registration.returns["killed"]
     require(not back.problem, back.problem, late=not back.exits)
     after = answered(driver.registration.instance)
-    require(after.name == before.name, f"it is registered as {after.name!r} now, and was as {before.name!r}")
+    require(after.name == before.name, f"it is now registered as {after.name!r}, but was registered as {before.name!r}")
     return f"it was registered again after {back.seconds:.1f} seconds"
 
 
 @across(
     KILL,
     SHOULD,
-    expected="the same paths as before, or the former ones are gone",
-    clause="A socket file that stays under its former name is a second instance of the driver to a kubelet, to which "
-    "it keeps trying to connect. (kubelet, pluginwatcher README)",
+    expected="the same paths as before, or the old ones are gone",
+    clause=(
+        "To a kubelet, a socket file that stays under the old name is a second instance of the driver, and it "
+        "keeps trying to connect to that. (kubelet, pluginwatcher README)"
+    ),
     found=("kubernetes/kubernetes#132660",),
 )
 def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
@@ -338,38 +344,40 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
     yield
     after = driver.registration.instance
     left = sorted(path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if identity_of(path))
-    require(not left, f"{some(left)} is still there, beside {after.path}")
+    require(not left, f"{some(left)} still exists next to {after.path}")
     return f"the registration socket is {after.path}"
 
 
 @across(
     KUBELET_RESTART,
     MUST,
-    expected="it registers without a restart of its own",
-    clause="A kubelet that starts finds the sockets that lie in plugins_registry, and registers their plugins. "
+    expected="it is registered without a restart",
+    clause="When a kubelet starts, it finds the existing sockets in plugins_registry and registers their plugins. "
     "(kubelet, pluginwatcher README)",
 )
 def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
-    """The kubelet is stopped and started again, and finds the sockets that lie there."""
+    """The kubelet is restarted, and finds the existing sockets."""
     _ = driver.registration.instance
     yield
     back = driver.registration.returns["kubelet"]
-    if back.exits and not back.problem:  # it may have ended just then by chance, so the kubelet restarts once more
+    if back.exits and not back.problem:  # perhaps a coincidence, so the kubelet restarts once more
         driver.kubelet.stop()
         back = driver.registration.after(driver.kubelet.start)
-    require(not back.exits, f"it ended: {some(back.exits)}")
+    require(not back.exits, f"it exited: {some(back.exits)}")
     require(not back.problem, back.problem, late=True)
     return f"it was registered again after {back.seconds:.1f} seconds"
 
 
 @at_the_end(
     MUST,
-    expected="it waits, and registers when the kubelet comes",
-    clause="Nothing orders the starts of a driver's pod and of a kubelet: after a reboot, a static container runtime "
-    "or a restart of the kubelet, the driver may be there first.",
+    expected="it waits, and is registered when the kubelet starts",
+    clause=(
+        "A driver's pod and a kubelet start in no fixed order: after a reboot, a restart of the container runtime "
+        "or of the kubelet, the driver may be first."
+    ),
 )
 def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
-    """The driver is started while there is no kubelet, which comes three seconds after the driver's socket."""
+    """The driver is started without a kubelet. The kubelet starts three seconds after the driver's socket appears."""
     _ = driver.registration.instance
     driver.kubelet.stop()
     before = driver.kubelet.sockets().items()
@@ -383,33 +391,35 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
         began = time.monotonic()
         driver.kubelet.start()
     back = driver.registration.wait(began)
-    require(not ended, f"it ended while there was no kubelet: {some(ended)}")
+    require(not ended, f"it exited while there was no kubelet: {some(ended)}")
     require(not back.problem, back.problem, late=True)
-    return f"it was registered {back.seconds:.1f} seconds after the kubelet came"
+    return f"it was registered {back.seconds:.1f} seconds after the kubelet started"
 
 
 @across(
     TERM,
     SHOULD,
-    expected="both sockets are gone when the process has ended",
-    clause="The removal of its registration socket is the only way in which a kubelet notices that a plugin has "
-    "ended. (kubelet, pluginwatcher README)",
+    expected="both sockets are gone after the process has exited",
+    clause=(
+        "Only the removal of its registration socket tells a kubelet that a plugin has exited. (kubelet, "
+        "pluginwatcher README)"
+    ),
     found=("kubernetes/kubernetes#128696",),
 )
 def removes_its_sockets(driver: DriverUnderTest) -> Parts:
-    """The driver is ended with SIGTERM, and its sockets are looked for."""
+    """The driver is ended with SIGTERM, and its sockets must be gone."""
     _ = driver.registration.instance
     yield
     after = driver.seen.ending
-    skip_if(after.status is None, "the driver did not end")
-    require(not after.left, f"{some(after.left)} is still there")
+    skip_if(after.status is None, "the driver did not exit")
+    require(not after.left, f"{some(after.left)} still exists")
     return "they are gone"
 
 
 @at_the_end(
     MUST,
-    expected="the service socket can be reached when GetInfo was answered, at every start",
-    clause="A plugin must be ready to serve when it answers GetInfo, because the kubelet calls it from then on. "
+    expected="at every start, the service socket is reachable once GetInfo is answered",
+    clause="A plugin must be ready to serve when it answers GetInfo, because the kubelet may call it from then on. "
     "(kubelet, pluginwatcher README)",
     found=("kubernetes/kubernetes#127457",),
 )
@@ -419,4 +429,4 @@ def serves_before_it_registers(driver: DriverUnderTest) -> str:
     seen = [one for one in driver.kubelet.history if one.info is not None]
     problems = [one.ready_problem for one in seen if one.ready_problem]
     require(not problems, some(problems))
-    return f"it could be reached at each of {counted(len(seen), 'registration')}"
+    return f"it was reachable at each of {counted(len(seen), 'registration')}"

@@ -1,7 +1,7 @@
-"""Rolling update: two instances of the driver at once, as while a DaemonSet with maxSurge is updated.
+"""Rolling update: two instances of the driver at the same time, as during the update of a DaemonSet with maxSurge.
 
-Law: only a driver whose command or environment names `{pod_uid}` is asked for this, because its instances need
-sockets of their own.
+Law: this applies only to drivers whose command or environment contains `{pod_uid}`, because each instance needs its own
+    sockets.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,11 +35,11 @@ from devicecore_tools.testing.process import PluginProcess, StillRunningError
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 NEWER_POD = "22222222-2222-4222-8222-222222222222"
-"""The UID of the pod in which the newer instance is said to run."""
+"""The UID of the newer instance's supposed pod."""
 MAX_WRITES = 10
-"""Writes of slices while two instances run."""
+"""How many times slices may be written while two instances run."""
 
-INSTANCES = "A kubelet keeps all instances of a driver and calls the newest that is connected. (kubelet, DRA manager)"
+INSTANCES = "A kubelet keeps all instances of a driver and calls the newest connected one. (kubelet, DRA manager)"
 _ROUNDS, _CLAIMS = 3, 4
 _OVERLAP = 2.0  # seconds
 _ANSWER = 10.0  # seconds for a call
@@ -48,7 +48,7 @@ _NOT_REGISTERED = "the second instance was not registered"
 
 @frozen
 class Two:
-    """The instance that was there, and a newer one with its process."""
+    """The existing instance, and a newer one with its process."""
 
     old: DriverInstance
     new: DriverInstance
@@ -56,19 +56,19 @@ class Two:
 
 
 def require_instances(driver: DriverUnderTest) -> None:
-    """Do nothing if two instances of the driver can run at once. Raises Skip if they would use the same sockets."""
+    """Raise Skip if two instances of the driver would use the same sockets."""
     if not driver.process.has_instances:
-        raise DoesNotApply("the command and the environment do not name {pod_uid}, so the driver has no rolling update")
+        raise DoesNotApply("{pod_uid} is in neither command nor environment: no support for rolling updates")
 
 
 @contextmanager
 def two_instances(
     driver: DriverUnderTest, not_registered: Callable[[str], Exception] = lambda _: Skip(_NOT_REGISTERED)
 ) -> Iterator[Two]:
-    """Run a newer instance next to the driver, and end it.
+    """Run a newer instance next to the driver in this block.
 
-    Raises what `not_registered` makes of the last output of the newer instance, if that was not registered: by default
-    Skip, because one check reports that.
+    If the newer instance was not registered, raises `not_registered` with its last output. By default that is
+    Skip, because one check reports this.
     """
     old = driver.registration.reachable
     driver.process.versions.append(driver.api.store.version)  # it may publish an empty pool first
@@ -94,13 +94,13 @@ def two_instances(
 
 
 def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
-    """Prepare a claim at one instance. Return the CDI names in its answer. Raises Failure if it did not."""
+    """Prepare a claim with one instance. Return the CDI names in its answer. Raises Failure if it was not prepared."""
     devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
 
 
 def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
-    """Return whether an instance that has just begun prepares a claim: a kubelet tries again until it does."""
+    """Return whether a just started instance prepares a claim. A kubelet retries until it does."""
     with suppress(Skip), driver.claims.owning([]):
         claim = driver.claims.new(1)
         try:
@@ -114,7 +114,7 @@ def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> boo
 
 
 def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> None:
-    """Unprepare a claim at one instance. Raises Failure if it did not."""
+    """Unprepare a claim with one instance. Raises Failure if it was not unprepared."""
     require_unprepared(driver.calls.unprepare(claim, timeout=_ANSWER, instance=instance), claim)
 
 
@@ -123,13 +123,13 @@ def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -
 
 @check(
     MUST,
-    expected="both are registered with sockets of their own, and answer",
+    expected="both are registered with their own sockets, and answer",
     clause=INSTANCES,
     found=("kubernetes-sigs/dra-example-driver#107", "kubernetes-sigs/dra-example-driver#113"),
     needs=require_instances,
 )
 def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
-    """A second instance is started, with another {pod_uid}, and both are called without claims."""
+    """A second instance is started with another {pod_uid}, and both are called without claims."""
     with two_instances(driver, lambda output: Failure(": ".join(filter(None, (_NOT_REGISTERED, output))))) as two:
         for which, instance in (("older", two.old), ("newer", two.new)):
             require(instance.is_registered, f"the {which} instance is no longer registered")
@@ -140,13 +140,13 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="what one instance has prepared, the other can unprepare, and the other way round",
-    clause=f"{INSTANCES} So a claim may be unprepared by another instance than the one that has prepared it.",
+    expected="each instance can unprepare what the other has prepared",
+    clause=f"{INSTANCES} So the instance that unprepares a claim may not be the one that prepared it.",
     found=("kubernetes-sigs/dra-example-driver#107",),
     needs=require_instances,
 )
 def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
-    """A claim is prepared at one instance and unprepared at the other; then another claim gets its device."""
+    """A claim is prepared with one instance and unprepared with the other; then another claim gets its device."""
     with two_instances(driver) as two:
         for first, second in ((two.old, two.new), (two.new, two.old)):
             claim = driver.claims.new(1)
@@ -160,7 +160,7 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
             except CallFailedError:
                 raise
             except Failure as failure:
-                message = f"the first instance did not notice that the other has unprepared a claim: {failure}"
+                message = f"the first instance did not notice that the other unprepared a claim: {failure}"
                 raise Failure(message) from None
             unprepare(driver, first, other)
             driver.claims.forget(other)
@@ -169,12 +169,15 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no call fails, and in the end only what was unprepared last is gone",
-    clause=f"{INSTANCES} Pods that were begun with the older instance may be ended by the newer at the same time.",
+    expected="no call fails, and in the end only the last unprepared claim is gone",
+    clause=(
+        f"{INSTANCES} The newer instance may unprepare claims of pods that started with the older one, while that "
+        "is still running."
+    ),
     needs=require_instances,
 )
 def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
-    """Claims are prepared and unprepared at both instances at once, several times."""
+    """Claims are prepared and unprepared concurrently with both instances, several times."""
     with two_instances(driver) as two:
         claims = [driver.claims.new(1) for _ in driver.claims.allocatable[:_CLAIMS]]
 
@@ -198,13 +201,13 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
 @at_the_end(
     MUST,
     expected="the newer instance is still registered and answers, and the slices are complete",
-    clause=f"{INSTANCES} The older instance of a rolling update is ended when the newer one is ready.",
+    clause=f"{INSTANCES} In a rolling update, the older instance is ended when the newer one is ready.",
     found=("kubernetes/kubernetes#129832",),
     needs=require_instances,
 )
 def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
     """The older of two instances is ended with SIGTERM, and the newer one is called."""
-    _ = driver.slices.catalogue  # slices that are never complete are the subject of another check
+    _ = driver.slices.catalogue  # another check reports slices that are never complete
     process = own_process(driver)
     with two_instances(driver) as two:
         try:
@@ -219,18 +222,22 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
         finally:
             two.process.stop(grace=2.0)
             driver.process.start()
-    return "the newer one goes on"
+    return "the newer one keeps working"
 
 
 @at_the_end(
     MUST,
-    expected="the same changes of a container as before, when the newer instance has started and when either has ended",
-    clause="A container that runs may be restarted at any time. Its runtime then resolves the CDI devices again, and "
-    "no kubelet asks the driver before. (kubelet, DRA manager; CDI specification)",
+    expected=(
+        "the same edits to a container as before, after the newer instance has started and after either has exited"
+    ),
+    clause=(
+        "A running container may be restarted at any time. Its runtime then resolves the CDI devices again, "
+        "without a call to the driver. (kubelet, DRA manager; CDI specification)"
+    ),
     needs=require_instances,
 )
 def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
-    """A claim is prepared, a newer instance starts and ends, and one starts and the older ends; CDI is resolved."""
+    """A claim's CDI devices are resolved while a newer instance starts and exits, and while one replaces the older."""
     process = own_process(driver)
     claim = driver.calls.ready(1)
     names = prepare(driver, driver.registration.reachable, claim)
@@ -239,26 +246,26 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
 
     def observe(when: str) -> None:
         edits = require_edits(driver, names, f"{when}, ")
-        require(edits == before, f"{when}, {some(sorted(edits ^ before))} is not as before")
+        require(edits == before, f"{when}, {some(sorted(edits ^ before))} has changed")
 
     with two_instances(driver) as two:
-        observe("when the newer instance has started")
+        observe("after the newer instance started")
         two.process.terminate()
         with suppress(StillRunningError):
             two.process.wait(driver.settings.grace)
-        observe("when the newer instance has ended")
+        observe("after the newer instance exited")
     with two_instances(driver) as two:
         try:
             process.terminate()
             with suppress(StillRunningError):
                 process.wait(driver.settings.grace)
-            observe("when the older instance has ended")
-            with in_context("the newer instance, when the older one has ended"):
+            observe("after the older instance exited")
+            with in_context("the newer instance, after the older one exited"):
                 unprepare(driver, two.new, claim)
         finally:
             two.process.stop(grace=2.0)
             driver.process.start()
-    return "they were as before"
+    return "they were unchanged"
 
 
 @check(
@@ -268,7 +275,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
     needs=require_instances,
 )
 def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
-    """Two instances run for some seconds, and the writes of slices are counted."""
+    """Two instances run for some seconds, and their writes of slices are counted."""
     with two_instances(driver):
         before = len(driver.api.requests)
         driver.process.pause(_OVERLAP)
@@ -281,32 +288,34 @@ def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="the older instance answers, and the slices are complete",
-    clause=f"{INSTANCES} If an update fails, only the older one is left.",
+    clause=f"{INSTANCES} If an update fails, only the older one remains.",
     needs=require_instances,
 )
 def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
-    """The newer of two instances is killed, and the older one is asked to prepare a claim."""
-    _ = driver.slices.catalogue  # slices that are never complete are the subject of another check
+    """The newer of two instances is killed, and the older one is called to prepare a claim."""
+    _ = driver.slices.catalogue  # another check reports slices that are never complete
     process = own_process(driver)
     with two_instances(driver) as two:
         two.process.kill()
         driver.process.wait(lambda: process.status is not None, 0.5)
-        require(process.status is None, f"the older instance ended with status {process.status}")
+        require(process.status is None, f"the older instance exited with status {process.status}")
         claim = driver.claims.new(1)
         prepare(driver, two.old, claim)
         unprepare(driver, two.old, claim)
         require(driver.slices.wait_complete(), "the pools are not complete afterwards")
-    return "the older one goes on"
+    return "the older one keeps working"
 
 
 @at_the_end(
     SHOULD,
     expected="a call is answered, by the first process or by the second",
-    clause="A pod that was deleted by force may still run when the next one starts. Either instance may end, but one "
-    "has to work.",
+    clause=(
+        "A force-deleted pod may still be running when the next one starts. Either instance may exit, but one must "
+        "work."
+    ),
 )
 def survives_a_second_start(driver: DriverUnderTest) -> str:
-    """The driver is started a second time with the same {pod_uid}, and called when the second process has settled."""
+    """The driver is started a second time with the same {pod_uid}, and called once the second process has settled."""
     own_process(driver)
     driver.calls.require_answering()
     sockets = {one.identity for one in driver.kubelet.registered}
@@ -316,7 +325,7 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
             lambda: second.status is not None or {one.identity for one in driver.kubelet.registered} - sockets,
             min(driver.settings.returning, _ANSWER),
         )
-        ended = "" if second.status is None else f", which ended with status {second.status}"
+        ended = "" if second.status is None else f", which exited with status {second.status}"
         found = driver.process.wait(lambda: driver.kubelet.newest, _ANSWER)
         require(found is not None, f"no instance is registered after the second start{ended}")
         assert found is not None  # noqa: S101 - for mypy
@@ -325,4 +334,4 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
     finally:
         second.stop(grace=2.0)
         driver.process.start()
-    return f"the first goes on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
+    return f"the first runs on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"

@@ -1,7 +1,7 @@
-"""Situations: claims of several forms, an event, and what is observed of them afterwards.
+"""Situations: claims of several forms, an event, and what is observed afterwards.
 
-Law: a check is a cell of a table, an event by an observation, for each form of claim for which the driver has devices.
-All cells of an event share their claims. `NO_CELL` has the reason of each cell that is empty.
+Law: each check is a cell of a table of events by observations, for each form of claim for which the driver has devices.
+All cells of an event share their claims. `NO_CELL` has the reason for each empty cell.
 """
 
 import socket
@@ -50,9 +50,9 @@ class Form:
     """A form of claims.
 
     Attributes:
-        name: what it is, in a few words.
-        devices: how many devices it takes.
-        make: makes the claims, which are prepared with one request. Raises DoesNotApply if no device allows it.
+        name: a description in a few words.
+        devices: how many devices it needs.
+        make: creates the claims, which are prepared with one request. Raises DoesNotApply if no device allows it.
     """
 
     name: str
@@ -61,22 +61,25 @@ class Form:
 
 
 FORMS: Sequence[Form] = (
-    Form("a claim of two requests", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(1, 1))]),
+    Form("a claim with two requests", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(1, 1))]),
     Form("the two claims of a pod", 2, lambda driver: [driver.claims.new(1), driver.claims.new(1)]),
-    Form("a claim of one device", 1, lambda driver: [driver.claims.new(1)]),
-    Form("a claim of two devices of a request", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(2))]),
+    Form("a claim for one device", 1, lambda driver: [driver.claims.new(1)]),
+    Form("a claim with one request for two", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(2))]),
     Form("a part of a device", 0, lambda driver: [driver.claims.part_of(driver.claims.free_device(shared=True))]),
 )
-"""The forms of claims. Those are made for which half of the free devices suffice; of a slow driver, the first two."""
+"""The forms of claims.
+
+Only those are used for which half of the free devices suffice; for a slow driver, only the first two.
+"""
 
 _OTHER = "conformance-other.example.org"
 
 
 @frozen
 class Known:
-    """A claim of a situation, as it was before the event: its form, its answer, and what its containers get.
+    """A claim of a situation before the event: its form, its answer, and what its containers get.
 
-    Some drivers have CDI devices that do not depend on claims: `standing` are those that were there before.
+    Some drivers have CDI devices that do not depend on claims: `standing` are those that already existed.
     """
 
     form: str
@@ -93,23 +96,23 @@ class Known:
 
 @define(eq=False)
 class Situation:
-    """The claims of one event. They belong to no check, so that all cells of the event observe the same ones."""
+    """The claims of one event. They belong to no check, so that all cells of the event observe the same claims."""
 
     claims: list[Claim] = field(factory=list)
     known: list[Known] = field(factory=list)
-    left: int = 0  # cells that were not finished yet
+    left: int = 0  # cells that are not finished yet
     planted: Mapping[Path, str] = field(factory=dict)
     listener: socket.socket | None = None
 
     def begin(self, driver: DriverUnderTest) -> None:
-        """Prepare a claim of each form, of at most half of the devices that are free, or a single one."""
+        """Prepare a claim of each form, using at most half of the free devices, or a single one."""
         if self.left == 0:
             self.known.clear()
             self.plant(driver)
             try:
                 with driver.claims.owning(self.claims):
                     self._prepare(driver)
-            except (Failure, Skip):  # or its claims have their devices until the end of the run
+            except (Failure, Skip):  # otherwise its claims would keep their devices until the end of the run
                 self._finish(driver)
                 raise
         self.left += 1
@@ -128,7 +131,7 @@ class Situation:
             used += form.devices
             for claim, answer in zip(claims, self._answers(driver, claims), strict=True):
                 names = {name for row in answer for name in row.cdi}
-                edits = require_edits(driver, names, f"before the event, of {form.name}, ")
+                edits = require_edits(driver, names, f"before the event, with {form.name}, ")
                 self.known.append(Known(form.name, claim, answer, edits, standing))
 
     @staticmethod
@@ -141,7 +144,7 @@ class Situation:
             return [rows(devices_in(answer, claim)) for claim in claims]
 
     def plant(self, driver: DriverUnderTest) -> None:
-        """Put other drivers' CDI file, registration socket and directory next to those of the driver."""
+        """Put the CDI file, registration socket and directory of another driver next to the driver's."""
         text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
         cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
         state = driver.environment.plugins / _OTHER / "state.json"
@@ -167,7 +170,7 @@ class Situation:
                     path.parent.rmdir()
 
     def end(self, driver: DriverUnderTest) -> None:
-        """Note that a cell is over. After the last one, unprepare and delete the claims."""
+        """Mark a cell as finished. After the last one, unprepare and delete the claims."""
         self.left -= 1
         if self.left == 0:
             self._finish(driver)
@@ -178,22 +181,22 @@ class Situation:
             driver.calls.clean_up()
 
     def require(self) -> list[Known]:
-        """Return the claims that the driver has prepared. Raises Skip if there are none anymore."""
+        """Return the claims that the driver has prepared. Raises Skip if they are gone."""
         found = [one for one in self.known if one.claim.is_prepared]
-        skip_if(not found, "the claims of this event are gone, because the driver got fresh directories meanwhile")
+        skip_if(not found, "the claims of this event are gone, because the driver has got fresh directories")
         return found
 
 
 @frozen
 class Observation:
-    """What is observed of the claims of a situation after an event.
+    """An observation of a situation's claims after an event.
 
     Attributes:
-        name: that of a check, with the words for the event in place of `{}`.
-        done: what the check does, likewise.
-        expected: what should be.
+        name: the name of a check, with `{}` for the event.
+        done: what the check does, with `{}` as well.
+        expected: the expected result.
         clause: why.
-        look: observes; returns a sentence, or raises Failure. It is None for what is observed of others.
+        look: observes; returns a sentence, or raises Failure. It is None for observations of other drivers' files.
     """
 
     name: str
@@ -205,11 +208,11 @@ class Observation:
 
 def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     with_names = [one for one in known if one.names]
-    does_not_apply_if(not with_names, "the driver answers no CDI devices")
+    does_not_apply_if(not with_names, "the driver returns no CDI devices")
     for one in with_names:
         edits = require_edits(driver, one.names, f"of {one.form}, ")
-        require(edits == one.edits, f"of {one.form}, {some(sorted(edits ^ one.edits))} is not as before")
-    return f"the CDI devices of {counted(len(with_names), 'claim')} are as before"
+        require(edits == one.edits, f"for {one.form}, {some(sorted(edits ^ one.edits))} has changed")
+    return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 
 def _prepare_again(driver: DriverUnderTest, known: Sequence[Known]) -> str:
@@ -219,7 +222,7 @@ def _prepare_again(driver: DriverUnderTest, known: Sequence[Known]) -> str:
             require(answer == one.answer, f"the answer differs: {difference(one.answer, answer)}")
             edits = require_edits(driver, one.names, "")
             same = neutral(edits, one.claim) == neutral(one.edits, one.claim)
-            require(same, f"{some(sorted(edits ^ one.edits))} is not as before")
+            require(same, f"{some(sorted(edits ^ one.edits))} has changed")
     return f"{counted(len(known), 'claim')} prepared as before"
 
 
@@ -233,7 +236,7 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
                 with driver.claims.owning([]), in_context(f"afterwards, {device} for another claim"):
                     try:
                         driver.calls.prepared(driver.claims.on(device))
-                    finally:  # or the claim of a driver that refuses it has the device until the end of the run
+                    finally:  # otherwise, if the driver refuses it, the claim keeps the device until the end of the run
                         driver.calls.clean_up()
                 devices.append(str(device))
     return f"{some(devices)} was prepared for another claim"
@@ -242,38 +245,38 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 def _others_are_there(situation: Situation) -> str:
     gone = [f"{what} of another driver" for path, what in situation.planted.items() if not path.exists()]
     require(not gone, f"{some(gone)} was removed")
-    return f"{counted(len(situation.planted), 'file')} of other drivers are there"
+    return f"{counted(len(situation.planted), 'file')} of other drivers still exist"
 
 
-RUNNING = "A container that runs may be restarted at any time, and its runtime then resolves the CDI devices again"
+RUNNING = "A running container may be restarted at any time, and its runtime then resolves the CDI devices again"
 KEEPS = Observation(
     "keeps-cdi-devices-{}",
-    "Claims of several forms are prepared, {}, and before any further call their CDI devices are resolved.",
-    "the same changes of a container as before",
-    f"{RUNNING}; no kubelet asks the driver before. (kubelet, DRA manager; CDI specification)",
+    "Claims of several forms are prepared, {}, and their CDI devices are resolved before any further call.",
+    "the same edits to a container as before",
+    f"{RUNNING}, without a call to the driver. (kubelet, DRA manager; CDI specification)",
     _still_resolve,
 )
 PREPARES = Observation(
     "prepares-claims-{}",
     "Claims of several forms are prepared, {}, and they are prepared again.",
-    "the same answers, with CDI devices that change a container as before",
-    "NodePrepareResources is called again for a claim that is prepared. It must be idempotent. (kubeletplugin, "
+    "the same answers, with CDI devices that edit a container as before",
+    "NodePrepareResources is called again for prepared claims. It must be idempotent. (kubeletplugin, "
     "DRAPlugin.PrepareResourceClaims)",
     _prepare_again,
 )
 FREES = Observation(
     "frees-devices-{}",
     "Claims of several forms are prepared, {}, and they are unprepared; other claims get their devices.",
-    "success, no CDI device that stays, and success for the other claims",
+    "success, no CDI devices left, and success for the other claims",
     "NodeUnprepareResources is the opposite of NodePrepareResources, also across restarts of the driver and the node. "
-    "A device that is not given back is lost to the node. (dra, api.proto; kubeletplugin, DRAPlugin)",
+    "A device that is not released is lost to the node. (dra, api.proto; kubeletplugin, DRAPlugin)",
     _free,
 )
 
 LEAVES = Observation(
     "leaves-files-of-others-alone-{}",
-    "A CDI file, a registration socket and the state of other drivers are beside those of the driver, and {}.",
-    "all of them are still there",
+    "Other drivers have a CDI file, a registration socket and state next to the driver's, and {}.",
+    "all of them still exist",
     "The directories of CDI files, of registration sockets and of plugins belong to all drivers of a node. "
     "(pluginwatcher, README; CDI specification)",
     None,
@@ -288,7 +291,7 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
     (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
     (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
-"""Of each event: how the names of its checks end, how severe they are, and what is observed, in this order."""
+"""For each event: the ending of its checks' names, their severity, and the observations, in this order."""
 
 NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
@@ -297,7 +300,7 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (CORRUPTION, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (CORRUPTION, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
     (LOSS, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
-    (LOSS, "prepares-claims-{}"): "a driver that has lost its state may make other CDI devices",
+    (LOSS, "prepares-claims-{}"): "a driver that has lost its state may create other CDI devices",
     (REBOOT, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (CORRUPTION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (LOSS, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
@@ -310,7 +313,7 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",
     (KUBELET_RESTART, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
 }
-"""Why there is no such check: the name of one that does it, or a sentence."""
+"""Why there is no such check: the name of a check that covers it, or a sentence."""
 
 
 def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation) -> DriverCheck:

@@ -1,6 +1,6 @@
 """ResourceSlices: whether a scheduler finds the driver's devices, at the start and after the slices were deleted.
 
-Law: slices are judged as an API server and a scheduler do, and only those of the driver.
+Law: slices are judged the way an API server and a scheduler do, and only the driver's own.
 """
 
 import re
@@ -48,13 +48,13 @@ _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FORMS = {"resource.kubernetes.io/pciBusID": _PCI_BUS_ID, "resource.kubernetes.io/pcieRoot": _PCIE_ROOT}
 _NUMA = re.compile(r"numa_?(node)?(_?id)?", re.IGNORECASE)
 _LEFTOVER = "leftover-of-an-older-driver"
-_AT_A_START = 45.0  # seconds for what a publisher does at its start, or when it looks again after half a minute
-_LONGER = 1.4  # times the time in which a deletion may not be noticed
+_AT_A_START = 45.0  # seconds for what a publisher does at its start, or when it checks again after half a minute
+_LONGER = 1.4  # a multiple of the time in which a deletion may go unnoticed
 RACE = (
-    "Kubernetes' helper for publishing does not notice that slices are deleted within half a minute after it has "
-    "updated them, because it takes what it has written itself for what is there"
+    "Kubernetes' publishing helper does not notice a deletion of slices within half a minute after it has updated "
+    "them, because it assumes that what it wrote still exists"
 )
-_SETTLED = 0.5  # seconds, in which a process that has published writes what it writes next
+_SETTLED = 0.5  # seconds in which a process that has published does its next write
 _CONFLICT = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -67,7 +67,7 @@ _CONFLICT = {
 
 
 def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
-    """Yield device, name and value of each attribute that is published, and each value of those that are lists."""
+    """Yield device, name and value of each published attribute; for lists, each value."""
     for device in driver.slices.devices:
         for name, attribute in (device.body.get("attributes") or {}).items():
             value = next(iter(attribute.values()), None) if isinstance(attribute, dict) else attribute
@@ -86,14 +86,14 @@ def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
     found=("NVIDIA/k8s-dra-driver-gpu#1009",),
 )
 def publishes_slices_in_time(driver: DriverUnderTest) -> str:
-    """After the start, the API server is watched for slices of the driver."""
+    """After the start, the driver's slices must appear on the API server."""
     _ = driver.registration.name
     left = driver.process.started_at + driver.settings.starting - time.monotonic()
     found = driver.process.wait(driver.slices.now, max(left, 0.0))
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     asked = _asked(driver)
     require(found, f"there is no slice of {driver.registration.name} after {seconds}; {asked}", late=True)
-    return f"the first slice was there {seconds} after the start, or earlier"
+    return f"the first slice was published within {seconds} of the start"
 
 
 def _name(sent: dict[str, Any]) -> str:
@@ -118,13 +118,13 @@ def _asked(driver: DriverUnderTest) -> str:
 
 @at_start(
     MUST,
-    expected="as many slices of the highest generation as resourceSliceCount says, in each pool",
+    expected="each pool has resourceSliceCount slices of the highest generation",
     clause="resourceSliceCount is the total number of ResourceSlices in the pool at this generation number. Consumers "
-    "can use this to check whether they have seen all ResourceSlices. (ResourceSlice, API reference) A scheduler takes "
-    "no device from an incomplete pool.",
+    "can use this to check whether they have seen all ResourceSlices. (ResourceSlice, API reference) A scheduler "
+    "allocates no device from an incomplete pool.",
 )
 def completes_its_pools(driver: DriverUnderTest) -> str:
-    """The slices of each pool are counted, until they are complete."""
+    """The slices of each pool are counted until they are complete."""
     _ = published(driver)
     took = driver.slices.wait_for_pools()
     incomplete = [_incomplete(pool) for pool in driver.slices.pools() if not pool.is_complete]
@@ -142,7 +142,7 @@ def _incomplete(pool: PublishedPool) -> str:
 
 
 def published(driver: DriverUnderTest) -> list[Slice]:
-    """Return the driver's slices. Raises Skip if it has published none in the time that it has for that."""
+    """Return the driver's slices. Raises Skip if it published none in time."""
     if not driver.slices.now():
         driver.slices.wait_for_pools()
     found = driver.slices.now()
@@ -153,57 +153,61 @@ def published(driver: DriverUnderTest) -> list[Slice]:
 @at_start(
     MUST,
     expected="a device that a scheduler may allocate to a claim without tolerations",
-    clause="A scheduler gives no device with a taint to a claim that does not tolerate it, and none that the "
-    "DeviceClass does not select. (ResourceSlice, API reference, devices.taints; KEP-5055)",
+    clause=(
+        "A scheduler allocates no device with a taint to a claim that does not tolerate it, and no device that the "
+        "DeviceClass does not select. (ResourceSlice, API reference, devices.taints; KEP-5055)"
+    ),
 )
 def publishes_devices_for_claims(driver: DriverUnderTest) -> str:
-    """The published devices are looked through for those that a claim of the checks can get."""
+    """The published devices are filtered for those that a check's claim can get."""
     devices = driver.slices.devices
     tainted = [str(device) for device in devices if device.is_tainted]
     require(
         len(tainted) < len(devices),
-        f"each of {counted(len(devices), 'device')} has a taint that keeps claims away: {some(tainted)}",
+        f"every one of {counted(len(devices), 'device')} has a taint that repels claims: {some(tainted)}",
     )
     return f"{counted(len(driver.claims.usable), 'device')} of {len(devices)}"
 
 
 @at_start(
     MUST,
-    expected="the name of GetInfo in spec.driver of every slice",
-    clause="A claim's allocation names spec.driver of the slice, and the kubelet looks for a plugin that has "
-    "registered by this name. (kubelet, DRA manager)",
+    expected="spec.driver of every slice is the name from GetInfo",
+    clause=(
+        "A claim's allocation contains the slice's spec.driver, and the kubelet looks for a plugin that is "
+        "registered under this name. (kubelet, DRA manager)"
+    ),
 )
 def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
-    """The driver's name in the slices is compared with the one of the registration."""
+    """The driver's name in the slices is compared with its registered name."""
     found = published(driver)
     if not is_valid_name(driver.registration.name):
-        raise Skip("no slice can have the name by which the driver has registered")
+        raise Skip("the driver's registered name is not valid in a slice")
     others = sorted({str(one["spec"].get("driver")) for one in found} - {driver.registration.name})
-    require(not others, f"it has registered as {driver.registration.name}, and publishes slices of {some(others)}")
+    require(not others, f"it is registered as {driver.registration.name}, but publishes slices of {some(others)}")
     return f"the driver is {driver.registration.name} in both"
 
 
 @at_start(
     MUST,
-    expected="each name once in a pool",
+    expected="each name appears once in a pool",
     clause="Device.name: Name is unique identifier among all devices managed by the driver in the pool. "
     "(ResourceSlice, API reference)",
 )
 def names_each_device_once(driver: DriverUnderTest) -> str:
     """The names of the devices of each pool are compared, across its slices."""
     require_unique_names(driver.slices.catalogue)
-    return "each name is there once"
+    return "each name appears once"
 
 
 def require_unique_names(pools: Iterable[PublishedPool], known: Container[str] = ()) -> None:
-    """Check that no two devices of a pool have one name, except the names in `known`, which another check reports."""
+    """Check that names are unique in each pool, except the names in `known`, which another check reports."""
     require(not (problem := _repetition(pools, known)), problem)
 
 
 def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
-    """Return a sentence about the names that several devices of a pool have, or an empty string if there are none."""
+    """Describe the names that several devices of a pool have, or return an empty string if there are none."""
     twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names if name not in known]
-    return f"several devices are called {some(twice)}" if twice else ""
+    return f"several devices have the name {some(twice)}" if twice else ""
 
 
 @at_start(
@@ -213,20 +217,20 @@ def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
     "reference)",
 )
 def publishes_valid_slices(driver: DriverUnderTest) -> str:
-    """The slices that the driver has sent are validated as an API server does."""
-    if not driver.slices.writes():  # what an API server refuses is judged, too
+    """The slices that the driver has sent are validated like an API server does."""
+    if not driver.slices.writes():  # slices that an API server refuses are judged, too
         _ = published(driver)
     return require_valid(driver, 0)
 
 
 def require_valid(driver: DriverUnderTest, since: int) -> str:
-    """Check that an API server would take the slices that the driver has sent after the first `since` requests."""
+    """Check that an API server would accept the slices that the driver sent after the first `since` requests."""
     sent = [
         as_kept(one.body, "resourceslices", version_of(one))
         for one in driver.slices.writes(since)
         if one.method in {"POST", "PUT"} and isinstance(one.body, dict)
     ]
-    does_not_apply_if(not sent, "it has sent no slice as JSON")
+    does_not_apply_if(not sent, "it has sent no slices as JSON")
     problems = [
         f"{_name(body)}: {cause}"
         for body in sent
@@ -238,14 +242,14 @@ def require_valid(driver: DriverUnderTest, since: int) -> str:
 
 @at_start(
     MUST,
-    expected="spec.nodeName is the name of the Node, in slices of devices of the node",
+    expected="spec.nodeName of the node's slices is the name of the Node",
     clause="spec.nodeName identifies the node which provides the resources in this pool. (ResourceSlice, API "
     "reference) The kubelet deletes slices by this field.",
 )
 def names_its_node(driver: DriverUnderTest) -> str:
     """The field nodeName of each slice is read."""
     names = {str(one["spec"]["nodeName"]) for one in published(driver) if "nodeName" in one["spec"]}
-    does_not_apply_if(not names, "its slices are not those of one node")
+    does_not_apply_if(not names, "its slices do not belong to a single node")
     other = sorted(names - {driver.environment.node})
     require(not other, f"spec.nodeName is {some(other)}, expected {driver.environment.node}")
     return f"spec.nodeName is {driver.environment.node}"
@@ -254,8 +258,10 @@ def names_its_node(driver: DriverUnderTest) -> str:
 @at_start(
     SHOULD,
     expected="an owner reference to the Node with its UID",
-    clause="A slice whose owner is the Node is deleted with it; otherwise, the devices of a node that is gone stay "
-    "allocatable by name. (kubeletplugin and resourceslice helpers, which set the owner)",
+    clause=(
+        "A slice whose owner is the Node is deleted together with it. Otherwise, the devices of a deleted node "
+        "remain allocatable. (kubeletplugin and resourceslice helpers, which set the owner)"
+    ),
 )
 def is_owned_by_its_node(driver: DriverUnderTest) -> str:
     """The owners of the slices are read."""
@@ -270,14 +276,14 @@ def is_owned_by_its_node(driver: DriverUnderTest) -> str:
             for owner in one["metadata"].get("ownerReferences") or ()
         )
     ]
-    require(not without, f"the Node is no owner of {some(without)}")
+    require(not without, f"the Node is not an owner of {some(without)}")
     return "the Node is the owner"
 
 
 @at_start(
     SHOULD,
     core=True,
-    expected="attributes and capacities of the driver without its name as domain",
+    expected="the driver's attributes and capacities do not have its name as domain",
     clause="Attributes defined by the vendor must be listed without the driver name as domain prefix in their name, so "
     "that names are unique. (KEP-4381; ResourceSlice, API reference, devices.attributes)",
 )
@@ -290,20 +296,22 @@ def names_attributes_without_its_domain(driver: DriverUnderTest) -> str:
         for name in device.body.get(field) or {}
     }
     own = sorted(name for name in names if name.startswith(f"{driver.registration.name}/"))
-    require(not own, f"{some(own)} is a longer name of {own[0].partition('/')[2] if own else ''}")
+    require(not own, f"{some(own)} should be {own[0].partition('/')[2] if own else ''}")
     return counted(len(names), "name")
 
 
 @at_start(
     SHOULD,
-    expected="integers that are not negative; no such attribute if the NUMA node is not known",
-    clause="Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `not known` "
-    "would count as devices of the same NUMA node. (KEP-6072)",
+    expected="non-negative integers, and no such attribute if the NUMA node is unknown",
+    clause=(
+        "Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `unknown` "
+        "would count as being on the same NUMA node. (KEP-6072)"
+    ),
 )
 def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
-    """The attributes with the names of NUMA nodes are read."""
+    """The attributes that are named after NUMA nodes are read."""
     found = [one for one in attributes(driver) if _NUMA.fullmatch(one[1].rpartition("/")[2])]
-    does_not_apply_if(not found, "no device has an attribute of that name")
+    does_not_apply_if(not found, "no device has an attribute with that name")
     odd = [
         f"{device} has {name} = {value!r}"
         for device, name, value in found
@@ -316,8 +324,10 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
 @at_start(
     SHOULD,
     expected="dddd:bb:dd.f for pciBusID and pcidddd:bb for pcieRoot",
-    clause="The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because devices of "
-    "different drivers are compared by them. (k8s.io/dynamic-resource-allocation, deviceattribute)",
+    clause=(
+        "The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because they are "
+        "used to compare devices of different drivers. (k8s.io/dynamic-resource-allocation, deviceattribute)"
+    ),
 )
 def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     """The standard attributes of PCI devices are read."""
@@ -332,17 +342,19 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     MUST,
-    expected="a pool that has devices keeps each of them while the process runs",
-    clause="A scheduler takes each state of the slices for the truth: it refuses the pods of a moment without devices, "
-    "and evicts none because of it, so that nobody sees why. (kubernetes.io, Dynamic Resource Allocation)",
+    expected="a pool with devices keeps all of them while the process runs",
+    clause=(
+        "A scheduler believes every state of the slices: it does not schedule pods in a moment without devices, "
+        "and nobody sees why. (kubernetes.io, Dynamic Resource Allocation)"
+    ),
 )
 def keeps_its_devices(driver: DriverUnderTest) -> str:
-    """The pools after each write of the driver so far are compared, except after the command of --provoke-devices."""
+    """The pools after each of the driver's writes so far are compared, except after the --provoke-devices command."""
     _ = driver.slices.devices
     driver.slices.follow()
     lost = list(driver.slices.lost)
-    require(not lost, f"a process that went on running has published a pool without {some(lost)}")
-    return f"no device has gone, in {counted(len(driver.slices.writes()), 'write')}"
+    require(not lost, f"a running process has published a pool without {some(lost)}")
+    return f"no device has disappeared in {counted(len(driver.slices.writes()), 'write')}"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -351,13 +363,16 @@ def keeps_its_devices(driver: DriverUnderTest) -> str:
 @across(
     REBOOT,
     MUST,
-    expected="complete pools, with each device once, and no device in one pool more than before",
-    clause="A driver finds the slices that a former process has published. If it adds others, the pool has more slices "
-    "than resourceSliceCount says, or devices of the same name, and a scheduler takes no device from it. From a pool "
-    "that it leaves, a scheduler takes devices that it does not know. (ResourceSlice, API reference, spec.pool)",
+    expected="complete pools, with each device once, and no device in more pools than before",
+    clause=(
+        "A driver finds the slices that its previous process published. If it adds others, the pool has more "
+        "slices than resourceSliceCount, or duplicate devices, and a scheduler allocates no device from it. If it "
+        "abandons a pool, a scheduler allocates devices from it that the driver does not know. (ResourceSlice, API "
+        "reference, spec.pool)"
+    ),
 )
 def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """The driver is started again while its slices are there, and the slices of each pool are counted."""
+    """The driver is restarted while its slices exist, and the slices of each pool are counted."""
     before = {name for pool in driver.slices.catalogue for name in pool.repeated_names}
     number = Counter(device.name for pool in driver.slices.catalogue for device in pool.devices)
     yield
@@ -379,21 +394,21 @@ def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
 @across(
     REBOOT,
     MUST,
-    expected="each device keeps the attributes by which it differs from all others",
+    expected="each device keeps the attributes that distinguish it from all others",
     clause="A claim is allocated a device by its name, and stays allocated across restarts of the driver. "
-    "(ResourceClaim, API reference, status.allocation) If names change places, it gets the device of another claim.",
+    "(ResourceClaim, API reference, status.allocation) If names are swapped, it gets the device of another claim.",
 )
 def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
-    """The driver is started again, and the attributes that tell devices apart are compared by name."""
+    """The driver is restarted, and the attributes that distinguish devices are compared by device name."""
     before = _identities(driver)
-    does_not_apply_if(not before, "no attribute has another value for each device")
+    does_not_apply_if(not before, "no attribute has a different value for each device")
     yield
     _ = driver.registration.instance
     settle(driver)
     after = _identities(driver)
     owners = {identity: device for device, identities in before.items() for identity in identities}
     moved = [
-        f"{device} has the {name.rpartition('/')[2]} {value} of {owners[name, value]} now"
+        f"{device} now has the {name.rpartition('/')[2]} {value} of {owners[name, value]}"
         for device, identities in after.items()
         for name, value in sorted(identities)
         if device in before and owners.get((name, value), device) in after.keys() - {device}
@@ -403,7 +418,7 @@ def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
 
 
 def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
-    """Return the attributes of each device, by its name, that have another value for each device that has them."""
+    """Return, by device name, the attributes whose values are unique among the devices."""
     found: dict[str, dict[str, list[str]]] = {}
     for device, name, value in attributes(driver):
         found.setdefault(name, {}).setdefault(str(value), []).append(device)
@@ -419,13 +434,15 @@ def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
     KILL,
     MUST,
     expected="they are deleted or replaced within the time for slices to come back",
-    clause="Slices of an older generation, and pools that are there no longer, must be removed by the driver that "
-    "publishes the pool. (ResourceSlice, API reference, spec.pool)",
+    clause=(
+        "The driver that publishes a pool must remove slices of older generations, and pools that no longer exist. "
+        "(ResourceSlice, API reference, spec.pool)"
+    ),
 )
 def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
-    """Slices of an older generation and of a former pool are planted, then the driver is started again."""
+    """Slices of an older generation and of a former pool are planted, then the driver is restarted."""
     pool = driver.slices.catalogue[0]
-    own = pool.slices[0]["spec"]  # it knows slices of its own by these fields
+    own = pool.slices[0]["spec"]  # a driver recognizes its own slices by these fields
     spec = {name: own[name] for name in ("driver", "nodeName", "nodeSelector", "allNodes") if name in own}
     spec["devices"] = [{"name": _LEFTOVER}]
     planted = [driver.slices.plant(spec | {"pool": {"name": "former-pool", "generation": 1, "resourceSliceCount": 1}})]
@@ -440,7 +457,7 @@ def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
 
     driver.process.wait(lambda: not left(), min(driver.settings.republishing, _AT_A_START))
     names = [driver.api.get("ResourceSlice", one)["spec"]["pool"]["name"] for one in left()]
-    require(not names, f"there are obsolete slices still, of the pools {some(names)}", late=True)
+    require(not names, f"there are still obsolete slices, in the pools {some(names)}", late=True)
     return f"{counted(len(planted), 'obsolete slice')} removed"
 
 
@@ -454,19 +471,19 @@ def _holds_leftover(driver: DriverUnderTest, name: str) -> bool:
 
 @at_the_end(
     MUST,
-    expected="pools of other names, and slices of the first node that stay as they are",
+    expected="pools with other names, and unchanged slices of the first node",
     clause="pool.name: The pool name must be unique among the pools of a driver, in the whole cluster. It is often the "
     "node name. A driver publishes the pools of its own node. (ResourceSlice, API reference)",
 )
 def keeps_nodes_apart(driver: DriverUnderTest) -> str:
-    """The driver is started as on a second node, with directories of its own, and the slices of both are compared."""
-    does_not_apply_if(driver.environment.has_places, "the run has directories of the user, which both would use")
+    """The driver is started on a second node with its own directories, and the slices of both nodes are compared."""
+    does_not_apply_if(driver.environment.has_places, "both nodes would share the user's directories")
     settle(driver)
     before = {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]) for one in driver.slices.now()}
     skip_if(not before, "the driver has published no slices")
     own = driver.environment.node
     does_not_apply_if(
-        any(one.get("nodeName") != own for _, one in before.values()), f"the slices are not those of {own}"
+        any(one.get("nodeName") != own for _, one in before.values()), f"the slices do not belong to {own}"
     )
 
     def published() -> list[Slice]:
@@ -491,21 +508,21 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
                 with suppress(ApiError):  # the driver has deleted it itself
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
     require(not gone, f"it has changed {some(gone)} of the first node")
-    does_not_apply_if(not other, "a process with another {node} has published nothing for it")
+    does_not_apply_if(not other, "a process with another {node} has published nothing for that node")
     names = {one["pool"]["name"] for _, one in before.values()}
     shared = sorted(names & {one["spec"]["pool"]["name"] for one in other})
-    require(not shared, f"both nodes have a pool {some(shared)}, which is one pool for a scheduler")
+    require(not shared, f"both nodes have a pool {some(shared)}, which a scheduler treats as one pool")
     return f"{counted(len(other), 'slice')} of the second node"
 
 
 @across(
     KILL,
     MUST,
-    expected="they stay as they are",
-    clause="A driver publishes the pools of its own node. Slices of other drivers and nodes are not its own.",
+    expected="they stay unchanged",
+    clause="A driver publishes the pools of its own node. Slices of other drivers and nodes do not belong to it.",
 )
 def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
-    """Slices of another driver, and of another node, are planted, then the driver is started again."""
+    """Slices of another driver and of another node are planted, then the driver is restarted."""
     pool = {"name": "elsewhere", "generation": 1, "resourceSliceCount": 1}
     node, devices = driver.environment.node, [{"name": "device-of-others"}]
     specs = (
@@ -529,12 +546,14 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
     KUBELET_RESTART,
     MUST,
     expected="the pools are complete again in time",
-    clause="A kubelet deletes the slices of its node when it starts, and those of a driver that was not connected for "
-    "30 seconds. The driver has to publish them again. (kubelet, DRA manager)",
+    clause=(
+        "A kubelet deletes its node's slices when it starts, and a driver's slices once that has been disconnected "
+        "for 30 seconds. The driver has to publish them again. (kubelet, DRA manager)"
+    ),
     found=("NVIDIA/k8s-dra-driver-gpu#330",),
 )
 def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
-    """The kubelet is restarted and deletes the slices, while the driver is running."""
+    """The kubelet is restarted and deletes the slices while the driver is running."""
     _ = driver.slices.catalogue
     yield
     wipe = driver.seen.wipe
@@ -543,8 +562,8 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     waited = driver.settings.republishing
     if wipe.calm < driver.settings.race:
         reason = (
-            f"they were not there again after {counted(waited, 'second')}, but the driver, which writes them all the "
-            f"time, had written them {counted(round(wipe.calm), 'second')} before they were deleted, and {RACE}"
+            f"they were not back after {counted(waited, 'second')}, but the driver, which writes them all the "
+            f"time, had last written them {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
         )
         raise Undecided(reason)
     raise TookTooLong(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
@@ -552,19 +571,22 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
 
 @check(
     INFO,
-    expected="the pools are complete again soon; the helper of Kubernetes for publishing does not achieve that",
-    clause=f"A kubelet may start at any time, also right after the driver has changed its slices. But {RACE}, so a "
-    "failure is a fault of that helper (k8s.io/dynamic-resource-allocation, resourceslice), not of the driver.",
+    expected="the pools are soon complete again; Kubernetes' own publishing helper fails this check",
+    clause=(
+        f"A kubelet may start at any time, even right after the driver has changed its slices. But {RACE}, so a "
+        "failure is the fault of that helper (k8s.io/dynamic-resource-allocation, resourceslice), not of the "
+        "driver."
+    ),
 )
 def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
-    """A slice is changed while the driver is away. The driver starts and repairs it, and then all are deleted."""
+    """A slice is changed while the driver is away. The driver starts and repairs it, then all slices are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
-    skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, which are not left")
+    skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, more than are left")
     driver.process.kill()
     for one in slices.now():
         driver.slices.follow()
-        driver.slices.expects_changes = True  # what a check has changed is not a device of the driver
+        driver.slices.expects_changes = True  # a device that a check has changed is not the driver's
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):
@@ -573,7 +595,7 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     wipe(driver)
     wait_republished(driver, limit)
     seconds = driver.seen.wipe.republished_after
-    require(seconds is not None, f"they were not there again after {counted(round(limit), 'second')}: {RACE}")
+    require(seconds is not None, f"they were not back after {counted(round(limit), 'second')}: {RACE}")
     return f"they were complete again within {seconds:.1f} seconds"
 
 
@@ -591,10 +613,10 @@ def _updates(driver: DriverUnderTest) -> bool:
     SHOULD,
     core=True,
     expected="no slice is written",
-    clause="Each write of a slice is sent to every scheduler and autoscaler of the cluster.",
+    clause="Each write of a slice is sent to every scheduler and autoscaler in the cluster.",
 )
 def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
-    """The driver is left alone, its writes are counted, and its slices are compared with those before."""
+    """The driver is left alone, its writes are counted, and its slices are compared before and after."""
     _ = driver.slices.catalogue
     since, before = len(driver.api.requests), [one["spec"] for one in driver.slices.now()]
     yield
@@ -611,7 +633,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     expected="at most one request in ten seconds, apart from watches",
-    clause="Each node of a cluster runs such a driver, and the requests of all of them reach one API server.",
+    clause="Every node of a cluster may run the driver, and all of their requests reach one API server.",
 )
 def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
     """The driver is left alone, and its requests to the API server are counted."""
@@ -627,15 +649,17 @@ def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
 
 @at_the_end(
     MUST,
-    expected="the pools are complete in time, and no device is there twice",
-    clause="An update of an object that was changed meanwhile is answered with the status 409, and the client has to "
-    "try again with the latest version. (Kubernetes API conventions)",
+    expected="the pools are complete in time, and no device appears twice",
+    clause=(
+        "An update of an object that has been changed in the meantime is answered with status 409, and the client "
+        "must retry with the latest version. (Kubernetes API conventions)"
+    ),
 )
 def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
-    """The driver is started without slices, and each second of its first writes is answered with a conflict."""
+    """The driver is started without slices, and every other one of its first writes is answered with a conflict."""
     _ = driver.slices.catalogue
     if not driver.process.wait(driver.slices.is_complete, 1.0):
-        driver.process.start()  # it may not have noticed a former wipe
+        driver.process.start()  # it may not have noticed an earlier wipe
     skip_if(not driver.slices.wait_complete(), "the driver's pools are not complete")
     before = {name for pool in driver.slices.pools() for name in pool.repeated_names}
     driver.process.kill()
@@ -654,11 +678,11 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     MUST,
-    expected="it waits, or ends and is started again, and publishes when the API server is there",
-    clause="Nothing orders the starts of a driver and of the API server.",
+    expected="it waits, or exits and is restarted, and publishes once the API server is available",
+    clause="A driver and the API server start in no fixed order.",
 )
 def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
-    """The driver is started while the API server is away, which comes three seconds later."""
+    """The driver is started while the API server is away. The API server is back three seconds later."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()
@@ -669,18 +693,18 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
         driver.process.start()
     is_complete = driver.slices.wait_complete()
     require(is_complete, f"there are no complete pools after the API server came back; {_asked(driver)}", late=True)
-    return "it published its pools when the API server was there"
+    return "it published its pools once the API server was available"
 
 
 @across(
     TERM,
     INFO,
     expected="whether they stay",
-    clause="The kubelet deletes the slices of a driver that was not connected for 30 seconds, so both are right.",
+    clause="The kubelet deletes a driver's slices once that has been disconnected for 30 seconds, so both are right.",
 )
 def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
-    """The driver is ended with SIGTERM, and its slices are looked for."""
+    """The driver is ended with SIGTERM, and its slices are read."""
     _ = driver.slices.catalogue
     yield
-    skip_if(not driver.seen.ending.had_slices, "there were no slices before its end")
+    skip_if(not driver.seen.ending.had_slices, "there were no slices before it exited")
     return "they stay" if driver.seen.ending.kept_slices else "it deletes them"

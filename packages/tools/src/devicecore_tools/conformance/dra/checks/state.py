@@ -1,6 +1,6 @@
-"""What the driver keeps on disk: whether it survives a kill at any moment, and files that are damaged.
+"""The driver's state on disk: whether it survives a kill at any moment, and damaged files.
 
-Law: a device is never in two claims, also after the files were damaged or lost.
+Law: a device is never in two claims, even after the files were damaged or lost.
 """
 
 import threading
@@ -33,12 +33,12 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 @check(
     MUST,
     expected="after each restart, the claim can be prepared and unprepared, and nothing of it is left",
-    clause="PrepareResourceClaims and UnprepareResourceClaims must be idempotent, also across restarts of the driver. "
+    clause="PrepareResourceClaims and UnprepareResourceClaims must be idempotent, even across restarts of the driver. "
     "(kubeletplugin, DRAPlugin)",
     found=("kubernetes-sigs/dra-driver-cpu#175", "NVIDIA/k8s-dra-driver-gpu#840"),
 )
 def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
-    """The driver is killed at several moments of a prepare, restarted, and asked to continue."""
+    """The driver is killed at several moments during a prepare, restarted, and called again."""
     began = time.monotonic()
     _ = driver.calls.ready(1)
     took = time.monotonic() - began
@@ -56,10 +56,10 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
 
 
 def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
-    """Kill the driver so many seconds after a prepare has begun, and start it.
+    """Kill the driver this many seconds after the start of a prepare, then start it.
 
-    Raises Failure if it ends at each start now, although it came back after a kill at rest. Raises Skip if it did not
-    come back for another reason.
+    Raises Failure if it now exits at every start, although it came back after a kill while idle. Raises Skip if it did
+    not come back for another reason.
     """
     instance, claim.was_sent = driver.registration.reachable, True
     exits = len(driver.process.exits)
@@ -87,12 +87,14 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     SHOULD,
     core=True,
     expected="it registers again, and the claim can be unprepared",
-    clause="A power failure or a full disk leaves files that are cut off. A driver that does not start any more needs "
-    "a person on each node; pods of its claims cannot end. (NVIDIA/k8s-dra-driver-gpu#1100, #1259)",
+    clause=(
+        "A power failure or a full disk leaves truncated files. A driver that no longer starts needs manual repair "
+        "on each node, and pods with its claims cannot terminate. (NVIDIA/k8s-dra-driver-gpu#1100, #1259)"
+    ),
     found=("NVIDIA/k8s-dra-driver-gpu#1100", "NVIDIA/k8s-dra-driver-gpu#1259"),
 )
 def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed, its state files are cut in half, and it is started again."""
+    """A claim is prepared, the driver is killed, its state files are cut in half, and it is restarted."""
     claim = driver.claims.new()
     driver.calls.ready_devices(claim)
     files = driver.environment.state_files()
@@ -101,14 +103,17 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     back = driver.registration.returns["corrupted"]
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
     driver.calls.unprepared(claim)
-    return f"it went on with {counted(len(files), 'file')} cut in half"
+    return f"it kept working with {counted(len(files), 'file')} cut in half"
 
 
 @across(
     CORRUPTION,
     SHOULD,
     expected="an error, or the first claim's CDI devices are gone",
-    clause="A driver that starts without its former state must not give a device that a container uses to another one.",
+    clause=(
+        "A driver that starts without its previous state must not give a device that a container uses to another "
+        "container."
+    ),
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
@@ -117,14 +122,14 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     claim = driver.claims.new(devices=[device])
     names = own_cdi_names(driver, claim)
     if not names or not driver.environment.state_files():
-        raise DoesNotApply("the driver keeps no files, or its CDI devices are not those of a claim")
+        raise DoesNotApply("the driver keeps no files, or its CDI devices do not belong to claims")
     yield
     skip_if(driver.registration.returns["corrupted"].problem, "the driver did not start with damaged files")
     is_refused, sentence = try_to_prepare(driver, driver.claims.on(device))
     if is_refused:
         return sentence
     left = sorted(set(names) & driver.environment.cdi_names())
-    require(not left, f"{device} was prepared for another claim, and the first claim has {', '.join(left)} still")
+    require(not left, f"{device} was prepared for another claim, while the first claim still has {', '.join(left)}")
     return "it has released the device"
 
 

@@ -1,6 +1,6 @@
-"""NodeUnprepareResources: whether the driver undoes everything, even if it knows nothing of the claim.
+"""NodeUnprepareResources: whether the driver undoes everything, even if it does not know the claim.
 
-Law: a driver needs only the UID of a claim to unprepare it, so each claim can be unprepared at any time.
+Law: a driver needs only the UID of a claim to unprepare it, so any claim can be unprepared at any time.
 """
 
 import uuid
@@ -42,29 +42,30 @@ CONTRACT = (
     "api.proto)"
 )
 UNKNOWN = (
-    "UnprepareResourceClaims must be idempotent. It is called for claims that were never prepared, because a kubelet "
-    "notes a claim before it asks the driver; this is no error. (kubeletplugin, DRAPlugin.UnprepareResourceClaims)"
+    "UnprepareResourceClaims must be idempotent. It is also called for claims that were never prepared, because a "
+    "kubelet records a claim before it calls the driver; this is not an error. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims)"
 )
 GONE = (
     "The claim object may be gone when NodeUnprepareResources is called, so the driver cannot read it. (kubeletplugin, "
     "DRAPlugin.UnprepareResourceClaims)"
 )
 _OF_A_POD = 3  # claims
-_AGAIN = 3  # devices that are prepared again after calls at once
-_FOR_AN_EVENT = 6  # devices of a driver, of which one claim of several can have two
-_OVERLAPS = 15  # prepares and unprepares of one claim that overlap
+_AGAIN = 3  # devices that are prepared again after concurrent calls
+_FOR_AN_EVENT = 6  # devices of a driver, so that one of several claims can have two
+_OVERLAPS = 15  # overlapping prepares and unprepares of one claim
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
-    """Prepare a claim, and return the names of the CDI devices that were not there before."""
+    """Prepare a claim, and return the names of its new CDI devices."""
     before = driver.environment.cdi_names()
     driver.calls.ready_devices(claim)
     return sorted(driver.environment.cdi_names() - before)
 
 
 def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that other claims for each device of this one are prepared. Return a sentence about it."""
-    usable = {device.key for device in driver.claims.usable}  # one that stands for all, if a claim has to have all
+    """Check that each device of this claim can be prepared for another claim. Return a sentence about it."""
+    usable = {device.key for device in driver.claims.usable}  # one represents all, if claims have all
     devices = [device for device in claim.devices if device.key in usable]
     driver.claims.forget(claim)
     for device in devices:
@@ -73,7 +74,7 @@ def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
 
 
 def require_freeing(driver: DriverUnderTest) -> None:
-    """Do nothing if a device of a claim that was unprepared can be prepared for another claim.
+    """Check that a device of an unprepared claim can be prepared for another claim.
 
     Raises Skip if it cannot, which another check reports.
     """
@@ -85,13 +86,13 @@ def require_freeing(driver: DriverUnderTest) -> None:
 
 
 def require_tolerance(driver: DriverUnderTest) -> None:
-    """Do nothing if the driver unprepares a claim that it does not know. Raises Skip if it does not."""
+    """Raise Skip unless the driver unprepares a claim that it does not know."""
     with needed("a driver that unprepares an unknown claim"):
         driver.calls.unprepared(Claim("conformance-unknown", str(uuid.uuid4()), ()))
 
 
 def unprepare_across_event(driver: DriverUnderTest) -> Parts:
-    """The two parts of a check that a claim can be unprepared after an event, without CDI devices that stay."""
+    """The two parts of a check that a claim can be unprepared after an event without leaving CDI devices."""
     claim = driver.claims.new(driver.claims.several_of(_FOR_AN_EVENT))
     names = own_cdi_names(driver, claim)
     yield
@@ -106,8 +107,8 @@ def unprepare_across_event(driver: DriverUnderTest) -> Parts:
 
 
 def _require_undoing(driver: DriverUnderTest, count: int) -> None:
-    """Do nothing if a claim of so many devices leaves no CDI devices. Raises Skip if it does: another check says so."""
-    with needed("a driver that leaves no CDI devices of several devices"):
+    """Raise Skip if a claim with this many devices leaves CDI devices, which another check reports."""
+    with needed("a driver that removes the CDI devices of several devices"):
         claim = driver.claims.new(count)
         names = own_cdi_names(driver, claim)
         driver.calls.unprepared(claim)
@@ -141,8 +142,9 @@ def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for each, no CDI device and no file of any of them, and each device can be prepared for another "
-    "claim",
+    expected=(
+        "success for each, no CDI device or file of any of them, and each device can be prepared for another claim"
+    ),
     clause=f"{CONTRACT} A kubelet unprepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
@@ -168,12 +170,12 @@ def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success, no CDI device and no file of the claim, and each device can be prepared for another claim",
+    expected="success, no CDI device or file of the claim, and each device can be prepared for another claim",
     clause=f"{CONTRACT} A request can ask for several devices, and a claim can have several requests. (ResourceClaim, "
     "API reference, spec.devices.requests)",
 )
 def unprepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
-    """A claim with one request for two devices is prepared and unprepared, and one with two requests."""
+    """A claim with one request for two devices, and a claim with two requests, are prepared and unprepared."""
     driver.claims.require_two()
     driver.calls.require_unpreparing()
     require_freeing(driver)
@@ -185,7 +187,7 @@ def unprepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
             require_nothing_left(driver, [claim], names)
             require_free_devices(driver, claim)
         driver.calls.clean_up()
-    return "nothing of either is left"
+    return "success both times, and nothing of the claim is left"
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
@@ -201,25 +203,25 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="none",
-    clause=f"{CONTRACT} A node has thousands of claims in its life, and a disk of limited size.",
+    clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )
 def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, and files of the driver with its UID in their names are looked for."""
+    """A claim is prepared and unprepared. Afterwards, no file of the driver may have its UID in its name."""
     claim = driver.calls.ready()
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)
     left = sorted(
         str(path)
         for path in driver.environment.files()
-        if claim.uid in str(path) and not path.is_relative_to(driver.environment.cdi)  # the subject of another check
+        if claim.uid in str(path) and not path.is_relative_to(driver.environment.cdi)  # reported by another check
     )
-    require(not left, f"{some(left)} is still there")
+    require(not left, f"{some(left)} still exists")
     return "no file has its UID in its name"
 
 
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
-    """A claim that was never prepared is unprepared, alone, and before and after a prepared one in the same call."""
+    """A claim that was never prepared is unprepared, alone and before and after a prepared claim in one call."""
     driver.calls.unprepared(driver.claims.new(1))
     for is_first in (True, False):
         known, unknown = driver.calls.ready(1), Claim("conformance-unknown", str(uuid.uuid4()), ())
@@ -251,9 +253,11 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success, and the claim that is prepared stays as it is",
-    clause="uid: The UID of the ResourceClaim. Required. (dra/v1, api.proto) A claim of the same name and another UID "
-    "is another claim.",
+    expected="success, and the prepared claim stays unchanged",
+    clause=(
+        "uid: The UID of the ResourceClaim. Required. (dra/v1, api.proto) A claim with the same name but another "
+        "UID is another claim."
+    ),
 )
 def unprepares_by_uid(driver: DriverUnderTest) -> str:
     """A claim is prepared, and another one with the same name but a different UID is unprepared."""
@@ -277,7 +281,7 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
 def frees_the_device(driver: DriverUnderTest) -> str:
-    """A device is prepared for a claim, which is unprepared; then the device is prepared for another claim."""
+    """A device is prepared for a claim, which is then unprepared, and the device is prepared for another claim."""
     device = driver.claims.free_device()
     first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
@@ -287,18 +291,20 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success, no CDI device and no file of the claim, and the device can be prepared for another claim",
-    clause="A claim whose preparation has failed is unprepared when its pod ends, because the kubelet has noted it "
-    "before. (kubelet, DRA manager)",
+    expected="success, no CDI device or file of the claim, and the device can be prepared for another claim",
+    clause=(
+        "A claim whose preparation failed is unprepared when its pod ends, because the kubelet has recorded it "
+        "before. (kubelet, DRA manager)"
+    ),
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
 def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
-    """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
+    """The preparation of a claim fails because its allocation is incomplete, and the claim is unprepared."""
     require_tolerance(driver)
     require_freeing(driver)
     before = driver.environment.cdi_names()
     claim = claim_with(driver, driver.claims.free_device(), {"device": "no-such-device"})
-    with suppress(CallFailedError):  # another check looks at how it fails
+    with suppress(CallFailedError):  # another check tests how it fails
         driver.calls.prepare(claim)
     names = driver.environment.cdi_names() - before
     driver.calls.unprepared(claim)
@@ -309,11 +315,11 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="success",
-    clause="A claim can be allocated devices of several drivers; each of them unprepares its own. (ResourceClaim, API "
-    "reference, status.allocation.devices.results)",
+    clause="Devices of several drivers can be allocated to a claim; each driver unprepares its own. "
+    "(ResourceClaim, API reference, status.allocation.devices.results)",
 )
 def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
-    """A claim is allocated a device of this driver and one of another, prepared, and unprepared."""
+    """A claim with one device of this driver and one of another driver is prepared and unprepared."""
     claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
     driver.calls.unprepared(claim)
@@ -325,11 +331,13 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for all, no CDI device and no file of any of them, and their devices for other claims",
-    clause="A kubelet ends pods independently of each other, so their calls overlap. (kubelet, pod workers)",
+    expected=(
+        "success for all, no CDI device or file of any of them, and their devices can be prepared for other claims"
+    ),
+    clause="A kubelet terminates pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are unprepared by as many calls at once. Then one is, while another one is prepared."""
+    """Up to sixteen claims are unprepared by concurrent calls, then one is while another is prepared."""
     driver.claims.require_two()
     driver.calls.require_unpreparing()
     before = driver.environment.cdi_names()
@@ -337,7 +345,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     names = driver.environment.cdi_names() - before
     all_at_once(driver, [partial(driver.calls.unprepared, claim) for claim in claims])
     require_nothing_left(driver, claims, names)
-    for device in [claim.devices[0] for claim in claims[:_AGAIN]]:  # a lost write may leave them to their claims
+    for device in [claim.devices[0] for claim in claims[:_AGAIN]]:  # a lost write may leave them in use
         with in_context(f"afterwards, {device} for another claim"):
             other = driver.claims.on(device)
             driver.calls.prepared(other)
@@ -351,7 +359,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
         )
     require_nothing_left(driver, [first], names)
     require_resolvable(driver, answer)
-    return f"{counted(len(claims), 'call')} at once, and one beside a prepare"
+    return f"{counted(len(claims), 'call')} at once, and one during a prepare"
 
 
 def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
@@ -362,13 +370,12 @@ def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
 
 @check(
     MUST,
-    expected="no crash, and nothing is left after a last unprepare",
-    clause="Nothing in a kubelet serialises a prepare that was given up and the unprepare that follows. (kubelet, DRA "
-    "manager)",
+    expected="no crash, and nothing is left after a final unprepare",
+    clause="Nothing in a kubelet serializes a canceled prepare and the unprepare that follows. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared by calls that overlap, fifteen times, and then unprepared."""
+    """A claim is prepared and unprepared by overlapping calls fifteen times, and finally unprepared."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     before = driver.environment.cdi_names()
@@ -400,7 +407,7 @@ def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="success within 10 seconds",
-    clause="NodeUnprepareResources need not read the claim, so a slow API server delays no pod that ends. "
+    clause="NodeUnprepareResources need not read the claim, so a slow API server should not delay terminating pods. "
     "(kubeletplugin, DRAPlugin.UnprepareResourceClaims)",
 )
 def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
@@ -411,7 +418,7 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
             answer = driver.calls.unprepare(claim, timeout=10.0)
         except CallFailedError as error:
             require(not error.is_late, "there was no answer within 10 seconds", late=True)
-            raise Skip(f"it needs an answer: {error}") from None
+            raise Skip(f"it needs an answer of the API server: {error}") from None
     if claim.uid in answer:
         require_unprepared(answer, claim)
     return "it was unprepared"
@@ -424,12 +431,12 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     KILL,
     MUST,
     expected="success, and the claim's CDI devices are gone",
-    clause="The claim may have been prepared by a former process of the driver. (kubeletplugin, "
+    clause="A previous process of the driver may have prepared the claim. (kubeletplugin, "
     "DRAPlugin.UnprepareResourceClaims)",
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
 def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
+    """A claim is prepared, the driver is killed and restarted, and the claim is unprepared."""
     return (yield from unprepare_across_event(driver))
 
 
@@ -442,7 +449,7 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
 )
 def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed, the claim is deleted, the driver is started, and unprepares it."""
+    """A claim is prepared, the driver is killed, the claim is deleted, and the restarted driver unprepares it."""
     device = driver.claims.free_device()
     claim = driver.calls.ready(devices=[device])
     driver.claims.delete_object(claim)
@@ -456,10 +463,10 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
     MUST,
     expected="the device can be prepared for another claim",
     clause="When the call has succeeded, the scheduler may give the devices to another claim. (kubeletplugin, "
-    "DRAPlugin.UnprepareResourceClaims) The driver may end at any time after that.",
+    "DRAPlugin.UnprepareResourceClaims) The driver may exit at any time after that.",
 )
 def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared and unprepared, the driver is killed and started again, and another claim gets the device."""
+    """A claim is prepared and unprepared, the driver is killed and restarted, and another claim gets the device."""
     require_freeing(driver)
     claim = driver.calls.ready(devices=[driver.claims.free_device(shared=False)])
     with needed("an unprepared claim"):
@@ -472,8 +479,8 @@ def keeps_devices_free_after_a_restart(driver: DriverUnderTest) -> Parts:
     REBOOT,
     MUST,
     expected="success",
-    clause="A pod may be deleted while the node reboots. The kubelet has kept its file of claims, and unprepares them. "
-    "(kubelet, DRA manager)",
+    clause="A pod may be deleted while the node reboots. The kubelet has kept its claim checkpoint, and unprepares "
+    "the claims. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#951",),
 )
 def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
@@ -488,8 +495,8 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
     LOSS,
     SHOULD,
     expected="success, and the claim's CDI devices are gone",
-    clause="A claim that the driver does not know is no error. (kubeletplugin, DRAPlugin.UnprepareResourceClaims) Its "
-    "CDI files can be found by its UID.",
+    clause="A claim that the driver does not know is not an error. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims) Its CDI files can be found by its UID.",
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""

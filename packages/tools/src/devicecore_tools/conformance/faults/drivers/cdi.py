@@ -30,7 +30,7 @@ class NameOfNoDevice(GoodDriver):
             "separates-shares-of-a-device",
             "unprepares-at-the-same-time",
         ],
-        "They resolve the names, too.",
+        "They also resolve the names.",
     )
 
     def device(self, uid: str, result: Json) -> Message:
@@ -54,7 +54,7 @@ class UnknownField(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class SaysAnOldVersion(GoodDriver):
-    """Only since version 0.5.0 may names begin with a digit, as half of all UIDs do."""
+    """Names may begin with a digit, as most UIDs do, only since version 0.5.0."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
@@ -62,14 +62,14 @@ class SaysAnOldVersion(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class OldMetadata(WritesMetadata):
-    """As with the first helpers that wrote metadata."""
+    """Like the first helpers that wrote metadata."""
 
     cdi_version = "0.3.0"
 
 
 @fails("describes-its-devices-in-metadata")
 class DescribesTheFirstDevice(WritesMetadata):
-    """The metadata of each device has the attributes of the first one of its request."""
+    """The metadata of each device has the attributes of the first device in its request."""
 
     is_good = False
 
@@ -79,7 +79,7 @@ class DescribesTheFirstDevice(WritesMetadata):
 
 @fails("describes-its-devices-in-metadata")
 class DescribesOneDevice(WritesMetadata):
-    """The metadata of a request names its first device as often as it has devices."""
+    """The metadata of a request repeats its first device in place of the others."""
 
     is_good = False
 
@@ -109,7 +109,7 @@ class MissingLibrary(GoodDriver):
 
 @fails("removes-cdi-devices")
 class LeavesFiles(GoodDriver):
-    """Files with names of their own stay behind."""
+    """It leaves files with unrelated names behind."""
 
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         super().write_cdi(uid, results)
@@ -128,9 +128,9 @@ class LeavesMetadata(WritesMetadata):
 
 @fails("keeps-the-cdi-devices-of-other-claims")
 class OneFileForAll(GoodDriver):
-    """There is a device that all claims use, and that changes with their number."""
+    """All claims use a common CDI device, which changes with their number."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "These are two claims, too."}
+    breaks_too = {"separates-claims-of-the-same-name": "It also has two claims."}
 
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)
@@ -150,7 +150,7 @@ class OneFileForAll(GoodDriver):
 
 @fails("gives-new-claims-new-cdi-devices")
 class NamesOfDevices(GoodDriver):
-    breaks_too = {"separates-shares-of-a-device": "Both shares of a device have one name."}
+    breaks_too = {"separates-shares-of-a-device": "Both shares of a device have the same name."}
 
     def cdi_name(self, uid: str, result: Json) -> str:
         return str(result["device"])
@@ -183,7 +183,7 @@ class WrongNameOfTheSecondDevice(GoodDriver):
 
 @fails("makes-cdi-devices-for-each-device")
 class OnlyTheFirstDevice(GoodDriver):
-    """All devices of a request have the CDI device of the first one."""
+    """All devices of a request have the CDI device of the first."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
@@ -197,7 +197,7 @@ class OnlyTheFirstDevice(GoodDriver):
 class AllClaimsOfTheCall(GoodDriver):
     """Each claim of a call gets the CDI devices of all its claims."""
 
-    breaks_too = {"prepares-the-claims-of-a-pod": "A claim alone has other CDI devices."}
+    breaks_too = {"prepares-the-claims-of-a-pod": "A claim in a separate call has different CDI devices."}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
@@ -211,7 +211,7 @@ class AllClaimsOfTheCall(GoodDriver):
 
 @fails("makes-cdi-devices-of-the-allocated-device")
 class TakesTheNextDevice(GoodDriver):
-    """It counts from one where its devices are numbered from zero."""
+    """It counts from one, although its devices are numbered from zero."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         spec = super().spec(uid, results)
@@ -233,7 +233,7 @@ class SameEditsForAll(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-claims-of-one-call")
 class RemovesTheFilesOfACall(GoodDriver):
-    """With the first claim of a call that is unprepared, all claims of that call lose their CDI devices."""
+    """When one claim of a call is unprepared, all claims of that call lose their CDI devices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class RemovesTheFilesOfACall(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-other-claims")
 class CleansUpAfterAFailure(GoodDriver):
-    """When a claim could not be prepared, it removes the CDI files of all claims."""
+    """When a claim cannot be prepared, it removes the CDI files of all claims."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:

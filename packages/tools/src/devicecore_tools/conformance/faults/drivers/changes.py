@@ -11,7 +11,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 
 class HotPlugs(GoodDriver):
-    """A chip is gone while there is a file `unplugged` in the directory of plugins."""
+    """A chip is gone while the plugins directory has a file `unplugged`."""
 
     is_good = True
     options = ("--provoke-devices", "touch {plugins}/unplugged", "--undo-devices", "rm -f {plugins}/unplugged")
@@ -42,7 +42,7 @@ class HotPlugs(GoodDriver):
                 self.change()
 
     def change(self) -> None:
-        """Publish other devices."""
+        """Publish the changed devices."""
         items = self.call("GET", SLICES)[1]["items"]
         self.reconcile([item for item in items if item["spec"]["driver"] == self.name])
 
@@ -57,7 +57,7 @@ class HotPlugs(GoodDriver):
 
 @fails("publishes-a-change-of-devices", "publishes-a-valid-change")
 class TaintsWithASentence(HotPlugs):
-    """The taint of a device that is gone has a value that is no label value."""
+    """The taint of a removed device has a value that is not a valid label value."""
 
     settings = {"republishing": 5.0}
 
@@ -78,7 +78,7 @@ class PublishesNoChange(HotPlugs):
 
 @fails("publishes-a-change-of-devices", "keeps-a-changed-pool-whole")
 class ChangesOneSlice(HotPlugs):
-    """It raises the generation of one of two slices, so its pool is not complete."""
+    """It raises the generation of only one of two slices, so its pool is incomplete."""
 
     settings = {"republishing": 5.0}
 
@@ -95,7 +95,7 @@ class ChangesOneSlice(HotPlugs):
 
 
 class TaintsUnpluggedDevices(HotPlugs):
-    """A chip stays published with a taint."""
+    """The removed chip stays published, with a taint."""
 
     is_good = True
 
@@ -107,7 +107,7 @@ class TaintsUnpluggedDevices(HotPlugs):
 
 @fails("keeps-a-changed-pool-whole")
 class KeepsItsGeneration(HotPlugs):
-    """Both slices change, and the generation does not."""
+    """Both slices change, but the generation does not."""
 
     def reconcile(self, items: list[Json]) -> None:
         GoodDriver.reconcile(self, items)
@@ -128,7 +128,7 @@ class HoldsGoneDevices(HotPlugs):
     def unprepare_claim(self, claim: Message) -> None:
         names = {device["name"] for device in self.devices()}
         if any(one["device"] not in names for one in self.claims.get(claim.uid, {}).get("results", ())):
-            raise ClaimError("the device has gone")
+            raise ClaimError("the device is gone")
         super().unprepare_claim(claim)
 
 

@@ -1,6 +1,6 @@
 """Drivers with habits of real ones.
 
-Law: no check fails on those that are good. The others are not planted faults, so a test chooses the checks for each.
+Law: no check fails on the good ones. The others are not planted faults, so a test chooses the checks for each.
 """
 
 import itertools
@@ -24,9 +24,9 @@ _PROCESSORS = 8
 
 
 class WorksThroughTheRuntime(GoodDriver):
-    """As drivers of network devices: a plugin of the container runtime (NRI), without which it ends.
+    """Like drivers for network devices: it is a plugin of the container runtime (NRI), and exits without one.
 
-    It answers no devices, and writes no CDI files. What it sends to the runtime comes in pieces.
+    It returns no devices and writes no CDI files. It sends its data to the runtime in pieces.
     """
 
     is_good = True
@@ -52,7 +52,7 @@ class WorksThroughTheRuntime(GoodDriver):
 
     def end_with_the_runtime(self) -> None:
         self.runtime.recv(1)
-        print("the runtime has gone", flush=True)
+        print("the runtime is gone", flush=True)
         os._exit(1)
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
@@ -69,7 +69,7 @@ def field(number: int, value: bytes) -> bytes:
 
 
 class SharesCapacity(GoodDriver):
-    """As drivers of processors: one device that many claims share, up to its capacity, of which none is the default."""
+    """Like CPU drivers: one device that many claims share up to its capacity, without a default request."""
 
     is_good = True
 
@@ -118,7 +118,7 @@ class PublishesLate(GoodDriver):
 
 
 class WritesAndForgets(GoodDriver):
-    """It watches its slices and updates them all the time, but does not make them again."""
+    """It watches its slices and updates them all the time, but does not recreate them."""
 
     def watch(self, path: str, version: str) -> None:
         threading.Thread(target=super().watch, args=(path, version), daemon=True).start()
@@ -128,7 +128,7 @@ class WritesAndForgets(GoodDriver):
 
 
 class RenamesItsDevices(GoodDriver):
-    """Its devices have other names after each start, and it releases what its former process has prepared."""
+    """Its devices have new names after each start, and it releases what its previous process prepared."""
 
     is_good = True
 
@@ -137,7 +137,7 @@ class RenamesItsDevices(GoodDriver):
 
 
 class KeepsADamagedFile(GoodDriver):
-    """It starts with a damaged file, and finds the damage when it starts again."""
+    """It starts with a damaged file, and notices the damage only at the next start."""
 
     def load(self) -> None:
         marker = self.directory / "damaged"
@@ -177,19 +177,19 @@ class SwingsInOpenFiles(GoodDriver):
 
 
 class NeedsAllItsDevices(GoodDriver):
-    """As drivers of accelerators whose devices work only together: it refuses claims of fewer."""
+    """Like drivers for accelerators that only work together: it refuses claims for fewer devices."""
 
     def parts(self) -> list[list[Json]]:
         return super().parts()[:1]
 
     def check_free(self, uid: str, results: list[Json]) -> None:
         if len(results) != len(self.parts()[0]):
-            raise ClaimError("a claim has to have all devices")
+            raise ClaimError("a claim must have all devices")
         super().check_free(uid, results)
 
 
 class HasOneDevice(GoodDriver):
-    """As most nodes with a network card."""
+    """Like most nodes with a network card."""
 
     is_good = True
 
@@ -198,7 +198,7 @@ class HasOneDevice(GoodDriver):
 
 
 class HasTwoPools(GoodDriver):
-    """The devices of its two pools have the same names. Their edits tell them apart by the PCI address."""
+    """The devices of its two pools have the same names. Their edits distinguish them by PCI address."""
 
     def slices(self) -> list[Json]:
         (spec,) = super().slices()
@@ -236,7 +236,7 @@ class HasTwoPools(GoodDriver):
 
 
 class TakesTheOtherPool(HasTwoPools):
-    """A container gets the device of that name in the other pool."""
+    """A container gets the device with the same name in the other pool."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         first, second = self.pools
@@ -245,7 +245,7 @@ class TakesTheOtherPool(HasTwoPools):
 
 
 class LosesItsOnlyDevice(HasOneDevice):
-    """It keeps the device of a claim with a very long name."""
+    """It does not release the device of a claim with a very long name."""
 
     def unprepare_claim(self, claim: Message) -> None:
         if len(claim.name) < 200:
@@ -253,7 +253,7 @@ class LosesItsOnlyDevice(HasOneDevice):
 
 
 class WritesMetadata(GoodDriver):
-    """As drivers in Go with metadata of devices: a file for each request, which a CDI device of its own mounts."""
+    """Like Go drivers with device metadata: one file per request, mounted by a separate CDI device."""
 
     is_good = True
     cdi_version = "0.5.0"
@@ -283,7 +283,7 @@ class WritesMetadata(GoodDriver):
         return devices
 
     def described(self, name: str, _first: str) -> Json:
-        """What the metadata says of a device. The second name is that of the first device of its request."""
+        """The metadata of a device. The second name is that of the first device in its request."""
         attributes = next(one.get("attributes", {}) for one in self.devices() if one["name"] == name)
         return {"driver": self.name, "pool": self.pool, "name": name, "attributes": attributes}
 
@@ -301,7 +301,7 @@ class WritesMetadata(GoodDriver):
 
 
 class DescribesDevicesOnce(WritesMetadata):
-    """One CDI file has all devices and is there for good. What mounts the metadata is of each claim."""
+    """One permanent CDI file has all devices. Only the device that mounts the metadata belongs to a claim."""
 
     @property
     def standing(self) -> Path:
@@ -323,7 +323,7 @@ class DescribesDevicesOnce(WritesMetadata):
 
 
 class PanicsWhenItIsRefused(GoodDriver):
-    """It crashes, and its supervisor starts it again."""
+    """It crashes, and its supervisor restarts it."""
 
     def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
         if not status.plugin_registered:
@@ -333,7 +333,7 @@ class PanicsWhenItIsRefused(GoodDriver):
 
 
 class PanicsOverTwoDevices(GoodDriver):
-    """It crashes at each claim of two devices, and its supervisor starts it again."""
+    """It crashes at each claim for two devices, and its supervisor restarts it."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -344,7 +344,7 @@ class PanicsOverTwoDevices(GoodDriver):
 
 
 class KnowsNoAdministrators(GoodDriver):
-    """It refuses each claim of an administrator, and its slices change from time to time."""
+    """It refuses every claim with adminAccess, and its slices change from time to time."""
 
     is_good = True
 
@@ -363,7 +363,7 @@ class KnowsNoAdministrators(GoodDriver):
 
 
 class RestartsItself(GoodDriver):
-    """It ends with status 0 for reasons of its own, and its supervisor starts it again."""
+    """It exits with status 0 for its own reasons, and its supervisor restarts it."""
 
     def end_once(self, occasion: str) -> None:
         marker = self.directory / occasion
@@ -374,7 +374,7 @@ class RestartsItself(GoodDriver):
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         with (self.directory / "asked").open("a+") as asked:
             asked.write(".")
-            if asked.tell() == 3:  # after the first restart, and that of the kubelet
+            if asked.tell() == 3:  # after the first restart, and the kubelet's
                 self.end_once("asked-again")
         return super().get_info(request, context)
 
@@ -384,7 +384,7 @@ class RestartsItself(GoodDriver):
 
 
 class PreparesSlowly(GoodDriver):
-    """As drivers that reset or partition a device for each claim."""
+    """Like drivers that reset or partition a device for each claim."""
 
     is_good = True
 

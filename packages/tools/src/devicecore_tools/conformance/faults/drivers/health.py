@@ -1,4 +1,4 @@
-"""Drivers with one fault in what they report of the health of their devices.
+"""Drivers with one fault in their reports about the health of devices.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -52,7 +52,7 @@ class DiesOfTheHealthCall(GoodDriver):
 
 @fails("reports-the-health-of-each-device")
 class AnnouncesOnly(WithoutHealth):
-    """It announces the services of health, and serves none of them."""
+    """It announces the health services, but serves none of them."""
 
     versions = GoodDriver.versions
 
@@ -65,7 +65,7 @@ class ForgetsADevice(GoodDriver):
 
 @fails("answers-while-its-health-is-watched")
 class HasOneThread(GoodDriver):
-    """A call of its service has to wait until the one before has ended."""
+    """A call must wait until the previous one has ended."""
 
     health_seconds = 0.1
     thread = threading.Lock()

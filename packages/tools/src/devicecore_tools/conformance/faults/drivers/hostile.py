@@ -1,6 +1,6 @@
-"""Drivers that a run has to stand: they harm it or other programs, hang, or do what no check expects.
+"""Drivers that a run must survive: they harm it or other programs, hang, or do what no check expects.
 
-Law: they are not planted faults, because they are about the run and not about one check.
+Law: these are not planted faults, because they test the run, not a single check.
 """
 
 import os
@@ -20,12 +20,12 @@ from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriv
 
 
 class StartsDaemons(GoodDriver):
-    """It starts daemons without its environment, which keep its output open, and writes their ids to $PIDS."""
+    """It starts daemons without its environment that keep its output open, and writes their ids to $PIDS."""
 
     def serve(self) -> None:
         daemon = subprocess.Popen(["/usr/bin/env", "-i", "setsid", "sleep", "600"])
         words = ["/bin/sh", "-c", "env -i setsid sleep 600 >/dev/stderr & echo $!"]
-        orphan = subprocess.check_output(words, text=True)  # noqa: S603 - it is what it does
+        orphan = subprocess.check_output(words, text=True)  # noqa: S603 - this is its purpose
         pids = Path(os.environ["PIDS"])
         unfinished = pids.with_suffix(".new")
         before = pids.read_text() if pids.exists() else ""
@@ -35,7 +35,7 @@ class StartsDaemons(GoodDriver):
 
 
 class NamesAnotherSocket(GoodDriver):
-    """Its endpoint is the socket $VICTIM of another program, and its registration socket vanishes."""
+    """Its endpoint is the socket $VICTIM of another program, and its registration socket disappears."""
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         return pluginregistration.PluginInfo(
@@ -48,7 +48,7 @@ class NamesAnotherSocket(GoodDriver):
 
 
 class DeletesItsDirectory(GoodDriver):
-    """It deletes the directory of CDI files when it has prepared a claim."""
+    """It deletes the CDI directory after it has prepared a claim."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         self.cdi.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ class UsesV1beta1(GoodDriver):
         status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
         for one in answer["spec"]["devices"]["requests"] if answer.get("kind") == "ResourceClaim" else ():
             if "exactly" in one or "deviceClassName" not in one:
-                raise OSError(f"this is no request of v1beta1: {one}")
+                raise OSError(f"not a v1beta1 request: {one}")
         return status, answer
 
     def slices(self) -> list[Json]:
@@ -97,7 +97,7 @@ class UsesV1beta1(GoodDriver):
 
 
 class PublishesAnEmptyPool(GoodDriver):
-    """It has no devices, and publishes that."""
+    """It has no devices, and publishes an empty pool."""
 
     def parts(self) -> list[list[Json]]:
         return [[]]
@@ -116,7 +116,7 @@ class FindsItsDevicesLate(PublishesAnEmptyPool):
         return GoodDriver.parts(self) if self.has_found else super().parts()
 
     def slices(self) -> list[Json]:
-        specs = super().slices()  # one with generation 1, and then two with generation 2
+        specs = super().slices()  # one with generation 1, then two with generation 2
         return [{**spec, "pool": {**spec["pool"], "generation": len(specs)}} for spec in specs]
 
     def watch(self, path: str, version: str) -> None:
@@ -127,14 +127,14 @@ class FindsItsDevicesLate(PublishesAnEmptyPool):
 
 
 class AnswersNothing(GoodDriver):
-    """It refuses to say who it is."""
+    """It refuses to identify itself."""
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         raise ClaimError("not now")
 
 
 class Hangs(GoodDriver):
-    """It answers no call of its service, or with HANGS_WITH=claims none that has claims, and ignores SIGTERM."""
+    """It answers no calls (with HANGS_WITH=claims: no calls with claims), and ignores SIGTERM."""
 
     def serve(self) -> None:
         super().serve()
@@ -158,7 +158,7 @@ class Hangs(GoodDriver):
 
 
 class RegistersThroughALink(GoodDriver):
-    """Its registration socket is in its own directory, and a link to it is in the registry."""
+    """Its registration socket is in its own directory, with a link to it in the registry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class RegistersThroughALink(GoodDriver):
 
 
 class MakesAPipe(RegistersThroughALink):
-    """It makes a named pipe where its registration socket should be."""
+    """It creates a named pipe in place of its registration socket."""
 
     def serve(self) -> None:
         super().serve()
@@ -185,7 +185,7 @@ class MakesAPipe(RegistersThroughALink):
 
 
 class ServesNothing(GoodDriver):
-    """It listens on its service socket, and answers nothing."""
+    """It listens on its service socket, but never answers."""
 
     def serve(self) -> None:
         super().serve()
@@ -206,14 +206,14 @@ class HangsInGetInfo(GoodDriver):
 
 
 class WritesCdiFilesElsewhere(GoodDriver):
-    """A runtime does not find what it writes."""
+    """It writes CDI files where no runtime finds them."""
 
     def cdi_file(self, uid: str) -> Path:
         return self.state_file.parent / super().cdi_file(uid).name
 
 
 class PutsPipes(GoodDriver):
-    """It puts a pipe, a device and a link to itself among its CDI files."""
+    """It puts a pipe, a device and a self-referencing link among its CDI files."""
 
     def serve(self) -> None:
         if not (self.cdi / "a.json").exists():

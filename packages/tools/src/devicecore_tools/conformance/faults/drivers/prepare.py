@@ -1,4 +1,4 @@
-"""Drivers with one fault when they prepare claims.
+"""Drivers with one fault in the preparation of claims.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -138,7 +138,7 @@ class NotIdempotent(GoodDriver):
 
 @fails("prepares-the-same-after-a-restart")
 class ForgetsAnswers(GoodDriver):
-    """After a restart it answers known claims without CDI devices."""
+    """After a restart, its answers for known claims have no CDI devices."""
 
     def load(self) -> None:
         super().load()
@@ -165,7 +165,7 @@ class LosesCdiAtReboot(GoodDriver):
 
 @fails("prepares-a-claim-of-two-devices")
 class TakesOneDevice(GoodDriver):
-    breaks_too = {"prepares-many-devices-in-one-claim": "These are several devices, too."}
+    breaks_too = {"prepares-many-devices-in-one-claim": "It also has several devices."}
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -176,7 +176,7 @@ class TakesOneDevice(GoodDriver):
 
 @fails("prepares-the-claims-of-a-pod")
 class MixesUpItsClaims(GoodDriver):
-    """The entry of each claim of a request has the devices of all of them."""
+    """The entry of each claim in a request has the devices of all claims."""
 
     must_not_fail = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
     breaks_too = {"separates-cdi-devices-by-claim": "Each claim has the CDI devices of both."}
@@ -193,7 +193,7 @@ class MixesUpItsClaims(GoodDriver):
 
 @fails("separates-claims-of-the-same-name")
 class ReadsOneNamespace(GoodDriver):
-    """It looks for each claim in the namespace `default`."""
+    """It looks for every claim in the namespace `default`."""
 
     def allocated(self, claim: Message) -> Json:
         return super().allocated(dra.Claim(namespace="default", name=claim.name, uid=claim.uid))
@@ -201,7 +201,7 @@ class ReadsOneNamespace(GoodDriver):
 
 @fails("separates-claims-of-the-same-name")
 class NamesFilesWithoutNamespace(GoodDriver):
-    """The name of a CDI file has the claim's name, but not its namespace."""
+    """The names of its CDI files contain the claim's name, but not its namespace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class NamesFilesWithoutNamespace(GoodDriver):
 
 @fails("prepares-the-claims-of-a-pod")
 class PreparesTheFirstClaim(GoodDriver):
-    """Of a request with several claims, only the first one is prepared. The answer has success for all of them."""
+    """Of several claims in a request, it prepares only the first, but reports success for all."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         if len({claim.uid for claim in request.claims}) != 2:
@@ -233,7 +233,7 @@ class PreparesTheFirstClaim(GoodDriver):
 
 @fails("prepares-claims-at-the-same-time")
 class SharesAVariable(GoodDriver):
-    """Two calls at once use one variable for the claim that they prepare, so one gets the edits of the other."""
+    """Concurrent calls share a variable for their claim, so one gets the edits of the other."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         self.results = super().results_of(allocation)
@@ -248,7 +248,7 @@ class SharesAVariable(GoodDriver):
 
 
 class Trusting(GoodDriver):
-    """It trusts what it is told about claims."""
+    """It trusts everything in the request."""
 
     def status_of(self, claim: Message) -> Json:
         return self.call("GET", claim_path(claim.namespace, claim.name))[1]
@@ -345,7 +345,7 @@ class StopsAtTheFirstError(GoodDriver):
 
 @fails("refuses-a-device-in-use-after-a-restart")
 class ForgetsDevicesInUse(GoodDriver):
-    """After a start it knows no claim until that is prepared or unprepared."""
+    """After a start, it does not know a claim until that is prepared or unprepared."""
 
     def load(self) -> None:
         pass
@@ -359,7 +359,7 @@ class SharesDevices(GoodDriver):
 
 @fails("prepares-what-is-allocated-now")
 class AnswersFromMemory(GoodDriver):
-    """It keeps the answers of claims that were unprepared."""
+    """It keeps the answers for unprepared claims."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -386,7 +386,7 @@ class ForgetsShares(GoodDriver):
 
 @fails("separates-shares-of-a-device")
 class LeavesShares(GoodDriver):
-    """The CDI file of a share stays while another claim has a share of the same device."""
+    """A share's CDI file stays while another claim has a share of the same device."""
 
     def release(self, uid: str) -> None:
         path, shared = self.cdi_file(uid), [one for record in self.claims.values() for one in record["results"]]
@@ -414,7 +414,7 @@ class AnswersFourDevices(GoodDriver):
 
 @fails("reports-what-it-cannot-prepare", "refuses-an-unknown-device")
 class OnlyLogsUnknownDevices(GoodDriver):
-    """A claim of an unknown device is answered as prepared, without devices."""
+    """It reports a claim for an unknown device as prepared, without devices."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:
@@ -454,7 +454,7 @@ class CountsEntries(GoodDriver):
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
         if len(answer.claims) != len(request.claims):
-            context.abort(grpc.StatusCode.INTERNAL, "a claim is there twice")
+            context.abort(grpc.StatusCode.INTERNAL, "a claim is listed twice")
         return answer
 
 
@@ -479,7 +479,9 @@ class OneCallAtATime(GoodDriver):
 class NoLockPerClaim(GoodDriver):
     """It refuses a claim while it prepares it."""
 
-    breaks_too = {"prepares-after-cancelled-calls": "The cancelled calls still run when the claim is prepared again."}
+    breaks_too = {
+        "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again."
+    }
 
     def __init__(self) -> None:
         super().__init__()
@@ -504,7 +506,7 @@ class GivesUpAfterCancelledCalls(GoodDriver):
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         if self.cancelled.get(claim.uid, 0) > 3:
-            raise ClaimError("too many calls were cancelled")
+            raise ClaimError("too many calls were canceled")
         try:
             return super().prepare_claim(claim, context)
         finally:
@@ -535,7 +537,7 @@ class AcceptsAnyUid(Trusting):
 
 
 class HoldsDevicesForAnyUid(Trusting):
-    """It knows its devices' holders, by any UID, and nothing else of claims."""
+    """It records a holder for each device, but does not care about the UID."""
 
     def load(self) -> None:
         super().load()
@@ -568,7 +570,7 @@ class OldServiceWithoutCdi(GoodDriver):
 
 
 class RemembersFailures(GoodDriver):
-    """It does not try a claim again that has failed once for a reason."""
+    """It does not retry a claim that has failed once."""
 
     reason = ""
 
@@ -614,7 +616,7 @@ class Hasty(GoodDriver):
 
 @fails("leaves-claims-as-they-are")
 class TakesAwayConsumers(GoodDriver):
-    """It writes the status of a claim without reading it first."""
+    """It writes a claim's status without reading it first."""
 
     def unprepare_claim(self, claim: Message) -> None:
         super().unprepare_claim(claim)
@@ -637,7 +639,7 @@ class KnowsClaimsOfOnePod(GoodDriver):
 
 @fails("ignores-devices-of-other-drivers")
 class ReadsOnlyNamesOfDevices(GoodDriver):
-    """It takes a device of another driver for its own if it has the same pool and name."""
+    """It mistakes another driver's device for its own if pool and name are the same."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         own = {device["name"] for device in self.devices()}

@@ -21,7 +21,7 @@ from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Me
 @fails("ends-on-sigterm")
 class StaysAfterSigterm(GoodDriver):
     settings: Json = {"grace": 2.0}
-    breaks_too = {"ends-during-a-call": "A driver that never ends does not end during a call either."}
+    breaks_too = {"ends-during-a-call": "A driver that never exits does not exit during a call either."}
 
     def serve(self) -> None:
         super().serve()
@@ -48,7 +48,7 @@ class WaitsForCalls(GoodDriver):
 
 @fails("uses-little-processor-time")
 class BusyWait(GoodDriver):
-    """It has processes that wait for nothing; several, because one gets little time on a busy machine."""
+    """It has busy processes; several of them, because one gets little time on a busy machine."""
 
     def serve(self) -> None:
         super().serve()
@@ -104,7 +104,7 @@ class Proxy(GoodDriver):
             target.close()
 
     def look_at(self, start: bytes) -> None:
-        """Look at the first bytes of a client."""
+        """Inspect a client's first bytes."""
 
 
 @fails("survives-other-clients")

@@ -118,7 +118,7 @@ class StrictAuthority(GoodDriver):
 
 @fails("replaces-stale-sockets")
 class TakesAnotherName(GoodDriver):
-    """At a later start it registers under another name."""
+    """At a later start, it registers under another name."""
 
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         info = super().get_info(request, context)
@@ -149,7 +149,7 @@ class NewNames(GoodDriver):
 
 @fails("registers-with-a-restarted-kubelet")
 class RegistersOnce(GoodDriver):
-    """It accepts one registration."""
+    """It accepts only one registration."""
 
     settings = {"returning": 10.0}
     breaks_too = {"survives-a-refused-registration": "The registration after the refusal is a second one."}
@@ -165,7 +165,7 @@ class RegistersOnce(GoodDriver):
 
 @fails("waits-for-a-late-kubelet")
 class Impatient(GoodDriver):
-    """It ends if it is not registered soon after a start that is not its first."""
+    """It exits if it is not registered soon after any start but the first."""
 
     was_asked = False
 

@@ -1,4 +1,4 @@
-"""Drivers whose instances run beside each other, with one fault in that.
+"""Drivers with concurrent instances, with one fault in how these work together.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -18,7 +18,7 @@ from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, fa
 
 
 class FileLock:
-    """A lock between threads and processes. `on_entry` is called when it is held."""
+    """A lock between threads and processes. `on_entry` is called once it is held."""
 
     def __init__(self, path: Path, on_entry: Callable[[], None]) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class FileLock:
 
 
 class RollingDriver(GoodDriver):
-    """A good driver whose instances have sockets of their own, and share their state in a file under a lock."""
+    """A good driver whose instances have their own sockets and share their state in a locked file."""
 
     environment: Json = {"POD_UID": "{pod_uid}"}
 
@@ -83,14 +83,14 @@ class RefusesASecond(RollingDriver):
 
 @fails("shares-its-claims-between-instances")
 class OwnMemory(RollingDriver):
-    breaks_too = {"ends-during-a-call": "A claim that only the other instance has released is in the file for good."}
+    breaks_too = {"ends-during-a-call": "A claim that only the other instance released stays in the file forever."}
 
     def file_lock(self) -> FileLock:
         return FileLock(self.directory / "lock", lambda: None)
 
 
 class BusyLock(FileLock):
-    """It is not waited for."""
+    """A lock that fails instead of waiting."""
 
     def acquire(self) -> None:
         try:
@@ -119,7 +119,7 @@ class RemovesAllSockets(RollingDriver):
 
 @fails("survives-the-crash-of-a-newer-instance")
 class FollowsTheNewest(RollingDriver):
-    """It does nothing if the instance that was started last is dead."""
+    """It does nothing if the most recently started instance is dead."""
 
     @property
     def newest(self) -> Path:
@@ -152,7 +152,7 @@ class OwnGeneration(RollingDriver):
 
 @fails("survives-a-second-start")
 class RemovesSocketsFirst(GoodDriver):
-    """It looks whether another process runs after it has removed the other's sockets."""
+    """It checks for another process only after removing that process's sockets."""
 
     settings: Json = {"returning": 10.0}
 
@@ -172,7 +172,7 @@ class RemovesSocketsFirst(GoodDriver):
 @fails("keeps-cdi-devices-in-a-rolling-update")
 class CleansUpAtItsEnd(RollingDriver):
     breaks_too = {
-        "keeps-cdi-devices-after-sigterm": "It does the same then.",
+        "keeps-cdi-devices-after-sigterm": "It does the same after SIGTERM.",
     }
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Drivers with one fault in what remains of claims after an event, or in what they do all the time.
+"""Drivers with one fault in what remains of claims after an event, or in what they constantly do.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -15,7 +15,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """It treats the files of claims it has not heard about for a while as leftovers."""
+    """It treats the files of claims that nobody has mentioned for a while as leftovers."""
 
     def serve(self) -> None:
         super().serve()
@@ -42,7 +42,7 @@ class ForgetsWhenRegistered(GoodDriver):
         return super().notify(message, context)
 
     def begin_anew(self) -> None:
-        """Do what is wrong."""
+        """Do what this driver should not do."""
 
 
 @fails("keeps-cdi-devices-after-a-new-registration")
@@ -73,7 +73,7 @@ class LosesItsClaimsWhenRegistered(ForgetsWhenRegistered):
 class EmptiesTheRegistryAtStart(GoodDriver):
     """It treats every registration socket as its own."""
 
-    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is started again then, too."}
+    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is also restarted then."}
 
     def serve(self) -> None:
         for path in self.registration.parent.glob("*.sock"):
@@ -83,7 +83,7 @@ class EmptiesTheRegistryAtStart(GoodDriver):
 
 @fails("leaves-files-of-others-alone-after-sigterm")
 class EmptiesTheCdiDirectoryAtItsEnd(GoodDriver):
-    breaks_too = {"keeps-cdi-devices-after-sigterm": "Its own files are gone, too."}
+    breaks_too = {"keeps-cdi-devices-after-sigterm": "Its own files are also gone."}
 
     def leave(self) -> None:
         for path in self.cdi.glob("*.json"):
@@ -105,7 +105,7 @@ class ForgetsItsClaimsAtItsEnd(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class CleansItsFilesAtStart(GoodDriver):
-    """It makes the files of a claim again when that is prepared again."""
+    """It recreates a claim's files only when the claim is prepared again."""
 
     def load(self) -> None:
         super().load()
@@ -123,7 +123,7 @@ class CleansItsFilesAtItsEnd(GoodDriver):
 
 @fails("prepares-claims-after-sigterm")
 class RenamesAfterItsEnd(GoodDriver):
-    """The CDI devices have other names when it was ended."""
+    """After it was stopped, the CDI devices have other names."""
 
     def leave(self) -> None:
         self.directory.joinpath("ended").touch()
@@ -134,7 +134,7 @@ class RenamesAfterItsEnd(GoodDriver):
 
 
 class KeepsDevices(GoodDriver):
-    """It unprepares some claims without giving back their devices."""
+    """It unprepares some claims without releasing their devices."""
 
     def keeps(self, uid: str) -> bool:
         """Whether it keeps the devices of this claim."""
@@ -151,7 +151,7 @@ class KeepsDevices(GoodDriver):
 @fails("frees-devices-after-a-kill")
 class KeepsDevicesOfFormerProcesses(KeepsDevices):
     breaks_too = {
-        "frees-devices-after-a-reboot": "A reboot ends the process, too.",
+        "frees-devices-after-a-reboot": "A reboot also ends the process.",
         "frees-devices-after-a-corruption": "So does that.",
     }
     former: frozenset[str] = frozenset()
@@ -180,7 +180,7 @@ class LosesWhoHasItsDevices(GoodDriver):
 
 @fails("frees-devices-after-its-state-was-lost")
 class TakesWhatItDoesNotKnow(LosesWhoHasItsDevices):
-    breaks_too = {"frees-devices-after-a-corruption": "It does the same then."}
+    breaks_too = {"frees-devices-after-a-corruption": "It does the same with corrupt files."}
 
     def load(self) -> None:
         super().load()
@@ -205,7 +205,7 @@ class PrintsAllTheTime(GoodDriver):
 
     def print_for_ever(self) -> None:
         while True:
-            print("\n".join(["nothing has happened since I said so last " * 10] * 200), flush=True)
+            print("\n".join(["nothing has happened since the last message " * 10] * 200), flush=True)
             time.sleep(0.02)
 
 
@@ -232,7 +232,7 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
 @fails("stays-up")
 class EndsByItselfOnce(GoodDriver):
-    must_not_fail = ("prepares-many-claims",)  # which takes longer than until its end
+    must_not_fail = ("prepares-many-claims",)  # which takes longer than its grace period
 
     def serve(self) -> None:
         super().serve()
@@ -265,7 +265,7 @@ class PublishesNothingForAMoment(GoodDriver):
         own = f"spec.driver%3D{self.published_name}"
         while not self.over.wait(0.1):
             self.is_away = bool(self.node_uid) and not self.is_away
-            with suppress(OSError):  # the other thread has written it, too
+            with suppress(OSError):  # the other thread has also written it
                 self.reconcile(self.call("GET", f"{SLICES}?fieldSelector={own}")[1]["items"])
 
     def parts(self) -> list[list[Json]]:

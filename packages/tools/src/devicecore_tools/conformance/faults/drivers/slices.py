@@ -40,7 +40,7 @@ class RepeatsADevice(GoodDriver):
 
 @fails("publishes-valid-slices")
 class SendsAnInvalidSlice(GoodDriver):
-    """It sends a slice that is refused, and then a good one."""
+    """It sends a slice that is refused, then a good one."""
 
     has_sent = False
 
@@ -58,7 +58,7 @@ class OtherNode(GoodDriver):
         return [spec | {"nodeName": "localhost"} for spec in super().slices()]
 
     def publish_and_watch(self) -> None:
-        """It does not watch, because it does not find its own slices."""
+        """It does not watch, because it cannot find its own slices."""
         _, listed = self.call("GET", SLICES)
         self.node_uid = self.call("GET", f"/api/v1/nodes/{self.node}")[1]["metadata"]["uid"]
         self.reconcile([item for item in listed["items"] if item["spec"].get("nodeName") == "localhost"])
@@ -89,7 +89,7 @@ class ShortBusId(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class NamesPoolsByStart(GoodDriver):
-    """Each start publishes a pool of its own, and leaves those that are there."""
+    """Each start publishes a new pool and leaves the existing ones."""
 
     settings = {"republishing": 10.0}
 
@@ -109,9 +109,9 @@ class NamesPoolsByStart(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class AddsSlicesAtEachStart(GoodDriver):
-    """Its slices have the names of this process, and it knows no others."""
+    """Its slices are named after the process, and it knows no others."""
 
-    breaks_too = {"publishes-despite-conflicts": "Its pools are not complete after the start for that."}
+    breaks_too = {"publishes-despite-conflicts": "Its pools are incomplete after the start of this check."}
 
     settings = {"republishing": 10.0}
 
@@ -129,7 +129,7 @@ class AddsSlicesAtEachStart(GoodDriver):
 
 @fails("keeps-the-names-of-its-devices")
 class NumbersItsDevicesAnew(GoodDriver):
-    """At each start its devices are found in another order."""
+    """At each start, it finds its devices in a different order."""
 
     def devices(self) -> list[Json]:
         devices = super().devices()
@@ -154,7 +154,7 @@ class LeavesObsoleteSlices(GoodDriver):
 
 @fails("leaves-slices-of-others-alone")
 class DeletesSlicesOfOthers(GoodDriver):
-    breaks_too = {"keeps-nodes-apart": "The slices of the first node are those of another node for the second."}
+    breaks_too = {"keeps-nodes-apart": "To the second instance, the slices of the first node are another node's."}
 
     def publish_and_watch(self) -> None:
         _, listed = self.call("GET", SLICES)
@@ -179,14 +179,14 @@ class PublishesOnce(GoodDriver):
 
 @fails("notices-a-wipe-right-after-an-update")
 class PublishesThroughTheHelper(GoodDriver):
-    """As drivers in Go: nothing is wrong with it, except that it mistakes its own last update for the current state.
+    """Like Go drivers: it is correct, except that it mistakes its own last update for the current state.
 
-    It updates its slices right after its start. It looks at them some seconds after a change of others, and then never
+    It updates its slices right after its start. It checks them some seconds after someone else's change, and then never
     again.
     """
 
     settings = {"race": 2.5}
-    delay, remembered = 2.0, 4.0  # seconds; those of the helper are 30 and 60
+    delay, remembered = 2.0, 4.0  # seconds; the helper's are 30 and 60
     has_updated = False
 
     def __init__(self) -> None:
@@ -279,7 +279,7 @@ class HasOnePoolOnAllNodes(GoodDriver):
 
 @fails("writes-no-slices-for-claims")
 class PublishesWhatIsInUse(GoodDriver):
-    """It writes its slices again for each claim."""
+    """It rewrites its slices for each claim."""
 
     must_not_fail = ("prepares-many-claims",)
 

@@ -1,4 +1,4 @@
-"""Drivers with one fault in how they keep their state.
+"""Drivers with one fault in how they store their state.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -23,7 +23,7 @@ class CorruptCheckpoint(GoodDriver):
 
 @fails("survives-a-corrupt-checkpoint")
 class FailsWithItsCheckpoint(GoodDriver):
-    """It registers next to a damaged file, and then every call fails until the file is fixed."""
+    """It registers despite a damaged file, and then every call fails until the file is fixed."""
 
     must_not_fail = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
     damage = ""
@@ -52,7 +52,7 @@ class StartsWithoutState(GoodDriver):
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
 class WritesItsStateInPlace(CorruptCheckpoint):
-    """It writes its file in place, and does not start next to one that is cut off."""
+    """It writes its file in place, and does not start with a truncated one."""
 
     must_not_fail = ("serves-before-it-registers",)
 
@@ -73,7 +73,7 @@ class StuckAfterAKill(GoodDriver):
         others = [path for path in self.directory.glob(f"{claim.uid}.*.started") if path != marker]
         if others and claim.uid not in self.claims:
             raise ClaimError("the claim is in the state PrepareStarted")
-        marker.touch()  # before all else, because a busy machine may delay the kill or the rest
+        marker.touch()  # first of all, because a busy machine may delay the kill or the rest
         try:
             time.sleep(0.2)
             return super().prepare_claim(claim, context)

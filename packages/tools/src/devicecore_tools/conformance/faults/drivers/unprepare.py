@@ -1,4 +1,4 @@
-"""Drivers with one fault when they unprepare claims.
+"""Drivers with one fault in unpreparing claims.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -45,7 +45,7 @@ class AnswersOnlyFailures(GoodDriver):
 
 @fails("unprepares-the-claims-of-a-pod")
 class UnpreparesTheFirstClaim(GoodDriver):
-    """Of a request with several claims, only the first one is unprepared. The answer has all of them."""
+    """Of several claims in a request, it unprepares only the first, but answers for all."""
 
     def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = dra.NodeUnprepareResourcesResponse()
@@ -58,7 +58,7 @@ class UnpreparesTheFirstClaim(GoodDriver):
 
 @fails("unprepares-the-claims-of-a-pod")
 class LeavesTheFilesOfLaterClaims(GoodDriver):
-    """Of a request with several claims, only the first one loses its CDI file."""
+    """Of several claims in a request, it removes only the first one's CDI file."""
 
     def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         kept = [self.cdi_file(claim.uid) for claim in list(request.claims)[1:]]
@@ -106,9 +106,9 @@ class LeavesTheSecondFile(FileForEachDevice):
 
 @fails("unprepares-a-claim-of-two-devices")
 class FreesTheFirstDevice(GoodDriver):
-    """The other devices of a claim stay in use by it."""
+    """It frees only the first device of a claim."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "It prepares a device of a former claim of two."}
+    breaks_too = {"separates-claims-of-the-same-name": "It prepares a device of an earlier claim for two devices."}
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class FreesTheFirstDevice(GoodDriver):
 
 @fails("unprepares-after-a-restart", "unprepares-after-its-state-was-lost")
 class LeavesTheSecondFileAfterARestart(FileForEachDevice):
-    """A process that has not prepared a claim itself removes the CDI file of its first device only."""
+    """A process that did not prepare the claim itself removes only the CDI file of its first device."""
 
     must_not_fail = ("unprepares-a-claim-of-two-devices",)
     is_good = False
@@ -169,7 +169,7 @@ class RefusesWhatIsNotPrepared(GoodDriver):
 
 @fails("unprepares-an-unknown-claim")
 class RefusesUnknownClaims(GoodDriver):
-    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state it knows no claim."}
+    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state, it knows no claims."}
 
     def load(self) -> None:
         super().load()
@@ -190,10 +190,10 @@ class RefusesUnknownClaims(GoodDriver):
 
 @fails("unprepares-a-deleted-claim")
 class ReadsTheClaim(GoodDriver):
-    """It reads the claim, and leaves everything as it is if the claim is gone."""
+    """It reads the claim, and changes nothing if the claim is gone."""
 
     breaks_too = {
-        "unprepares-a-claim-that-was-deleted-meanwhile": "It is a deleted claim, too.",
+        "unprepares-a-claim-that-was-deleted-meanwhile": "The claim is also deleted there.",
         "unprepares-with-a-slow-api-server": "It waits for the claim.",
     }
 
@@ -253,9 +253,9 @@ class NeverFreesDevices(GoodDriver):
 
 @fails("unprepares-at-the-same-time")
 class LosesUnprepares(GoodDriver):
-    """Each of several calls at once writes what it has read before, without its own claim: the last one wins."""
+    """Concurrent calls each write back what they read before, without their own claim: the last one wins."""
 
-    breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "These are calls at once, too."}
+    breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "Its calls are also concurrent."}
 
     def unprepare_claim(self, claim: Message) -> None:
         check_uid(claim.uid)
@@ -269,7 +269,7 @@ class LosesUnprepares(GoodDriver):
 
 @fails("frees-the-device")
 class KeepsDevices(GoodDriver):
-    """A device stays reserved for a while, unless its claim is named again."""
+    """A device stays reserved for a while, unless its claim is sent again."""
 
     breaks_too = dict.fromkeys(
         [
@@ -301,7 +301,7 @@ class KeepsDevices(GoodDriver):
 
 
 class RefusesSomeClaims(GoodDriver):
-    """It does not unprepare the claims in `refused`, for a reason."""
+    """It refuses to unprepare the claims in `refused`."""
 
     reason = ""
 
@@ -330,7 +330,7 @@ class KeepsHalfClaims(RefusesSomeClaims):
 
 @fails("unprepares-after-a-failed-prepare")
 class LeavesTheFileOfAFailure(GoodDriver):
-    """It writes the CDI file before it has looked at all devices, and removes only files of claims that it knows."""
+    """It writes the CDI file before it has checked all devices, and removes only the files of known claims."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         try:
@@ -410,7 +410,7 @@ class WaitsForTheApiServer(GoodDriver):
 
 @fails("unprepares-after-a-restart")
 class LeavesCdiOfFormerProcesses(GoodDriver):
-    breaks_too = {"survives-a-kill-at-any-moment": "The claim of the killed process is unprepared by the next one."}
+    breaks_too = {"survives-a-kill-at-any-moment": "The next process unprepares the claim of the killed one."}
 
     def load(self) -> None:
         super().load()
@@ -431,7 +431,7 @@ class LeavesCdiOfFormerProcesses(GoodDriver):
 
 @fails("keeps-devices-free-after-a-restart")
 class SavesNoUnprepare(GoodDriver):
-    """Its file has a claim that was unprepared until the next one is prepared."""
+    """An unprepared claim stays in its file until the next claim is prepared."""
 
     def release(self, uid: str) -> None:
         self.cdi_file(uid).unlink(missing_ok=True)
@@ -461,7 +461,7 @@ class NeedsItsCdiFile(GoodDriver):
     def unprepare_claim(self, claim: Message) -> None:
         check_uid(claim.uid)
         if claim.uid in self.claims and not self.cdi_file(claim.uid).exists():
-            raise ClaimError("the CDI file is not there")
+            raise ClaimError("the CDI file does not exist")
         super().unprepare_claim(claim)
 
 
