@@ -1,6 +1,6 @@
-"""Small clusters and claims, for allocators to be compared with each other.
+"""Small clusters and claims for comparing allocators with each other.
 
-Law: a case is what an API server could hold, as JSON. The same choices make the same case.
+Law: a case is JSON that an API server could hold. The same choices result in the same case.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ with needs_extra("testing"):
 
 Json = Any  # API objects
 Choose = Callable[[Sequence[Any]], Any]
-"""Returns one of several things."""
+"""Returns one of several values."""
 
 NODE: Json = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "5"}}}
 GPU, NIC = "gpu.example.com", "nic.example.com"
@@ -49,7 +49,7 @@ EXPRESSIONS: Mapping[str, Callable[[str, Any], bool | None]] = {
     ),
     'device.attributes["resource.kubernetes.io"].numaNode == 0': lambda _, device: _numa(device),
 }
-"""The expressions of the cases, and what each says about a driver and a device of the API: None if it is an error."""
+"""The expressions of the cases, with the result of each for a driver and a device of the API: None for an error."""
 
 _SAFE = tuple(EXPRESSIONS)[:-1]
 _CLASSES: list[Json] = [
@@ -61,16 +61,16 @@ CLASSES: list[Json] = [
     *_CLASSES[1:3],
     {**_CLASSES[3], "spec": {**_CLASSES[3]["spec"], "config": [{"opaque": {"driver": GPU, "parameters": {"a": 1}}}]}},
 ]
-"""The classes of the cases. What the last one selects comes with a configuration."""
+"""The classes of the cases. The last one has a configuration."""
 
 
 def evaluate(expression: str, driver: str, device: Json) -> bool | None:
-    """Return what an expression of the cases says about a device, or None if it is an error."""
+    """Return the result of a case's expression for a device, or None if it is an error."""
     return EXPRESSIONS[expression](driver, device)
 
 
 def random_case(random: Random) -> Json:
-    """Return a case as `allocation_judge` describes it, with the claims of none to two later pods as `later`."""
+    """Return a case as `allocation_judge` describes it, with the claims of up to two later pods as `later`."""
     return _case(random.choice)
 
 
@@ -81,7 +81,7 @@ def allocation_cases(draw: st.DrawFn) -> Json:
 
 
 def _one_of(choose: Choose, number: int) -> bool:
-    """Return whether something happens that happens in one of so many cases."""
+    """Return whether something happens that happens in one case out of this many."""
     return bool(choose((False,) * (number - 1) + (True,)))
 
 
@@ -134,7 +134,7 @@ _SELECTORS = (
 
 
 def _places(choose: Choose) -> Sequence[Json]:
-    """Return the places of the slices of one pool: usually one for all of them."""
+    """Return the locations of a pool's slices: usually one for all of them."""
     found: Sequence[Json] = choose(
         ((HERE,),) * 10
         + ((EVERYWHERE,), (choose(_SELECTORS),), (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))
@@ -144,7 +144,7 @@ def _places(choose: Choose) -> Sequence[Json]:
 
 
 def _pool(choose: Choose, number: int, *, has_lists: bool) -> list[Json]:
-    """Return the slices of a pool, which may be incomplete, stale, of several nodes, or contradict themselves."""
+    """Return the slices of a pool, which may be incomplete, stale, inconsistent, or on several nodes."""
     driver, name = choose((GPU, GPU, NIC)), choose((f"n1-{number}", f"n1-{number}", "n1"))
     sets = choose(((), (), ("set",), ("set", "other"))) if not _one_of(choose, 30) else ("set", "set")
     devices = [
@@ -178,7 +178,7 @@ def _pool(choose: Choose, number: int, *, has_lists: bool) -> list[Json]:
 
 
 def _counters(choose: Choose, sets: Sequence[str]) -> list[list[Json]]:
-    """Return the sets of counters of a pool, in one slice or two. They may have less than what is in use."""
+    """Return the counter sets of a pool, in one slice or two. They may have less than is in use."""
     made = [
         {
             "name": name,
@@ -347,7 +347,7 @@ _AMOUNTS: Sequence[Json] = (
 
 
 def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
-    """Return what claims already have: devices of any slice, and sometimes one that is no longer published."""
+    """Return what is already allocated: devices of any slice, and sometimes one that is no longer published."""
     allocated: Json = {"devices": [], "shared": [], "capacity": []}
     bodies: dict[tuple[str, str, str], Json] = {}
     for one in slices:
@@ -358,7 +358,7 @@ def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
         if not _one_of(choose, 4):
             continue
         named = dict(zip(("driver", "pool", "device"), key, strict=True))
-        # A driver may have changed whether it can be shared since it was allocated.
+        # Since the allocation, a driver may have changed whether the device can be shared.
         if bool(body.get("allowMultipleAllocations")) == _one_of(choose, 15):
             allocated["devices"].append(named)
             continue
@@ -366,7 +366,7 @@ def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
             allocated["shared"].append({**named, "shareID": f"00000000-0000-4000-8000-00000000000{share}"})
         if body.get("capacity") and not _one_of(choose, 8):
             consumed = {name: choose(("0", "1", "2")) for name in body["capacity"]}
-            if _one_of(choose, 15):  # the driver wrote other names when it was allocated
+            if _one_of(choose, 15):  # the driver used other names when the device was allocated
                 consumed = {f"{key[0]}/{name}": amount for name, amount in consumed.items() if "/" not in name}
             allocated["capacity"].append({**named, "consumed": consumed})
     return allocated

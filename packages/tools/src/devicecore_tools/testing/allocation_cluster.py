@@ -1,6 +1,7 @@
-"""What a cluster publishes and what its claims hold, read for `allocation_judge` from the objects of the API.
+"""A cluster's published devices and its allocated claims, read from API objects for `allocation_judge`.
 
-Law: a pool is its slices of the highest generation, whatever node they are for, unless another view is asked for.
+Law: a pool consists of its slices of the highest generation, whatever node they are for, unless another view is
+    requested.
 """
 
 import json
@@ -29,12 +30,12 @@ def billionths(text: str | int) -> int:
 
 
 def key_of(one: Json) -> Key:
-    """Return the key of what a result or a held device names."""
+    """Return the key of the device that a result or a held device names."""
     return one["driver"], one["pool"], one["device"]
 
 
 def path_of(key: Key) -> str:
-    """Return a key as text."""
+    """Return a key as a string."""
     return "/".join(key)
 
 
@@ -87,7 +88,7 @@ def selects(selector: Json, node: Node) -> bool:
 
 
 def offers(place: Json, node: Node) -> bool:
-    """Return whether a slice or a device, by its own fields, is available on a node."""
+    """Return whether a slice or a device is available on a node according to its own fields."""
     if place.get("nodeName"):
         return bool(place["nodeName"] == node.name)
     if place.get("nodeSelector") is not None:
@@ -96,12 +97,12 @@ def offers(place: Json, node: Node) -> bool:
 
 
 def _concerns(spec: Json, node: Node) -> bool:
-    """Return whether a slice, or a device of it, is available on a node."""
+    """Return whether a slice, or one of its devices, is available on a node."""
     return offers(spec, node) or any(offers(one, node) for one in spec.get("devices") or ())
 
 
 def requirements(selector: Json) -> Iterator[Json]:
-    """Yield what a node selector requires of labels."""
+    """Yield the label requirements of a node selector."""
     for term in selector.get("nodeSelectorTerms") or ():
         yield from term.get("matchExpressions") or ()
 
@@ -111,7 +112,7 @@ _SCALARS = ("int", "bool", "string", "version")
 
 @frozen(eq=False)
 class Device:
-    """A published device, with what its slice says about it."""
+    """A published device, with the data from its slice."""
 
     key: Key
     spec: Json
@@ -129,12 +130,12 @@ class Device:
 
     @cached_property
     def amounts(self) -> Mapping[str, int]:
-        """How much it has of each capacity."""
+        """The amount of each capacity."""
         return {name: billionths(one["value"]) for name, one in self.capacity.items()}
 
     @cached_property
     def counters(self) -> Counter[tuple[str, str]]:
-        """What it consumes of each counter, by the name of the set and of the counter."""
+        """The amount of each counter that it consumes, by the names of the set and the counter."""
         return Counter(
             {
                 (one["counterSet"], name): billionths(counter["value"])
@@ -144,7 +145,7 @@ class Device:
         )
 
     def values(self, attribute: str, *, with_lists: bool) -> frozenset[tuple[str, object]]:
-        """Return the values of an attribute with their types, none if the device does not have it."""
+        """Return the values of an attribute with their types, or none if the device does not have the attribute."""
         found = {full_name(name, self.key[0]): one for name, one in (self.spec.get("attributes") or {}).items()}
         value = found.get(attribute) or {}
         single = {(kind, value[kind]) for kind in _SCALARS if value.get(kind) is not None}
@@ -158,7 +159,7 @@ class Device:
 
 
 def _consumed(capacity: Json, wanted: int | None) -> int | None:
-    """Return how much of a capacity a share consumes: what it wants, adjusted by the policy. None if it is too much."""
+    """Return how much of a capacity a share consumes, adjusted by the policy, or None if it is too much."""
     policy, value = capacity.get("requestPolicy") or {}, billionths(capacity["value"])
     if wanted is None:
         return value if policy.get("default") is None else billionths(policy["default"])
@@ -176,11 +177,11 @@ def _consumed(capacity: Json, wanted: int | None) -> int | None:
 
 
 class View(Enum):
-    """Which slices of a pool are looked at."""
+    """Which slices of a pool are considered."""
 
-    CLUSTER = "those of the highest generation, whatever node they are for; they have to agree how many there are"
-    LENIENT = "the same, and it is enough if one of them is right about how many there are"
-    NODE = "those that concern the node, of their highest generation; it is enough if one of them is right"
+    CLUSTER = "those of the highest generation, whatever node they are for; they must agree on their number"
+    LENIENT = "the same, but it is enough if one of them states the right number"
+    NODE = "those that concern the node, of their highest generation; it is enough if one states the right number"
     NODE_AND_COUNTERS = "the same, and those with counters"
 
 
@@ -191,8 +192,8 @@ class Pool:
     Attributes:
         slices: their `spec`s.
         node: the node for which claims are judged.
-        numbers: numbers of slices of which one has to be what a slice states, or what all state.
-        is_lenient: whether it is enough if one slice states it.
+        numbers: the acceptable numbers of slices. All slices must state one of them.
+        is_lenient: whether it is enough if one slice does.
     """
 
     slices: Sequence[Json]
@@ -202,17 +203,17 @@ class Pool:
 
     @property
     def counts(self) -> set[int]:
-        """How many slices it has, as its slices state."""
+        """The numbers of slices that its slices state."""
         return {one["pool"]["resourceSliceCount"] for one in self.slices}
 
     @property
     def has_wrong_count(self) -> bool:
-        """Whether not all of its slices can be right about how many there are."""
+        """Whether some of its slices state a wrong number of slices."""
         return len(self.counts) > 1 or len(self.slices) > max(self.counts)
 
     @cached_property
     def devices(self) -> Sequence[Device]:
-        """All its devices, whatever node they are available on."""
+        """All of its devices, whatever node they are available on."""
         return [
             Device((one["driver"], one["pool"]["name"], device["name"]), device, place)
             for one in self.slices
@@ -227,12 +228,12 @@ class Pool:
 
     @property
     def concerns_node(self) -> bool:
-        """Whether a slice or a device of it is available on the node."""
+        """Whether one of its slices or devices is available on the node."""
         return any(_concerns(one, self.node) for one in self.slices)
 
     @cached_property
     def counters(self) -> Counter[tuple[str, str]]:
-        """How much there is of each counter."""
+        """The total of each counter."""
         return Counter(
             {
                 (one["name"], name): billionths(counter["value"])
@@ -244,7 +245,7 @@ class Pool:
 
     @cached_property
     def problem(self) -> Rule | None:
-        """The rule that keeps its devices from being given, or None if there is none."""
+        """The rule that prevents the allocation of its devices, or None."""
         is_complete = any(number in self.counts for number in self.numbers)
         if not is_complete or (len(self.counts) > 1 and not self.is_lenient):
             return Rule.COMPLETE
@@ -280,7 +281,7 @@ def _pools_of(slices: Sequence[Json], node: Node, views: Mapping[PoolKey, View])
 
 
 class Cluster:
-    """What is published, and what the cluster's claims hold."""
+    """The published devices, and what the cluster's claims hold."""
 
     def __init__(self, case: Json, node: Node, views: Mapping[PoolKey, View]) -> None:
         self._with_lists = bool((case.get("features") or {}).get("ListTypeAttributes"))
@@ -310,14 +311,14 @@ class Cluster:
         return device.values(attribute, with_lists=self._with_lists)
 
     def consumed_by(self, shares: Iterable[Mapping[str, int]], key: Key) -> Counter[str]:
-        """Return what is consumed of each capacity of a device, with some more shares."""
+        """Return how much of each capacity of a device is consumed, including some additional shares."""
         consumed = Counter({name: amount for (held, name), amount in self._consumed.items() if held == key})
         for one in shares:
             consumed.update(one)
         return consumed
 
     def _find_used_counters(self, pool: Pool) -> Counter[tuple[str, str]]:
-        """Return what the cluster's claims use of a pool's counters, whatever node their devices are on."""
+        """Return how much of a pool's counters the cluster's claims use, whatever node their devices are on."""
         used: Counter[tuple[str, str]] = Counter()
         for one in pool.devices:
             if self.is_held(one.key):

@@ -1,23 +1,23 @@
-"""Judges an allocation of claims by the text of the API, and finds by exhaustive search whether there is one.
+"""Judges an allocation of claims by the text of the API, and finds out by exhaustive search whether there is one.
 
 It was written from the comments of `k8s.io/api/resource/v1` (1.37.2) and from the enhancement proposals 4381, 4815,
-4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing of it, which `make imports` checks. So
-it can tell where that package, or Kubernetes, misreads the API.
+4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing from that package, which `make
+imports` checks. So it can find out where that package, or Kubernetes, misreads the API.
 
-Laws: a judge never says that a claim cannot be allocated before all choices were tried (`TooLargeError` otherwise).
-What it finds wrong names the field of the API and quotes its sentence (`Rule`). What the text leaves open is not held
-against an answer.
+Laws: a judge never reports that a claim cannot be allocated before it has tried all choices (otherwise it raises
+    `TooLargeError`). Each error names the field of the API and quotes its sentence (`Rule`). Where the text leaves
+    something open, every answer is accepted.
 
 A case is a JSON object: `node`, `classes`, `slices` and `claims` are API objects of resource.k8s.io/v1 and v1, and
-`allocated` is what the cluster's claims hold already:
+`allocated` is what the cluster's claims already hold:
 
-* `devices`: `driver`, `pool`, `device` of each device that is held alone;
+* `devices`: `driver`, `pool` and `device` of each device that is not shared;
 * `shared`: the same for each share of a device that allows multiple allocations;
-* `capacity`: the same, and as `consumed` what all its shares consume.
+* `capacity`: the same, with what all of its shares consume as `consumed`.
 
-The slices are those of the whole cluster, whatever node they are for. The claims are those of one pod, in its order.
-`features` may have `ListTypeAttributes`, which is off unless it is true. All other features of 1.37 that are on by
-default are on. Derived attributes, compatibility groups and rules that add taints to devices are not judged.
+The slices are those of the whole cluster, whatever node they are for. The claims belong to one pod and are in its
+order. `features` may have `ListTypeAttributes`, which is off unless it is true. All other features that are on by
+default in 1.37 are on. Derived attributes, compatibility groups and rules that add taints to devices are not judged.
 """
 
 from collections import Counter
@@ -47,17 +47,17 @@ from devicecore_tools.testing.allocation_cluster import (
 from devicecore_tools.testing.allocation_rules import Breach, Rule
 
 Evaluate = Callable[[str, str, Json], bool | None]
-"""Says whether an expression selects a device of a driver, and None if the expression is an error for it."""
+"""Returns whether an expression selects a driver's device, or None if evaluating it is an error."""
 
 MAX_RESULTS = 32
-"""Devices of one claim: `AllocationResultsMaxSize`."""
+"""The maximum number of devices of one claim: `AllocationResultsMaxSize`."""
 
 MAX_STEPS = 200_000
-"""Devices that one search tries."""
+"""The maximum number of devices that one search tries."""
 
 
 _OF_OTHERS = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
-"""What is said about devices that a request does not mean."""
+"""The outcome for devices that a request does not describe."""
 
 
 class TooLargeError(Exception):
@@ -66,7 +66,7 @@ class TooLargeError(Exception):
 
 @frozen
 class Given:
-    """A device that a request gets.
+    """A device that is given to a request.
 
     Attributes:
         claim: the number of the claim.
@@ -104,16 +104,16 @@ class _Request:
         return int(self.spec.get("count") or 1)
 
     def wanted(self, driver: str) -> Mapping[str, int]:
-        """Return what it wants of each capacity."""
+        """Return how much it requests of each capacity."""
         asked = (self.spec.get("capacity") or {}).get("requests") or {}
         return {full_name(name, driver): billionths(amount) for name, amount in asked.items()}
 
     def is_named_by(self, names: Sequence[str]) -> bool:
-        """Return whether a constraint or a configuration for these requests is for this one. None means all."""
+        """Return whether a constraint or a configuration for these requests applies to this one. None means all."""
         return not names or self.main in names or self.name in names
 
     def tolerates(self, taint: Json) -> bool:
-        """Return whether one of its tolerations matches a taint. Unknown effects are like None."""
+        """Return whether one of its tolerations matches a taint. Unknown effects are treated like None."""
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             return True
         return any(_tolerates(one, taint) for one in self.spec.get("tolerations") or ())
@@ -138,14 +138,14 @@ def _alternatives(number: int, request: Json) -> Sequence[_Request]:
 
 @frozen
 class _Constraint:
-    """A constraint of a claim: the attribute, and whether all values have to be the same or have to differ."""
+    """A constraint of a claim: the attribute, and whether all values must be the same or must differ."""
 
     names: Sequence[str]
     attribute: str
     is_match: bool
 
     def allows(self, values: Sequence[frozenset[tuple[str, object]]]) -> bool:
-        """Return whether devices with these values may be together."""
+        """Return whether devices with these values may be allocated together."""
         if not all(values):
             return False
         if self.is_match:
@@ -162,19 +162,20 @@ def _constraints(claim: Json) -> Sequence[_Constraint]:
     ]
 
 
-# --- what is given --------------------------------------------------------------------------------------------------
+# --- allocated devices
+# --------------------------------------------------------------------------------------------------
 
 
 @frozen(eq=False)
 class _Taken:
-    """A request with a device that it gets."""
+    """A request with a device that is given to it."""
 
     request: _Request
     device: Device
 
 
 class _State:
-    """What is given so far, on top of what the cluster's claims hold already."""
+    """What has been given so far, in addition to what the cluster's claims already hold."""
 
     def __init__(self, cluster: Cluster, constraints: Sequence[Sequence[_Constraint]], start: Iterable[_Taken]) -> None:
         self._cluster = cluster
@@ -221,7 +222,10 @@ class _State:
         return None
 
     def _has_counters(self, device: Device) -> bool:
-        """Return whether what a device consumes of counters is left. What consumes several shares is paid once."""
+        """Return whether enough of the counters that a device consumes is left.
+
+        A shared device is counted only once.
+        """
         if not device.counters:
             return True
         pool = self._cluster.pool_of(device)
@@ -250,12 +254,12 @@ class Judge:
     """Judges the answers to one case.
 
     Args:
-        case: what the module's first lines describe.
+        case: a case as described at the top of the module.
         evaluate: evaluates expressions.
         max_steps: how many devices one search tries before it gives up.
-        sees_node_only: whether an answer is right as well if it is right for those slices alone that concern the node.
-            By the text, a pool is all its slices. Kubernetes' allocator looks at few slices of other nodes, and its
-            tests expect that: a node may use an old generation, and does not see contradictions of other nodes.
+        sees_node_only: whether to accept an answer also if it is right only for the slices that concern the node.
+            By the text, a pool is all of its slices. Kubernetes' allocator considers few slices of other nodes, and its
+            tests expect that: a node may use an old generation, and does not see contradictions on other nodes.
     """
 
     def __init__(
@@ -266,7 +270,7 @@ class Judge:
         self._text = _Reading(case, evaluate, max_steps, {})
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest alternatives that are possible, or None if there is no allocation.
+        """Return an allocation with the earliest possible alternatives, or None if there is no allocation.
 
         Raises:
             TooLargeError: the search tried too many devices.
@@ -274,10 +278,10 @@ class Judge:
         return self._text.first()
 
     def problem_with(self, results: Json) -> str:
-        """Return what is wrong with an answer, empty if nothing is.
+        """Return what is wrong with an answer, or nothing if it is right.
 
         Args:
-            results: the `status.allocation` of each claim, or None: it is not possible.
+            results: the `status.allocation` of each claim, or None for "not possible".
 
         Raises:
             TooLargeError: the search tried too many devices.
@@ -301,7 +305,7 @@ class Judge:
         return found
 
     def _other_views(self) -> Iterator[Mapping[PoolKey, View]]:
-        """Yield other ways to look at pools that contradict themselves. The text does not say what counts then."""
+        """Yield other readings of pools that contradict themselves, for which the text does not say what counts."""
         options: dict[PoolKey, list[View]] = {}
         for key, pool in self._text.cluster.pools.items():
             is_odd = pool.has_wrong_count or pool.problem not in {None, Rule.COMPLETE} or not pool.concerns_node
@@ -315,7 +319,7 @@ class Judge:
 
 
 class _Reading:
-    """Judges answers by one way to look at the pools."""
+    """Judges answers by one interpretation of the pools."""
 
     def __init__(self, case: Json, evaluate: Evaluate, max_steps: int, views: Mapping[PoolKey, View]) -> None:
         self._case = case
@@ -339,7 +343,7 @@ class _Reading:
     # --- what a request may get ---------------------------------------------------------------------------------------
 
     def _find_results(self, request: _Request, device: Device) -> Sequence[bool | None]:
-        """Return what the selectors of the class and of the request say about a device, None for an error."""
+        """Return the results of the class's and the request's selectors for a device, with None for an error."""
         found = (self._classes[request.spec["deviceClassName"]], request.spec)
         return [
             self._evaluate(one["cel"]["expression"], device.key[0], device.spec) if "cel" in one else None
@@ -353,7 +357,7 @@ class _Reading:
         return False if False in results else None if None in results else True
 
     def _find_fitting(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that keeps a device from a request whatever else is allocated, or None if there is none."""
+        """Return the rule that forbids a device for a request, whatever else is allocated, or None."""
         if problem := self.cluster.pool_of(device).problem:
             return problem
         if not offers(device.place, self._node):
@@ -366,7 +370,7 @@ class _Reading:
         return self._repelled(request, device)
 
     def _repelled(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that keeps a device from a request that describes it, or None if there is none."""
+        """Return the rule that forbids a device for a request that describes it, or None."""
         if not all(request.tolerates(one) for one in device.spec.get("taints") or ()):
             return Rule.TAINTS
         consumed = device.consumed(request.wanted(device.key[0])) if device.is_shared else {}
@@ -375,7 +379,10 @@ class _Reading:
         return Rule.CONSUMED if any(amount > device.amounts[name] for name, amount in consumed.items()) else None
 
     def _find_candidates(self, request: _Request) -> Sequence[Device]:
-        """Return the devices that a request may get some of, or must get all of. There are none if it cannot be met."""
+        """Return the devices of which a request may get some, or must get all.
+
+        There are none if it cannot be satisfied.
+        """
         local = self.cluster.local
         if not self._is_understood(request):
             return []
@@ -389,15 +396,15 @@ class _Reading:
         return [] if any(self._fitting(request, one) for one in matching) else matching
 
     def _against_all(self, request: _Request) -> Rule:
-        """Return the rule that an answer to a request for all devices breaks, by missing some or having others."""
+        """Return the rule that an answer to a request for all devices breaks, because it lacks some or has others."""
         pools = (pool.problem for pool in self.cluster.pools.values() if pool.concerns_node)
         devices = (self._fitting(request, one) for one in self.cluster.local)
         return next((one for one in (*pools, *devices) if one and one not in _OF_OTHERS), Rule.ALL)
 
     def _is_understood(self, request: _Request) -> bool:
-        """Return whether the class exists, and everything the request asks for is known.
+        """Return whether the class exists and all fields of the request are known.
 
-        What is not known must be refused.
+        Anything unknown must be refused.
         """
         constraints = self._claims[request.claim]["spec"]["devices"].get("constraints") or ()
         return (
@@ -409,12 +416,12 @@ class _Reading:
     # --- the search ---------------------------------------------------------------------------------------------------
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest alternatives that are possible, or None if there is no allocation."""
+        """Return an allocation with the earliest possible alternatives, or None if there is no allocation."""
         found = self._search([])
         return None if found is None else [Given(one.request.claim, one.request.name, one.device.key) for one in found]
 
     def _search(self, start: Sequence[_Taken], tail: Sequence[Sequence[_Request]] | None = None) -> list[_Taken] | None:
-        """Return an allocation of all requests, or of `tail` if the requests before it have got `start`."""
+        """Return an allocation of all requests, or of `tail` if the earlier requests have got `start`."""
         budget = [self._max_steps]
         for chosen in product(*(self._requests if tail is None else tail)):
             if (found := self._fulfil(chosen, start, budget)) is not None:
@@ -435,7 +442,7 @@ class _Reading:
             sizes[request.claim] += len(devices) if request.is_all else request.count
         if any(size > MAX_RESULTS for size in sizes.values()):
             return None
-        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # what has least choice comes first
+        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # least choice first
         state = self._state(start)
         slots = [
             (request, (one,) if request.is_all else devices, not request.is_all and number > 0)
@@ -456,7 +463,7 @@ class _Reading:
         state: _State,
         budget: list[int],
     ) -> bool:
-        """Fill the slots from this one on. One request gets its devices in order, `first` is where it is."""
+        """Fill the slots, starting with this one. A request gets its devices in order, and `first` is its position."""
         if slot == len(slots):
             return True
         request, devices, goes_on = slots[slot]
@@ -484,18 +491,18 @@ class _Reading:
             if self.may_refuse() or (found := self.first()) is None:
                 return []
             devices = ", ".join(f"{self._name(one.claim)} {one.request} {path_of(one.key)}" for one in found)
-            return [Breach(Rule.POSSIBLE, devices or "nothing is asked for")]
+            return [Breach(Rule.POSSIBLE, devices or "nothing is requested")]
         if len(results) != len(self._claims):
             return [Breach(Rule.REQUESTS, f"{len(self._claims)} claims, {len(results)} results")]
         return list(self._breaches_of(results))
 
     def may_refuse(self) -> bool:
-        """Return whether "no" is right even if there is an allocation: the API lets a consumer abort or wait.
+        """Return whether "no" is right even if there is an allocation, because the API lets a consumer abort or wait.
 
         An expression that is an error "causes allocation of devices to abort". A consumer that looks for all devices,
-        or for the best of several alternatives, "should wait" while a pool is incomplete. Enhancement proposal 4815
-        says about a pool with contradictions both that its devices are not used and that scheduling is aborted. What
-        happens if an alternative cannot be understood is not said.
+        or for the best of several alternatives, "should wait" while a pool is incomplete. About a pool with
+        contradictions, enhancement proposal 4815 says both that its devices are not used and that scheduling is
+        aborted. It does not say what happens if an alternative cannot be understood.
         """
         requests = [one for alternatives in self._requests for one in alternatives]
         if not all(map(self._is_understood, requests)):
@@ -509,7 +516,7 @@ class _Reading:
         return f"claim {self._claims[claim]['metadata']['name']}"
 
     def _breaches_of(self, results: Json) -> Iterator[Breach]:
-        """Yield what is wrong with devices. Whatever needs the right devices to be judged comes last."""
+        """Yield what is wrong with devices. Judgments that depend on the right devices come last."""
         taken, broken = self._read(results)
         yield from broken
         if broken:
@@ -524,7 +531,7 @@ class _Reading:
             yield from self._breaches_of_order(taken)
 
     def _read(self, results: Json) -> tuple[list[_Taken], list[Breach]]:
-        """Return which devices the requests get, and what is wrong with each result alone."""
+        """Return which devices the requests get, and what is wrong with each single result."""
         taken, broken = list[_Taken](), list[Breach]()
         for number, result in enumerate(results):
             found, where = result["devices"].get("results") or (), self._name(number)
@@ -551,9 +558,9 @@ class _Reading:
         )
 
     def _breaches_together(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
-        """Yield what is wrong with which devices the requests got."""
+        """Yield what is wrong with the combination of devices that the requests got."""
         state = self._state(())
-        for one in sorted(taken, key=lambda one: one.request.is_admin):  # what looks at a device does not use it
+        for one in sorted(taken, key=lambda one: one.request.is_admin):  # monitoring a device does not use it
             rule = self._fitting(one.request, one.device) or state.breach(one.request, one.device)
             if rule:
                 yield Breach(
@@ -600,7 +607,7 @@ class _Reading:
         if any((one or []) != (other or []) for one, other in copies):
             yield Rule.COPIES
         if request.is_admin:
-            return  # whether it has a share and consumes something is not said
+            return  # the text does not say whether it has a share and consumes something
         if bool(result.get("shareID")) != device.is_shared:
             yield Rule.SHARE
         consumed = {
@@ -612,7 +619,7 @@ class _Reading:
             yield Rule.CONSUMED
 
     def _wrong_place(self, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
-        """Yield the rules that the node selector breaks, tried on nodes that differ in what the devices ask for."""
+        """Yield the rules that the node selector breaks, tested with nodes that differ in what the devices require."""
         selector = result.get("nodeSelector")
         places = [one.device.place for one in taken]
         is_bound = any(one.device.spec.get("bindsToNode") for one in taken)
@@ -645,7 +652,7 @@ class _Reading:
             yield Node(name, {key: value for key, value in labels.items() if value is not None})
 
     def _wrong_config(self, claim: int, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
-        """Yield a rule if a request does not have the configuration of its class, and then that of the claim."""
+        """Yield a rule unless a request has the configuration of its class followed by that of the claim."""
         found = result["devices"].get("config") or ()
         for request in dict.fromkeys(one.request for one in taken):
             expected = [

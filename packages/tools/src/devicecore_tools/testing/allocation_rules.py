@@ -9,7 +9,7 @@ from attrs import frozen
 
 
 class Rule(Enum):
-    """A sentence of the API: the field that has it, and its words."""
+    """A sentence of the API: its field and its words."""
 
     GENERATION = (
         "ResourceSlice",

@@ -1,4 +1,4 @@
-"""What the kubelets for tests of device plugins and of DRA drivers have in common: a test starts, stops and ends them.
+"""The common parts of the test kubelets for device plugins and DRA drivers: a test starts, stops and closes them.
 
 Law: after `close`, no thread, process or file of the kubelet is left.
 """
@@ -44,7 +44,7 @@ Connection = TypeVar("Connection")
 
 
 class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
-    """A kubelet that a test starts, stops and moves forward in time. Each restart makes a new `manager`."""
+    """A kubelet that a test starts, stops and advances in time. Each restart creates a new `manager`."""
 
     manager: Manager
 
@@ -74,7 +74,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         """Start the kubelet. A second call does nothing.
 
         Raises:
-            SetUpError: the directory of sockets cannot be used.
+            SetUpError: the socket directory cannot be used.
         """
         logging.getLogger("devicecore").addHandler(self._log)
         self.manager.start()
@@ -97,19 +97,19 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
             last_to_first.push(self._cleanup.pop_all())
 
     def advance(self, seconds: float) -> None:
-        """Move the kubelet's clock forward, and do what is due then."""
+        """Move the kubelet's clock forward, and do what is then due."""
         self._passed += seconds
         self.manager.tick()
         self._wake()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every event of a plugin or driver since the kubelet was made."""
+        """Every event of a plugin or driver since the kubelet was created."""
         return tuple(self.record.events)
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Every call to a plugin or driver since the kubelet was made."""
+        """Every call to a plugin or driver since the kubelet was created."""
         return tuple(self.record.calls)
 
     def calls_of(self, method: str) -> tuple[Call, ...]:
@@ -124,7 +124,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         return Path(self._files.enter_context(short_directory()) if given is None else given)
 
     def _watch(self, process: PluginProcess) -> PluginProcess:
-        """Start a process, let waits raise an error if it ends by itself, and let `stop` stop it."""
+        """Start a process. Waits raise an error if it exits by itself, and `stop` stops it."""
         self._cleanup.enter_context(process)
         self._processes.append(process)
         return process
@@ -141,7 +141,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
 
 
 class InMemory(Generic[Connection]):
-    """A plugin or driver of this process that a kubelet serves. `connect` registers it, and `end` ends that."""
+    """A plugin or driver in this process that a kubelet serves. `connect` registers it, and `end` disconnects it."""
 
     def __init__(self, name: str, connect: Callable[[], Connection], end: Callable[[Connection], object]) -> None:
         self.name = name
@@ -167,10 +167,10 @@ class InMemory(Generic[Connection]):
 
 
 class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Connection]):
-    """A kubelet whose plugins or drivers are objects of this process, without sockets, threads and files."""
+    """A kubelet whose plugins or drivers are objects in this process, without sockets, threads and files."""
 
     def start(self) -> None:
-        """Start the kubelet. What it serves registers."""
+        """Start the kubelet. Its plugins or drivers register."""
         super().start()
         for served in self._served:
             served.register()

@@ -1,7 +1,7 @@
 """A kubelet for tests of DRA drivers: the real managers, controlled by the test, with a small API server.
 
 Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
-no cluster and no root. The kubelet of claims and that of devices start, stop, restart and age together.
+no cluster and no root. Claims and devices share one kubelet: both start, stop, restart and age together.
 
 `DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
 faster. Both have the same methods.
@@ -63,16 +63,16 @@ __all__ = [
 Event = TypeVar("Event", bound=DriverEvent)
 
 NODE = "node-1"
-"""The name of the node, unless a test gives another."""
+"""The default name of the node."""
 
-_SOCKETS = "device-plugins"  # the directory of a node in which device plugins register
+_SOCKETS = "device-plugins"  # the node's directory in which device plugins register
 
-_POLL_INTERVAL = 0.05  # seconds between two looks of a driver served here at its sockets; short, to keep tests fast
+_POLL_INTERVAL = 0.05  # seconds between a driver's checks of its sockets; short, to keep tests fast
 
 
 @frozen
 class UnresolvedCdiNameError(DeviceCoreError):
-    """A container runtime would not find a CDI name, and would not create the container."""
+    """A container runtime would not find a CDI name, and so would not create the container."""
 
     name: str
     directory: str
@@ -85,9 +85,9 @@ class UnresolvedCdiNameError(DeviceCoreError):
 
 
 class ClaimPod:
-    """A pod whose claims are prepared. Methods that are given no container name use the first container.
+    """A pod whose claims are prepared. Without a container name, methods use the first container.
 
-    `admitted` is the same pod with the devices of plugins; None before `prepare`, and if it has no limits.
+    `admitted` is the same pod with its plugins' devices. It is None before `prepare`, and if the pod has no limits.
     """
 
     def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
@@ -102,19 +102,19 @@ class ClaimPod:
         return with_claims(own, self.cdi_devices(container))
 
     def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
-        """The CDI names that the container runtime gets for a container. No driver is called."""
+        """The CDI names that the container runtime gets for a container. Calls no driver."""
         return self._kubelet.manager.claim_devices(self.pod, container or self.pod.containers[0].name)
 
     @property
     def devices(self) -> tuple[PreparedDevice, ...]:
-        """The devices of all its claims, as their drivers answered."""
+        """The devices of all its claims, as returned by their drivers."""
         claims = (self._kubelet.manager.claims.claims[key] for key in self._claims)
         return tuple(device for claim in claims for listed in claim.drivers.values() for device in listed or ())
 
     def prepare(self) -> None:
-        """Prepare the claims, as before each new sandbox.
+        """Prepare the claims, as a kubelet does before each new sandbox.
 
-        Drivers are called the first time, and again once after each restart of the kubelet.
+        Drivers are called the first time, and once more after each restart of the kubelet.
 
         A pod with limits is admitted first, which after a restart changes nothing.
 
@@ -128,7 +128,7 @@ class ClaimPod:
         self._kubelet.manager.prepare(self.pod)
 
     def delete(self) -> None:
-        """End the pod: its claims are unprepared if no other pod uses them. Try again if it fails.
+        """End the pod: unprepare its claims if no other pod uses them. If this fails, call it again.
 
         Raises:
             UnprepareError: a driver has not released a claim.
@@ -139,23 +139,26 @@ class ClaimPod:
         self.forget()
 
     def forget(self) -> None:
-        """End the pod without unpreparing, as when it ends while the kubelet is down. `advance(60)` does that then."""
+        """End the pod without unpreparing, as if it ended while the kubelet was down.
+
+        `advance(60)` unprepares later.
+        """
         self._kubelet.pods.active.discard(self.pod.uid)
         for key in self._claims:
             dra_objects.release(self._kubelet.api_server, key, self.pod.uid)
 
 
 class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
-    """What `DraKubelet` and `MemoryDraKubelet` have in common.
+    """The common base of `DraKubelet` and `MemoryDraKubelet`.
 
     Attributes:
-        timeout: seconds, used by every wait without a timeout of its own.
+        timeout: seconds, used by every wait without its own timeout.
         api_server: has the claims and the ResourceSlices.
         node: the node's name.
-        manager: the `DraManager`. Each restart makes a new one.
+        manager: the `DraManager`. Each restart creates a new one.
         script: faults of calls to drivers, which have the names `NodePrepareResources` and `NodeUnprepareResources`.
-        claims: where the kubelet reads ResourceClaims; a driver in Python may read them there, too.
-        pods: the pods that are active.
+        claims: where the kubelet reads ResourceClaims; a driver in Python may also read them there.
+        pods: the active pods.
         devices: the same kubelet for device plugins, with the methods of `Kubelet`.
     """
 
@@ -174,15 +177,15 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the kubelet. It makes its Node object if there is none, and deletes all ResourceSlices of its node.
+        """Start the kubelet. It creates its Node object if there is none, and deletes all ResourceSlices of its node.
 
         Raises:
-            SetUpError: the directory of sockets cannot be used.
+            SetUpError: the socket directory cannot be used.
         """
         if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
             self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
         super().start()
-        self.devices.start()  # and with it the plugin watcher, which finds the drivers, too
+        self.devices.start()  # and with it the plugin watcher, which also finds the drivers
         self.manager.wipe_slices()
 
     def stop(self) -> None:
@@ -201,11 +204,11 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             super().close()
 
     def restart(self, *, state: bool = True) -> None:
-        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
+        """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
         Args:
-            state: keep the files of claims and of devices. Without them the new kubelet does not know which claims are
-                prepared, and which pod has which device.
+            state: keep the checkpoints of claims and of devices. Without them, the new kubelet does not know which
+                claims are prepared and which pod has which device.
         """
         self.stop()
         if not state:
@@ -221,12 +224,12 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         Args:
             driver: the driver.
             instance: a name that distinguishes it from another instance of the driver that runs at the same time.
-            services: what it offers, the preferred one first.
+            services: the services that it offers, the preferred one first.
         """
 
     @abstractmethod
     def drop_connection(self, driver: str) -> None:
-        """Cut the connections to a driver, which stays registered. New connections begin at once."""
+        """Close the connections to a driver, which stays registered. It is reconnected at once."""
 
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
@@ -237,10 +240,10 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Move the kubelet's clocks forward, and do what is due then.
+        """Move the kubelet's clocks forward, and do what is then due.
 
-        A kubelet deletes the ResourceSlices of a driver that was without a connection for 30 seconds, releases claims
-        of pods that are gone every 60 seconds, and does not believe a report of health after 30 seconds.
+        A kubelet deletes a driver's ResourceSlices once that has been disconnected for 30 seconds, releases the claims
+        of pods that are gone every 60 seconds, and discards a report of health after 30 seconds.
         """
         self.devices.advance(seconds)
         super().advance(seconds)
@@ -248,7 +251,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- devices and claims -------------------------------------------------------------------------------------------
 
     def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
-        """Publish devices in place of a driver that does not do so itself.
+        """Publish devices on behalf of a driver that does not do so itself.
 
         Args:
             driver: the driver's name.
@@ -261,7 +264,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         given: tuple[object, ...] = devices
         for one in given:
             if not isinstance(one, str | PublishedDevice):
-                what = "publish: write the devices one after the other, as in publish(driver, 'p-0', 'p-1')"
+                what = "publish: pass the devices as separate arguments, as in publish(driver, 'p-0', 'p-1')"
                 raise TypeError(expected(what, "a name or a PublishedDevice", one))
         wanted = DevicePool(
             DriverName(driver),
@@ -307,7 +310,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters, tolerates=tolerates)
 
     def delete_claim(self, claim: ResourceClaim) -> None:
-        """Delete a ResourceClaim, as its owner does. What is prepared for it stays prepared."""
+        """Delete a ResourceClaim, as its owner does. Its devices stay prepared."""
         key = checked(claim, ResourceClaim, "delete_claim: a claim, as claim() returns it").key
         self.api_server.delete("ResourceClaim", key.name, key.namespace)
 
@@ -318,7 +321,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Args:
             claims: its claims.
-            limits: the devices of plugins that it also asks for, such as `{"example.com/nic": 1}`.
+            limits: the plugins' devices that it also requests, such as `{"example.com/nic": 1}`.
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.
@@ -344,34 +347,34 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
-        """The events of one kind, such as `DriverConnected`."""
+        """The events of one type, such as `DriverConnected`."""
         return tuple(event for event in self.record.events if isinstance(event, kind))
 
     def instances(self, driver: str) -> tuple[InstanceId, ...]:
-        """The registered instances of a driver, the oldest first."""
+        """The registered instances of a driver, oldest first."""
         return self.manager.drivers.instances.get(DriverName(driver), ())
 
     def connected(self, driver: str) -> tuple[InstanceId, ...]:
-        """The instances of a driver that are connected, the oldest first. The newest one is called."""
+        """The connected instances of a driver, oldest first. A kubelet calls the newest one."""
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
-        """What the kubelet knows of a claim: its pods, and the devices that drivers answered. None means nothing."""
+        """What the kubelet knows about a claim: its pods, and the devices that drivers returned. None means nothing."""
         return self.manager.claims.claims.get(claim.key)
 
     def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
-        """The health of a device, as the kubelet sees it now."""
+        """The health of a device, as the kubelet currently sees it."""
         now = self._wall_clock()
         return self.manager.health.health(DriverName(driver), pool or self.node, device, now)[0]
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until so many instances of a driver are registered and connected. Return the newest.
+        """Wait until this many instances of a driver are registered and connected. Return the newest.
 
         Raises:
             WaitTimeoutError: there were fewer in time.
-            ExitedEarlyError: a process of a driver ended meanwhile.
+            ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
         expected = f"{counted(instances, 'connected instance')} of {driver}"
@@ -382,18 +385,18 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Wait until at most `count` instances of a driver are registered.
 
         Raises:
-            WaitTimeoutError: there were more at the end.
+            WaitTimeoutError: there were still more at the end.
         """
         __tracebackhide__ = True
         expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until a driver has published at least so many devices. Return their names.
+        """Wait until a driver has published at least this many devices. Return their names.
 
         Raises:
-            WaitTimeoutError: it had not in time.
-            ExitedEarlyError: a process of a driver ended meanwhile.
+            WaitTimeoutError: there were fewer in time.
+            ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
         expected = f"ResourceSlices of {driver} with {counted(count, 'device')}"
@@ -407,18 +410,18 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Raises:
             WaitTimeoutError: it did not in time.
-            ExitedEarlyError: a process of a driver ended meanwhile.
+            ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
         expected = f"device {device} of {driver} with health {health.value}"
         self.wait_until(expected, lambda: self.health(driver, device, pool) is health, timeout=timeout)
 
     def describe(self) -> str:
-        """Describe what the kubelet sees now: drivers, what they have published, claims, and the last warnings."""
+        """Describe the kubelet's current view: drivers, what they have published, claims, and the last warnings."""
         slices = {one.driver for one in dra_objects.stored_slices(self.api_server, self.node)}
         names = sorted({*map(str, self.manager.drivers.instances), *slices})
         parts = [self._about(name) for name in names]
-        parts.append(f"{counted(len(self.manager.claims.claims), 'claim')} entered")
+        parts.append(f"{counted(len(self.manager.claims.claims), 'claim')} recorded")
         if not self.manager.drivers.instances:
             parts.append(f"no driver is registered, {self._where()}")
         if not self._running:
@@ -429,9 +432,10 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         name = foreign_text(driver)
         registered, connected = len(self.instances(driver)), len(self.connected(driver))
         devices = counted(len(self.published(driver)), "published device")
-        return f"{name} has {counted(registered, 'instance')}, of which {connected} connected, and {devices}"
+        return f"{name} has {counted(registered, 'instance')}, {connected} of them connected, and {devices}"
 
-    # --- making it ----------------------------------------------------------------------------------------------------
+    # --- creating it
+    # ----------------------------------------------------------------------------------------------------
 
     def _new_manager(self) -> DraManager:
         transport = RecordingDriverTransport(self._open_transport(), self.record, self.script, self._wake)
@@ -453,10 +457,10 @@ class DraKubelet(BaseDraKubelet):
     """A kubelet with a directory in which drivers in any language register, and an API server for them.
 
     Args:
-        directory: where the directories below are made; by default a new one with a short path, which `close` removes.
-        api_server: an API server that runs; by default a new one, which `close` stops.
+        directory: the parent of the directories below; by default a new one with a short path, which `close` removes.
+        api_server: a running API server; by default a new one, which `close` stops.
         node: the node's name.
-        timeout: seconds, for waits without a timeout of their own.
+        timeout: seconds, for waits without their own timeout.
 
     Raises:
         SetUpError: from `start`, if the directory cannot be used.
@@ -476,7 +480,7 @@ class DraKubelet(BaseDraKubelet):
         super().__init__(api_server=api_server, node=node, timeout=timeout)
 
     def start(self) -> None:
-        """Make the directories and start the kubelet, and its API server if that is its own."""
+        """Create the directories, and start the kubelet and, if it owns one, its API server."""
         for directory in (self.registry, self.plugins, self.cdi, self.directory / _SOCKETS):
             directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         if self._own_server:
@@ -499,17 +503,17 @@ class DraKubelet(BaseDraKubelet):
 
     @property
     def registry(self) -> Path:
-        """The directory in which drivers register, `plugins_registry` of a node."""
+        """The directory in which drivers register, a node's `plugins_registry`."""
         return self.directory / "plugins_registry"
 
     @property
     def plugins(self) -> Path:
-        """The directory for the sockets and the state of drivers, `plugins` of a node. It survives a reboot."""
+        """The directory for the sockets and state of drivers, a node's `plugins`. It survives a reboot."""
         return self.directory / "plugins"
 
     @property
     def cdi(self) -> Path:
-        """The directory for CDI files, `/var/run/cdi` of a node. A reboot empties it."""
+        """The directory for CDI files, a node's `/var/run/cdi`. A reboot empties it."""
         return self.directory / "cdi"
 
     @property
@@ -519,7 +523,7 @@ class DraKubelet(BaseDraKubelet):
 
     @property
     def state_file(self) -> Path:
-        """The file of claims, as a kubelet writes it."""
+        """The claim checkpoint, as a kubelet writes it."""
         return self.directory / state_file.FILE_NAME
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
@@ -547,21 +551,21 @@ class DraKubelet(BaseDraKubelet):
         environment: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> PluginProcess:
-        """Run a driver as a process of its own, until it is stopped or the kubelet is closed.
+        """Run a driver as a separate process, until it is stopped or the kubelet is closed.
 
         In the command and in `environment`, these are replaced: `{registry}`, `{plugins}`, `{cdi}`, `{kubeconfig}`,
-        `{node}`, `{pod_uid}`, and `{dir}`, which has all of them. The process has the variables `KUBECONFIG`,
-        `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`. If it ends by
+        `{node}`, `{pod_uid}`, and `{dir}`, the parent of all directories. The process has the variables `KUBECONFIG`,
+        `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`. If it exits by
         itself, waits raise `ExitedEarlyError`.
 
         Args:
             command: the program and its arguments.
-            pod_uid: the UID of the pod in which it is said to run; another one for a rolling update.
+            pod_uid: the UID of its supposed pod; use another one for a rolling update.
             environment: additional environment variables.
             cwd: the working directory of the process.
 
         Raises:
-            CannotRunError: the program does not exist or may not be run.
+            CannotRunError: the program does not exist or is not executable.
         """
         places = {
             "{registry}": str(self.registry),
@@ -584,9 +588,10 @@ class DraKubelet(BaseDraKubelet):
         )
 
     def reboot(self) -> None:
-        """Reboot the node: kill all drivers that `run_driver` has started, empty the CDI directory, start the kubelet.
+        """Reboot the node: kill all drivers of `run_driver`, empty the CDI directory, and start the kubelet.
 
-        The files of the kubelet and of drivers stay, and so do sockets, which no process serves. Run the drivers again.
+        The files of the kubelet and of drivers stay, and so do sockets, although no process serves them. Run the
+        drivers again afterwards.
         """
         self.stop()
         for process in self._processes:
@@ -595,13 +600,13 @@ class DraKubelet(BaseDraKubelet):
         self.restart()
 
     def cdi_edits(self, name: str) -> Mapping[str, object]:
-        """What a container gets for a CDI name: the `containerEdits` of its device, from the files in `cdi`.
+        """The `containerEdits` that a container gets for a CDI name, from the files in `cdi`.
 
         Raises:
             UnresolvedCdiNameError: no file there has the device.
             DocumentError: a file there is neither JSON nor YAML.
         """
-        from devicecore.system.documents import read_documents  # which imports the reader of YAML, an extra
+        from devicecore.system.documents import read_documents  # which imports the YAML reader, an extra
 
         files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})
         for path in files:
@@ -613,7 +618,7 @@ class DraKubelet(BaseDraKubelet):
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
     def drop_connection(self, driver: str) -> None:
-        """Cut the connections to a driver, which stays registered. New connections begin at once."""
+        """Close the connections to a driver, which stays registered. It is reconnected at once."""
         for instance in self.instances(driver):
             if self._grpc is not None:
                 self._grpc.disconnect(instance)
@@ -646,9 +651,9 @@ class DraKubelet(BaseDraKubelet):
 
 
 class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, MemoryDriverInstance], BaseDraKubelet):
-    """A kubelet for drivers that are objects of this process, without sockets, threads and files.
+    """A kubelet for drivers that are objects in this process, without sockets, threads and files.
 
-    Its API server is only a store: nothing listens.
+    Its API server is only a store that does not listen.
     """
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:

@@ -1,8 +1,8 @@
-"""Objects of dynamic resource allocation on the API server of a test: what drivers publish, and claims to them.
+"""Objects of dynamic resource allocation on a test's API server: what drivers publish, and claims for it.
 
-Law: a claim is made as a scheduler leaves it, allocated to devices that a driver has published and that no other claim
-has. Nothing here chooses by attributes: a test names the devices, or how many it wants. Only a claim whose devices are
-named tolerates taints.
+Law: a claim is created the way a scheduler leaves it, allocated to published devices that no other claim
+has. Nothing here selects by attributes: a test gives the devices or their number. Only a claim for named devices
+tolerates taints.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,12 @@ from devicecore_tools.testing.api_server.status import ApiError, Json
 from devicecore_tools.testing.dra_pools import SliceDevice, pools_of
 
 REQUEST = "devices"
-"""The name of the request of the claims made here."""
+"""The name of the request in the claims created here."""
 
 
 @frozen
 class DevicesTakenError(DeviceCoreError):
-    """A driver has not published the devices that a claim wants, or other claims have them, or they are tainted."""
+    """The requested devices are not published, or other claims have them, or they are tainted."""
 
     driver: str
     wanted: str
@@ -39,7 +39,7 @@ class DevicesTakenError(DeviceCoreError):
                 "wait for its ResourceSlices with wait_for_devices, or call publish"
             )
         free = ", ".join(self.free) or "none"
-        return f"expected {self.wanted} of {self.driver} for a claim, got these that it can get: {free}"
+        return f"expected {self.wanted} of {self.driver} for a claim, but only these are available: {free}"
 
 
 @frozen
@@ -49,7 +49,7 @@ class ServerClaims:
     server: LocalApiServer
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim as it is now. Raises ClaimSourceError if there is no such claim."""
+        """Return the current claim. Raises ClaimSourceError if there is no such claim."""
         try:
             return resource_claim_of(self.server.get("ResourceClaim", key.name, key.namespace))
         except ApiError as error:
@@ -87,10 +87,12 @@ def published(server: LocalApiServer, node: str, driver: str) -> tuple[SliceDevi
 def choose(
     server: LocalApiServer, node: str, driver: str, count: int, names: Sequence[str] | None
 ) -> list[tuple[str, str]]:
-    """Pool and name of devices that no claim has. Without names, tainted ones are left out, as by a scheduler.
+    """Return the pools and names of devices that no claim has.
+
+    Without names, tainted devices are left out, as a scheduler does.
 
     Raises:
-        DevicesTakenError: there are fewer, or one of the names is not among them.
+        DevicesTakenError: there are too few, or a named device is not among them.
     """
     held = {(row.driver, row.pool, row.device) for row in _allocated(server)}
     listed = published(server, node, driver)
@@ -118,7 +120,7 @@ def create_claim(
 ) -> ResourceClaim:
     """Create a ResourceClaim in the namespace `default`, allocated to devices by pool and name.
 
-    If it `tolerates`, it tolerates all taints.
+    With `tolerates`, the claim tolerates all taints.
 
     Raises:
         ApiError: the server refuses it.
@@ -152,7 +154,7 @@ def reserve(server: LocalApiServer, claim: ClaimKey, pod: str, uid: str) -> None
 
 
 def release(server: LocalApiServer, claim: ClaimKey, uid: str) -> None:
-    """End a reservation, as the controller does when the pod has ended. A claim that is gone is not an error."""
+    """Remove a reservation, as the controller does when the pod has ended. It is not an error if the claim is gone."""
 
     def remove(body: Json) -> None:
         consumers = body.get("status", {}).get("reservedFor", [])

@@ -1,6 +1,7 @@
-"""What a driver has published: its pools and devices, as a scheduler sees them.
+"""A driver's published pools and devices, as a scheduler sees them.
 
-Law: only the slices of a pool's highest generation count, and a pool offers its devices only if all of them are there.
+Law: only the slices of a pool's highest generation count, and a pool offers its devices only if all of these slices
+    exist.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.errors import DocumentError
 
 Slice = Mapping[str, Any]
-"""A ResourceSlice as the API server has it."""
+"""A ResourceSlice as stored by the API server."""
 
 
 @frozen
@@ -34,14 +35,14 @@ class SliceDevice:
 
     @cached_property
     def value(self) -> PoolDevice:
-        """The device as a scheduler reads it, of a driver called `driver`. Raises DocumentError if it is unreadable."""
+        """The device as a scheduler reads it for the driver `driver`. Raises DocumentError if it is unreadable."""
         pool = {"name": self.pool, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": "driver", "allNodes": True, "pool": pool, "devices": [{**self.body, "name": self.name}]}
         return slice_of({"metadata": {"name": self.pool}, "spec": spec}).devices[0]
 
     @property
     def consumes_counters(self) -> bool:
-        """Whether it shares something with other devices, so that it may not be free although nobody has it."""
+        """Whether it shares counters with other devices, so that it may be unavailable although nobody has it."""
         try:
             return bool(self.value.counters)
         except DocumentError:
@@ -49,7 +50,7 @@ class SliceDevice:
 
     @property
     def is_tainted(self) -> bool:
-        """Whether it has a taint for which a scheduler gives it to no claim that does not tolerate the taint."""
+        """Whether it has a taint that a claim must tolerate to get it."""
         return any(taint.get("effect") in REPELLING_EFFECTS for taint in self.body.get("taints") or ())
 
     def __str__(self) -> str:
@@ -80,18 +81,18 @@ class PublishedPool:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all slices are there. A scheduler takes no device from an incomplete pool."""
+        """Whether all slices exist. A scheduler allocates no device from an incomplete pool."""
         return self.counts == (len(self.slices),)
 
     @property
     def repeated_names(self) -> tuple[str, ...]:
-        """The names that several devices have. A scheduler takes no device from such a pool either."""
+        """The names that several devices have. A scheduler allocates no device from such a pool either."""
         count = Counter(device.name for device in self.devices)
         return tuple(name for name, number in sorted(count.items()) if number > 1)
 
 
 def bodies_in(pools: Iterable[PublishedPool]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    """Return the entries of devices in slices, by pool and name."""
+    """Return the device entries in slices, by pool and name."""
     return {device.key: device.body for pool in pools for device in pool.devices}
 
 

@@ -1,6 +1,6 @@
-"""A transport of DRA drivers that records every event and every call, and fails when a script says so.
+"""A DRA driver transport that records every event and call, and fails when a script says so.
 
-Law: with an empty script, a recording transport changes no call and no event. Entries are in the order of time.
+Law: with an empty script, a recording transport changes no call and no event. Entries are in chronological order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from devicecore_tools.testing.recording import Recorder, Recording
 Result = TypeVar("Result")
 
 CALL_LIMIT = 45.0
-"""Seconds that a kubelet waits for a driver."""
+"""How many seconds a kubelet waits for a driver."""
 
 
 @frozen

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix.watcher import PluginHandler
 
 _FIRST_LIST = 2.0  # seconds for the first list of a plugin
-_POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
+_POLL_INTERVAL = 0.05  # seconds between a plugin's checks of kubelet.sock; short, to keep tests fast
 
 
 @frozen
@@ -63,14 +63,17 @@ class Served(Protocol):
 
 
 class RunningPod:
-    """An admitted pod. Methods that are given no container name use the first app container."""
+    """An admitted pod. Without a container name, methods use the first app container."""
 
     def __init__(self, kubelet: "BaseKubelet", pod: Pod) -> None:
         self.pod = pod
         self._kubelet = kubelet
 
     def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
-        """Return the ids of the devices that a container holds, of one resource or of all, in natural order in each."""
+        """Return the ids of the devices that a container holds, of one resource or all.
+
+        Each resource's ids are in natural order.
+        """
         key = self.pod.key(self._container(container))
         allocations = self._kubelet.state.ledger.of_container(key)
         return tuple(id_ for one in allocations if resource in (None, one.resource) for id_ in one.devices)
@@ -105,7 +108,7 @@ class RunningPod:
         return self.options().cdi_devices
 
     def start(self, container: str | None = None) -> ContainerOptions | None:
-        """Start a container: call PreStartContainer of plugins that require it, and return its options.
+        """Start a container: call PreStartContainer on plugins that require it, and return the container's options.
 
         Raises:
             PluginError: a plugin answered PreStartContainer with an error.
@@ -113,7 +116,7 @@ class RunningPod:
         return self._kubelet.manager.start_container(self.pod, self._container(container).name)
 
     def delete(self) -> None:
-        """Remove the pod, so that its devices are free."""
+        """Remove the pod, which frees its devices."""
         self._kubelet.manager.evict([self.pod.uid])
 
     def _container(self, name: str | None) -> Container:
@@ -121,10 +124,11 @@ class RunningPod:
 
 
 class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
-    """What `Kubelet` and `MemoryKubelet` have in common.
+    """The common base of `Kubelet` and `MemoryKubelet`.
 
-    `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
-    restart makes a new one. A kubelet for tests of DRA drivers has one of these, so that its pods have devices, too.
+    `timeout` is in seconds and used by every wait without its own timeout. `manager` is the `DeviceManager`; each
+    restart creates a new one. A test kubelet for DRA drivers contains one of these, so that its pods can also have
+    devices.
     """
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -136,10 +140,10 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
-        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
+        """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
         Args:
-            checkpoint: keep the checkpoint. Without it the new kubelet does not know which pod has which device.
+            checkpoint: keep the checkpoint. Without it, the new kubelet does not know which pod has which device.
             wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
                 new and that its stream has ended.
         """
@@ -150,7 +154,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         self.start()
 
     def renew(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
-        """Make the new kubelet of `restart`, which is started later."""
+        """Create the new kubelet for `restart`, which is started later."""
         if not checkpoint:
             self._forget()
         self.manager = self._new_manager(wipe=wipe)
@@ -161,7 +165,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
     @abstractmethod
     def drop_stream(self, resource: str) -> None:
-        """Disconnect the plugins of `resource`, as if their streams had ended. They have to register again."""
+        """Disconnect the plugins of `resource`, as if their streams had ended. They must register again."""
 
     @abstractmethod
     def _open_transport(self, *, wipe: bool) -> PluginTransport: ...
@@ -169,7 +173,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin was lost."""
+        """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin disconnected."""
         super().advance(seconds)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -199,31 +203,31 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
     @property
     def state(self) -> NodeState:
-        """Everything the kubelet knows now, as a value."""
+        """The kubelet's current state, as a value."""
         return self.manager.state
 
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
-        """Return every list of devices that plugins have sent for a resource since the kubelet was made."""
+        """Return every list of devices that plugins have sent for a resource since the kubelet was created."""
         reports = [event for event in self.events if isinstance(event, DevicesReported)]
         return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
 
     def registrations(self, resource: str) -> int:
-        """Return how often plugins of `resource` have registered successfully since the kubelet was made."""
+        """Return how often plugins of `resource` have registered successfully since the kubelet was created."""
         registered = [event for event in self.events if isinstance(event, PluginRegistered)]
         return sum(event.plugin.resource == resource for event in registered)
 
     def plugin(self, resource: str) -> PluginId | None:
-        """Return the plugin that serves a resource now, or None."""
+        """Return the plugin that currently serves a resource, or None."""
         known = self.state.inventory.resources.get(ResourceName(resource))
         return known.plugins[-1].id if known and known.plugins else None
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """Return the last list of the plugin. After the plugin has disconnected, its last list stays."""
+        """Return the plugin's last list. It is kept after the plugin has disconnected."""
         report = self.state.inventory.current_report(ResourceName(resource))
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
-        """Return capacity and allocatable of a resource on the Node object. It is 0 if it is not there."""
+        """Return a resource's capacity and allocatable on the Node object, which are 0 if it is not there."""
         return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -232,9 +236,9 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until a plugin serves `resource` and has sent its first list. Return the list.
 
         Raises:
-            InvalidResourceNameError: kubelets accept no resource of that name.
+            InvalidResourceNameError: kubelets accept no resource with that name.
             WaitTimeoutError: there was no such plugin or no list in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
+            ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
         name = resource_name(resource)
@@ -247,11 +251,11 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return self.devices(resource)
 
     def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
-        """Wait until plugins of `resource` have registered `number` times since the kubelet was made.
+        """Wait until plugins of `resource` have registered `number` times since the kubelet was created.
 
         Raises:
             WaitTimeoutError: there were fewer registrations in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
+            ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
         self.wait_until(
@@ -277,8 +281,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until a connected plugin lists `device` with this health. Return the device.
 
         Raises:
-            WaitTimeoutError: the plugin did not list it so in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
+            WaitTimeoutError: the plugin did not list it with this health in time.
+            ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
 
@@ -297,7 +301,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
         Raises:
             WaitTimeoutError: it did not in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
+            ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
         expected = (capacity, capacity if allocatable is None else allocatable)
@@ -308,7 +312,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         )
 
     def _wait_for_lists(self) -> None:
-        """Wait a short time for a list of each plugin, which cannot notice the end of a stream that has not begun."""
+        """Wait a short time for a list of each plugin, because plugins cannot notice that an unopened stream ends."""
 
         def listed() -> bool:
             known = self.state.inventory.resources.values()
@@ -318,7 +322,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             self.wait_until("a list of each plugin", listed, timeout=_FIRST_LIST, allow_exits=True)
 
     def describe(self) -> str:
-        """Describe what the kubelet sees now: resources, devices, registrations, and the last warnings."""
+        """Describe the kubelet's current view: resources, devices, registrations, and the last warnings."""
         parts = [self._about(name) for name in sorted(self.state.inventory.resources)]
         if not parts:
             successes = sum(isinstance(event, PluginRegistered) for event in self.events)
@@ -362,9 +366,9 @@ class Kubelet(BaseKubelet):
     Args:
         directory: the socket directory; by default a new one with a short path, which `close` removes.
         topology: the machine's NUMA nodes and the topology policy.
-        timeout: seconds, for waits without a timeout of their own.
+        timeout: seconds, for waits without their own timeout.
         registry: the directory of the plugin watcher; by default `plugins_registry` in the socket directory.
-        handlers: returns what registers plugins of other types that are found there.
+        handlers: returns the handlers that register plugins of other types found there.
 
     Raises:
         SetUpError: from `start`, if the directory cannot be used.
@@ -397,7 +401,7 @@ class Kubelet(BaseKubelet):
 
     @property
     def registry(self) -> Path:
-        """The directory of the plugin watcher, `plugins_registry` of a node. The kubelet looks there every second."""
+        """The plugin watcher's directory, a node's `plugins_registry`. The kubelet checks it every second."""
         return self._given_registry or self.directory / "plugins_registry"
 
     @property
@@ -419,18 +423,18 @@ class Kubelet(BaseKubelet):
         environment: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> PluginProcess:
-        """Run a plugin as a process of its own, until it is stopped or the kubelet is closed.
+        """Run a plugin as a separate process, until it is stopped or the kubelet is closed.
 
         In the command, `{dir}` is replaced by the socket directory and `{socket}` by the kubelet's socket. The plugin
-        watcher's directory is `{dir}/plugins_registry`. If the process ends by itself, waits raise `ExitedEarlyError`.
+        watcher's directory is `{dir}/plugins_registry`. If the process exits by itself, waits raise `ExitedEarlyError`.
 
         Raises:
-            CannotRunError: the program does not exist or may not be run.
+            CannotRunError: the program does not exist or is not executable.
         """
         return self._watch(PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake))
 
     def drop_stream(self, resource: str) -> None:
-        """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
+        """Close the connections to the plugins of `resource`. kubelet.sock stays."""
         self._wait_for_lists()
         known = self.state.inventory.resources.get(resource_name(resource))
         if known:
@@ -439,11 +443,11 @@ class Kubelet(BaseKubelet):
                     self._grpc.disconnect(plugin.id)
 
     def remove_socket(self) -> None:
-        """Delete kubelet.sock and nothing else. Streams stay open. `restart` makes a new socket."""
+        """Delete kubelet.sock and nothing else. Streams stay open. `restart` creates a new socket."""
         self.socket.unlink(missing_ok=True)
 
     def recreate_socket(self) -> None:
-        """Delete kubelet.sock and make a new one. Streams end; the sockets of plugins stay."""
+        """Delete kubelet.sock and create a new one. Streams end; the plugins' sockets stay."""
         self.remove_socket()
         self.restart(wipe=False)
 
@@ -473,11 +477,11 @@ class Kubelet(BaseKubelet):
 
 
 class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):
-    """A kubelet for plugins that are objects of this process, without sockets, threads and files."""
+    """A kubelet for plugins that are objects in this process, without sockets, threads and files."""
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
-        # Each start has another transport, so it is looked up when the plugin registers.
+        # Each start has a new transport, so it is looked up when the plugin registers.
         return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:

@@ -1,4 +1,4 @@
-"""A device plugin as a process of its own, in any language.
+"""A device plugin in any language, as a separate process.
 
 Law: the output of the process is kept, and after `stop` no process, thread or pipe of its session is left.
 """
@@ -24,7 +24,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.environment import inherited_environment
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
-"""The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
+"""The default UID of a DRA driver's supposed pod."""
 
 DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBECONFIG": "{kubeconfig}",
@@ -33,17 +33,17 @@ DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
     "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
 }
-"""Environment variables of a DRA driver. The last three are those of the Go drivers that follow the example driver."""
+"""Environment variables of a DRA driver. The last three are for Go drivers that are based on the example driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _CRASH = re.compile(rf"panic:|fatal error:|SIG[A-Z]+: |F[01]\d[0-3]\d |{re.escape(_TRACEBACK)}")
 _LINES_KEPT = 1000
-_MAX_KEPT = 1_000_000  # characters of all lines that are kept
+_MAX_KEPT = 1_000_000  # maximum length of all stored lines
 _LINES_SHOWN = 15
-_MAX_SHOWN = 20_000  # characters of them
-_MAX_LINE = 65_536  # bytes; a longer line is kept in parts
-_LAST_OUTPUT = 1.0  # seconds to read what the process has printed last, if a daemon of it keeps the pipe open
+_MAX_SHOWN = 20_000  # maximum length of `last_output`
+_MAX_LINE = 65_536  # bytes; longer lines are stored in parts
+_LAST_OUTPUT = 1.0  # seconds to read the last output of the process if one of its daemons keeps the pipe open
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -64,7 +64,7 @@ class CannotRunError(PluginProcessError):
 
 @frozen
 class ExitedEarlyError(PluginProcessError):
-    """The plugin's process ended by itself. `status` is its exit status, or minus the signal's number."""
+    """The plugin's process exited by itself. `status` is its exit status, or minus the signal's number."""
 
     command: tuple[str, ...]
     status: int
@@ -72,7 +72,7 @@ class ExitedEarlyError(PluginProcessError):
 
     @property
     def how(self) -> str:
-        """The way in which it ended: `exited early with status 1`, or `was ended by SIGSEGV`."""
+        """How it ended: `exited early with status 1`, or `was ended by SIGSEGV`."""
         if self.status < 0:
             return f"was ended by {_signal_name(-self.status)}"
         return f"exited early with status {self.status}"
@@ -87,15 +87,15 @@ def _last(output: str) -> str:
 
 @frozen
 class StillRunningError(PluginProcessError, TimeoutError):
-    """The plugin's process did not end in time. `timeout` is in seconds."""
+    """The plugin's process did not exit in time. `timeout` is in seconds."""
 
     command: tuple[str, ...]
     timeout: float
     output: str
 
     def __str__(self) -> str:
-        wanted = f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s"
-        return f"{wanted}; it still runs, {_last(self.output)}"
+        wanted = f"expected `{shlex.join(self.command)}` to exit within {self.timeout:g} s"
+        return f"{wanted}; it is still running, {_last(self.output)}"
 
 
 @frozen
@@ -111,10 +111,10 @@ class NotPrintedError(PluginProcessError, TimeoutError):
 
 
 class PluginProcess(HasLifecycle):
-    """A command that runs from `start` to `stop`. Afterwards its status and its output can still be read.
+    """A command that runs from `start` to `stop`. Its status and output can still be read afterwards.
 
-    The start raises `CannotRunError` if the program does not exist or may not be run. A second start does nothing, even
-    if the process has ended by itself.
+    The start raises `CannotRunError` if the program does not exist or is not executable. A second start does nothing,
+    even if the process has exited by itself.
 
     In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
     variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
@@ -122,11 +122,11 @@ class PluginProcess(HasLifecycle):
     Args:
         command: the program and its arguments.
         directory: the kubelet's socket directory.
-        placeholders: other texts that are replaced in the command, each with what replaces it.
+        placeholders: other strings to replace in the command, with their replacements.
         environment: additional environment variables.
         cwd: the working directory of the process.
-        keep_open: numbers of file descriptors that the process inherits, as the same numbers.
-        changed: called from another thread after new output and when the process has ended.
+        keep_open: file descriptors that the process inherits under the same numbers.
+        changed: called from another thread after new output and when the process has exited.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ class PluginProcess(HasLifecycle):
     def stop(self, grace: float = 5.0) -> None:
         """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second stop does nothing.
 
-        A daemon that has left the session of the process is not ended. The thread that reads its output ends with it.
+        A daemon that has left the process's session keeps running. The thread that reads its output ends with it.
 
         Raises:
-            CalledFromInsideError: it is called from inside `changed`.
+            CalledFromInsideError: the caller is inside `changed`.
         """
         self._lifecycle.stop(partial(self._end, grace))
 
@@ -173,7 +173,7 @@ class PluginProcess(HasLifecycle):
         self._kept = 0
         self._ended.clear()
         self._expected_to_end = False
-        self._popen = process = subprocess.Popen.__new__(subprocess.Popen)  # known before there is a process to lose
+        self._popen = process = subprocess.Popen.__new__(subprocess.Popen)  # assigned before there is a process to lose
         try:
             process.__init__(  # type: ignore[misc]  # for the reason above
                 self.command,
@@ -183,7 +183,7 @@ class PluginProcess(HasLifecycle):
                 cwd=self._cwd,
                 env=self._environment,
                 pass_fds=self._keep_open,
-                start_new_session=True,  # so that what it starts can be ended with it
+                start_new_session=True,  # so that its children can be ended with it
             )
         except OSError as error:
             self._popen = None
@@ -208,7 +208,7 @@ class PluginProcess(HasLifecycle):
         for thread in threads:
             thread.join(_LAST_OUTPUT)
         pipe = getattr(process, "stdout", None)
-        if pipe is not None and not threads:  # else a thread has closed it
+        if pipe is not None and not threads:  # otherwise a thread has closed it
             pipe.close()
 
     def __repr__(self) -> str:
@@ -219,19 +219,19 @@ class PluginProcess(HasLifecycle):
 
     @property
     def pid(self) -> int:
-        """The process id, also after the process has ended.
+        """The process id, even after the process has exited.
 
         Raises:
-            NotStartedError: there was no start.
+            NotStartedError: the process was not started.
         """
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The exit status, or minus the signal's number. It is None while the process runs.
+        """The exit status, or minus the signal's number, or None while the process is running.
 
         Raises:
-            NotStartedError: there was no start.
+            NotStartedError: the process was not started.
         """
         return self._process.poll()
 
@@ -250,52 +250,52 @@ class PluginProcess(HasLifecycle):
 
     @property
     def printed(self) -> int:
-        """How many bytes the process has printed so far, also those that are not kept."""
+        """How many bytes the process has printed so far, including those that are no longer stored."""
         return self._printed
 
     @property
     def last_output(self) -> str:
-        """The last 15 lines of `output`. Of very long lines it is only the end."""
+        """The last 15 lines of `output`, or only the end of very long lines."""
         with self._changes:
             return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])[-_MAX_SHOWN:]
 
     @property
     def crash(self) -> str:
-        """What the process printed of a crash: from its first line on, such as `panic: ...`, or an empty string."""
+        """The output of a crash, starting with a line such as `panic: ...`, or an empty string."""
         with self._changes:
             lines = tuple(self._lines)
         beginnings = [number for number, line in enumerate(lines) if _CRASH.match(line)]
         chained = {number + 3 for number, line in enumerate(lines) if line.startswith(_CHAINED)}
         first = next((one for one in beginnings if not lines[one].startswith(_TRACEBACK)), None)
-        if first is None:  # a program in Python may print tracebacks of exceptions that it has caught
+        if first is None:  # a Python program may print tracebacks of exceptions that it has caught
             first = next((one for one in reversed(beginnings) if one not in chained), None)
         return "" if first is None else "\n".join(lines[first:])[:_MAX_SHOWN]
 
     @property
     def failure(self) -> ExitedEarlyError | None:
-        """The error to raise if the process has ended and no method of this class ended it. Otherwise it is None."""
+        """The error to raise if the process has exited without a call of this class, or None."""
         if self._expected_to_end or self.status is None or not self._ended.is_set():
             return None
         return ExitedEarlyError(self.command, self.status, self.crash or self.last_output)
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time in seconds that the process and its running descendants have used so far."""
-        # Its own time, and that of children for which it has waited.
+        """The processor time, in seconds, that the process and its running descendants have used so far."""
+        # The process's own time, and that of children it has waited for.
         return sum(int(field) for pid in _session(self.pid) for field in _stat(pid)[11:15]) / _TICKS
 
     @property
     def queued_seconds(self) -> Mapping[str, float]:
-        """Seconds for which each thread of it and its descendants was ready to run, while others had the processors."""
+        """How many seconds each of its threads, and its descendants' threads, had to wait for a processor."""
         found: dict[str, float] = {}
         for path in (path for pid in _session(self.pid) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
-            with suppress(OSError):  # the thread has ended
+            with suppress(OSError):  # the thread has exited
                 found[path.parent.name] = int(path.read_text(encoding="utf-8").split()[1]) / 1e9
         return found
 
     @property
     def descendants(self) -> tuple[int, ...]:
-        """The process ids of its descendants that still run, even if the process itself has ended."""
+        """The process ids of its running descendants, even if the process itself has exited."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
@@ -303,7 +303,7 @@ class PluginProcess(HasLifecycle):
 
         Raises:
             NotPrintedError: there was no such line in time.
-            ExitedEarlyError: the process ended without printing it.
+            ExitedEarlyError: the process exited without printing it.
         """
         __tracebackhide__ = True
 
@@ -320,10 +320,10 @@ class PluginProcess(HasLifecycle):
         raise NotPrintedError(text, timeout, self.last_output)
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Wait until the process has ended. Return its exit status. `timeout` is in seconds.
+        """Wait until the process has exited. Return its exit status. `timeout` is in seconds.
 
         Raises:
-            StillRunningError: it did not end in time.
+            StillRunningError: it did not exit in time.
         """
         __tracebackhide__ = True
         if not self._ended.wait(timeout):
@@ -331,7 +331,7 @@ class PluginProcess(HasLifecycle):
         return self._process.wait()
 
     def signal(self, number: Signals) -> None:
-        """Send a signal to the process. Do nothing if it has ended."""
+        """Send a signal to the process. Do nothing if it has exited."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
         self._process.send_signal(number)
@@ -341,7 +341,7 @@ class PluginProcess(HasLifecycle):
         self.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to the process and its descendants, and wait until they have ended."""
+        """Send SIGKILL to the process and its descendants, and wait until they have exited."""
         self._expected_to_end = True
         _kill(self._process)
         self._ended.wait()
@@ -355,9 +355,9 @@ class PluginProcess(HasLifecycle):
         self.signal(signal.SIGCONT)
 
     def _read(self, pipe: IO[bytes]) -> None:
-        """Read all that is available: a process that prints endlessly must not wake others for each line."""
+        """Read all available output, so that a process that prints endlessly does not wake others for each line."""
         rest = b""
-        with suppress(ValueError), pipe:  # a signal while this thread began has let `_end` close the pipe
+        with suppress(ValueError), pipe:  # a signal during the start of this thread made `_end` close the pipe
             while data := os.read(pipe.fileno(), _MAX_LINE):
                 self._printed += len(data)
                 *lines, rest = (rest + data).split(b"\n")
@@ -378,7 +378,7 @@ class PluginProcess(HasLifecycle):
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         process.wait()
-        self._threads[0].join(0.2)  # read the rest of its output; a descendant may keep the pipe open for longer
+        self._threads[0].join(0.2)  # read the rest of its output; a descendant may keep the pipe open longer
         with self._changes:
             self._ended.set()
             self._changes.notify_all()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kubelet() -> Iterator["Kubelet"]:
-    """A started kubelet on a unix socket in a directory of its own."""
+    """A started kubelet on a unix socket in a new directory."""
     from devicecore_tools.testing.kubelet import Kubelet
 
     with Kubelet() as kubelet:
@@ -53,7 +53,7 @@ def api_server() -> Iterator["LocalApiServer"]:
 
 @pytest.fixture
 def dra_kubelet(api_server: "LocalApiServer") -> Iterator["DraKubelet"]:
-    """A started kubelet for DRA drivers in any language, in a directory of its own, with claims of `api_server`."""
+    """A started kubelet for DRA drivers in any language, in a new directory, with claims from `api_server`."""
     from devicecore_tools.testing.dra_kubelet import DraKubelet
 
     with DraKubelet(api_server=api_server) as kubelet:

@@ -65,7 +65,7 @@ class Recorder(Generic[Recorded, Reported, Made]):
         """Start the recorded transport. An event is recorded after the listener has accepted it."""
 
         def listen(event: Reported) -> None:
-            listener(event)  # raises if the listener refuses a registration; then there was none to record
+            listener(event)  # raises if the listener refuses a registration, so there is nothing to record
             self._record.events.append(event)
             self._notify()
 

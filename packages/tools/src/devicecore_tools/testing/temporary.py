@@ -1,7 +1,7 @@
 """A temporary directory in which unix sockets can be bound.
 
-Laws: the path is short enough for a socket in it, and only its owner can open the directory. At the end it is removed
-with everything in it.
+Laws: the path is short enough for a socket in it, and only the owner can open the directory. At the end, the directory
+    is removed with its content.
 """
 
 import errno
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-_SHORT_ROOT = "/tmp"  # noqa: S108 - the directory itself is made by mkdtemp, for its owner alone
-_MAX_ROOT_LENGTH = 40  # bytes; leaves more than 60 of the 107 bytes of a socket's path for names in the directory
-_REMOVING = 60.0  # seconds to remove a tree in which another process makes new files
+_SHORT_ROOT = "/tmp"  # noqa: S108 - mkdtemp creates the directory itself, only for its owner
+_MAX_ROOT_LENGTH = 40  # bytes; leaves over 60 of a socket path's 107 bytes for names in the directory
+_REMOVING = 60.0  # seconds to remove a tree in which another process creates new files
 
 
 @contextmanager
 def short_directory() -> Iterator[str]:
-    """Make a temporary directory with a short path, which is removed when the context ends.
+    """Create a temporary directory with a short path, which is removed when the context ends.
 
     The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files is long, `/tmp`
     is used instead.
@@ -34,18 +34,18 @@ def short_directory() -> Iterator[str]:
 
 
 def new_short_directory() -> Path:
-    """Make a directory with a short path, which the caller removes."""
+    """Create a directory with a short path, which the caller removes."""
     return Path(tempfile.mkdtemp(prefix="dc-", dir=short_root()))
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with everything in it, or the file or link that lies in its place. Nothing is not an error.
+    """Remove a directory with its content, or a file or link in its place. It is not an error if nothing exists.
 
-    `shutil.rmtree` fails at a link, at a thousand nested directories, and at a directory without permissions. Here
-    each level is moved up before its parent is removed, so no path becomes long and no function calls itself.
+    `shutil.rmtree` fails for a link, a thousand nested directories, or a directory without permissions. Here
+    each level is moved up before its parent is removed, so no path gets long, and there is no recursion.
 
     Raises:
-        OSError: something in it cannot be removed, or another process has made new files in it for a minute.
+        OSError: something in it cannot be removed, or another process has kept creating files in it for a minute.
     """
     deadline = time.monotonic() + _REMOVING
     new_names = (path / f".{uuid.uuid4()}-{number}" for number in count())
@@ -55,7 +55,7 @@ def remove_tree(path: Path) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     for inner in _entries(entry.path):
                         if inner.is_dir(follow_symlinks=False):
-                            Path(inner.path).chmod(0o700)  # else its owner may not move it
+                            Path(inner.path).chmod(0o700)  # otherwise its owner may not move it
                             Path(inner.path).rename(next(new_names))
                         else:
                             Path(inner.path).unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def remove_tree(path: Path) -> None:
                 else:
                     Path(entry.path).unlink(missing_ok=True)
             path.rmdir()
-        except OSError as error:  # another process has removed or made something meanwhile
+        except OSError as error:  # another process has removed or created something in the meantime
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
                 raise
     path.unlink(missing_ok=True)
@@ -76,6 +76,6 @@ def _entries(path: str | Path) -> "list[os.DirEntry[str]]":
 
 
 def short_root() -> str | None:
-    """Return where to make temporary directories with short paths. Return None if the usual place is short enough."""
+    """Return where to create temporary directories with short paths, or None if the default is short enough."""
     fits = len(os.fsencode(tempfile.gettempdir())) <= _MAX_ROOT_LENGTH
     return None if fits else _SHORT_ROOT

@@ -1,4 +1,4 @@
-"""Waits of tests, until a kubelet for tests sees something.
+"""Waits of tests until a test kubelet sees something.
 
 Law: every wait ends within its timeout, and its error says what was expected and what the kubelet saw.
 """
@@ -19,10 +19,10 @@ from devicecore_tools.testing.process import PluginProcess
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 30.0
-"""Seconds that a wait may take, unless the caller gives another timeout."""
+"""The default timeout of a wait, in seconds."""
 
 _LOG_LINES = 5
-_LOOK_AGAIN = 0.05  # seconds, because what a driver writes to an API server is not an event
+_LOOK_AGAIN = 0.05  # seconds, because a driver's write to an API server is not an event
 
 
 @frozen
@@ -36,9 +36,9 @@ class WaitTimeoutError(DeviceCoreError, TimeoutError):
 
 
 class Waiting(ABC):
-    """The base of kubelets for tests: they wait, and describe what they see.
+    """The base of test kubelets, which wait and describe what they see.
 
-    `timeout` is in seconds and used by every wait without a timeout of its own.
+    `timeout` is in seconds and used by every wait without its own timeout.
     """
 
     def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -49,12 +49,12 @@ class Waiting(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Describe what the kubelet sees now."""
+        """Describe the kubelet's current view."""
 
     def wait_until(
         self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
     ) -> T:
-        """Wait until `look` returns something true, and return that.
+        """Wait until `look` returns a true value, and return it.
 
         `look` is called after every event, and every 0.05 seconds.
 
@@ -62,11 +62,11 @@ class Waiting(ABC):
             expected: what the test waits for, for the error message: "a second list".
             look: returns a true value if the condition is met.
             timeout: in seconds; by default that of the kubelet.
-            allow_exits: keep waiting if a plugin process ends by itself.
+            allow_exits: keep waiting if a plugin process exits by itself.
 
         Raises:
             WaitTimeoutError: the condition was not met in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
+            ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
         limit = self.timeout if timeout is None else timeout

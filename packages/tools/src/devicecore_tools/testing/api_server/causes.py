@@ -1,6 +1,6 @@
-"""The fields of an object that is checked, and the rules that several kinds share.
+"""The fields of a checked object, and the rules that several kinds share.
 
-Law: a cause has the words of kube-apiserver 1.36. A rule notes its causes in the order of the fields, and changes no
+Law: a cause has the words of kube-apiserver 1.36. A rule records its causes in the order of the fields, and changes no
 object.
 """
 
@@ -46,14 +46,14 @@ _MAX_NAME, _MAX_LABEL, _MAX_IDENTIFIER = 253, 63, 32
 _MAX_JSON = 10 * 1024  # bytes
 
 MAX_ENTRIES = 32
-"""Entries that most lists of the API may have."""
+"""The maximum number of entries in most lists of the API."""
 
 
 @define(eq=False)  # not frozen: a slice with many devices has thousands of fields
 class Field:
     """A field of an object: its path and its value, which is None if it is missing.
 
-    All fields that are reached from one have the same list of causes for which the object is refused.
+    All fields that are reached from one field share the list of causes why the object is refused.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Field:
     # --- causes -------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, detail: str = "") -> None:
-        """Note a cause. `kind` begins its sentence."""
+        """Record a cause. Its sentence begins with `kind`."""
         self.causes.append(Cause(self.path, kind, detail))
 
     def required(self, detail: str = "") -> None:
@@ -86,21 +86,21 @@ class Field:
         self.add("Required value", detail)
 
     def require(self) -> bool:
-        """Return whether the field has a value that is not empty. Note that it is missing if it has none."""
+        """Return whether the field has a non-empty value. If it has none, record that it is missing."""
         if not self.value:
             self.required()
         return bool(self.value)
 
     def invalid(self, detail: str, *shown: object) -> None:
-        """The field has a value that it cannot have. `shown` takes its place in the sentence."""
+        """The field has an invalid value. `shown` replaces it in the sentence."""
         self.add(f"Invalid value: {json.dumps(shown[0] if shown else self.value)}", detail)
 
     def too_long(self, limit: int) -> None:
-        """The text has more than `limit` bytes."""
+        """The string has more than `limit` bytes."""
         self.add("Too long", f"may not be more than {limit} bytes")
 
     def duplicate(self, *shown: object) -> None:
-        """The value, or the one that is shown, is there twice."""
+        """The value, or the shown one, is there twice."""
         self.add(f"Duplicate value: {json.dumps(shown[0] if shown else self.value)}")
 
     def forbidden(self, detail: str) -> None:
@@ -110,18 +110,18 @@ class Field:
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def unchanged(self, was: object, *shown: object) -> None:
-        """The value is the former one for clients in Go, which leave out fields that are empty."""
+        """The value is unchanged for Go clients, which leave out empty fields."""
         if not is_same(self.value, was):
             self.invalid("field is immutable", *shown)
 
     def one_of(self, known: Iterable[str]) -> None:
-        """The value is one of the known ones."""
+        """The value is one of the known values."""
         if self.value not in [*known]:
             shown = ", ".join(map(json.dumps, known))
             self.add(f"Unsupported value: {json.dumps(self.value)}", f"supported values: {shown}")
 
     def at_least(self, least: int, sentence: str) -> None:
-        """The value, 0 by default, is a whole number from `least` on."""
+        """The value, 0 by default, is an integer of at least `least`."""
         value = 0 if self.value is None else self.value
         if not is_whole(value) or value < least:
             self.invalid(sentence, value)
@@ -134,12 +134,12 @@ class Field:
             self.invalid(_LABEL_SENTENCE)
 
     def label_key(self) -> None:
-        """The value is the name of a label or of a taint."""
+        """The value is a valid key of a label or a taint."""
         if not is_qualified_name(str(self.value or "")):
             self.invalid(_KEY_SENTENCE)
 
     def label_value(self) -> None:
-        """The value is that of a label or of a taint."""
+        """The value is a valid value of a label or a taint."""
         text = str(self.value or "")
         if not is_label_value(text):
             self.invalid(_VALUE_SENTENCE if len(text) <= _MAX_LABEL else f"must be no more than {_MAX_LABEL} bytes")
@@ -182,13 +182,13 @@ class Field:
             self.invalid(_QUANTITY_SENTENCE)
 
     def limit(self, most: int = MAX_ENTRIES) -> None:
-        """The list or the map has at most so many entries."""
+        """The list or map has at most this many entries."""
         number = len(list_of(self.value) or mapping_of(self.value))
         if number > most:
             self.add(f"Too many: {number}", f"must have at most {most} {'item' if most == 1 else 'items'}")
 
     def unique(self, name: str = "") -> None:
-        """No value is twice in the list, or no item has the same value in the field `name`."""
+        """No value is in the list twice, or no two items have the same value in the field `name`."""
         seen: list[object] = []
         for number, one in enumerate(list_of(self.value)):
             value = mapping_of(one).get(name) if name else one
@@ -206,7 +206,7 @@ class Field:
                 self.invalid(f"{detail}, but multiple fields are set", "{" + ", ".join(present) + "}")
 
     def json_object(self) -> None:
-        """The value is an object of at most 10 KiB of JSON, which only a driver reads."""
+        """The value is a JSON object of at most 10 KiB, which only a driver interprets."""
         if not isinstance(self.value, dict):
             self.invalid("parameters must be a valid JSON object", "<value omitted>")
         elif len(json.dumps(self.value)) > _MAX_JSON:
@@ -214,7 +214,7 @@ class Field:
 
 
 def label_causes(new: Json) -> list[Cause]:
-    """What is wrong with the labels of an object of any kind."""
+    """Return what is wrong with the labels of an object of any kind."""
     labels = Field("", new)["metadata"]["labels"]
     for name, value in mapping_of(labels.value).items():
         Field(labels.path, name, labels.causes).label_key()
@@ -223,7 +223,7 @@ def label_causes(new: Json) -> list[Cause]:
 
 
 def is_same(value: object, was: object) -> bool:
-    """Whether two values are the same for clients in Go, which leave out fields that are empty."""
+    """Whether two values are the same for Go clients, which leave out empty fields."""
     return _without_empty(value) == _without_empty(was)
 
 
@@ -237,12 +237,12 @@ def _without_empty(value: object) -> object:
 
 
 def mapping_of(value: object) -> Json:
-    """Return the value if it is an object, otherwise an empty one."""
+    """Return the value if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """Return the value if it is a list, otherwise an empty one."""
+    """Return the value if it is a list, otherwise an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -252,5 +252,5 @@ def objects_in(value: object) -> list[Json]:
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number."""
+    """Whether a value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)

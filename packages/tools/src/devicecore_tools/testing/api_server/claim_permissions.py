@@ -1,7 +1,7 @@
-"""What a client may change in the status of a ResourceClaim, since Kubernetes 1.36.
+"""What a client may change in the status of a ResourceClaim since Kubernetes 1.36.
 
-Law: a change of `status.allocation` or `status.reservedFor` needs the resource `resourceclaims/binding`, and a change
-of the entries of a driver in `status.devices` needs `resourceclaims/driver` under the driver's name.
+Law: a change of `status.allocation` or `status.reservedFor` needs permission for `resourceclaims/binding`, and a change
+of a driver's entries in `status.devices` needs permission for `resourceclaims/driver` with the driver's name.
 """
 
 from collections.abc import Collection
@@ -10,20 +10,20 @@ from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_o
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 STATUS = "resourceclaims/status"
-"""The resource for which this is decided."""
+"""The resource that needs these permissions."""
 
 _BINDING, _DRIVER = "resourceclaims/binding", "resourceclaims/driver"
 
 
 def permission_causes(refused: Collection[str], verb: str, before: Json, after: Json) -> list[Cause]:
-    """Return what a client may not change in the status of a claim.
+    """Return what a client may not change in a claim's status.
 
     Args:
-        refused: verbs with their resource that are refused, such as `update resourceclaims/binding`; for one driver
-            alone with its name, such as `associated-node:update resourceclaims/driver gpu.example.com`.
-        verb: that of the request: `update` or `patch`.
-        before: the claim as it was.
-        after: the claim as it would be.
+        refused: refused verbs with their resource, such as `update resourceclaims/binding`; for a single driver with
+            its name, such as `associated-node:update resourceclaims/driver gpu.example.com`.
+        verb: the verb of the request, `update` or `patch`.
+        before: the claim before the change.
+        after: the claim after the change.
     """
     old, status = mapping_of(before.get("status")), Field("", after)["status"]
     new = mapping_of(status.value)
@@ -42,7 +42,7 @@ def permission_causes(refused: Collection[str], verb: str, before: Json, after: 
 
 
 def _drivers(old: Json, new: Json) -> set[str]:
-    """The drivers whose entries differ."""
+    """Return the drivers whose entries differ."""
     before, after = list_of(old.get("devices")), list_of(new.get("devices"))
     changed = [one for one in before if one not in after] + [one for one in after if one not in before]
     return {str(mapping_of(one).get("driver")) for one in changed}

@@ -1,7 +1,7 @@
 """What an API server accepts as the status of a ResourceClaim, which drivers write.
 
 Law: a function returns every cause for which kube-apiserver 1.36 refuses a status, in the order of the fields. It
-changes nothing. Of a spec only its types are checked, and that it does not change, because no driver writes one.
+changes nothing. Only the types of a spec and its immutability are checked, because no driver writes one.
 """
 
 import re
@@ -14,7 +14,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def claim_causes(new: Json, old: Json | None) -> list[Cause]:
-    """What is wrong with a ResourceClaim or ResourceClaimTemplate that was changed."""
+    """Return what is wrong with a changed ResourceClaim or ResourceClaimTemplate."""
     spec = Field("", new)["spec"]
     if old is not None:
         spec.unchanged(old.get("spec"))
@@ -22,7 +22,7 @@ def claim_causes(new: Json, old: Json | None) -> list[Cause]:
 
 
 def claim_status_causes(new: Json, old: Json) -> list[Cause]:
-    """What is wrong with a ResourceClaim's status."""
+    """Return what is wrong with a ResourceClaim's status."""
     status, before = Field("", new)["status"], Field("", old)["status"]
     allocation, was = status["allocation"], before["allocation"].value
     if was is not None and allocation.value is not None:
@@ -82,7 +82,7 @@ def _result(result: Field, requests: Collection[str]) -> None:
 
 
 def device_key(value: Json) -> tuple[object, ...]:
-    """What tells one allocated device from another: driver, pool, device and share."""
+    """Return what distinguishes one allocated device from another: driver, pool, device and share."""
     return tuple(value.get(name) for name in ("driver", "pool", "device", "shareID"))
 
 

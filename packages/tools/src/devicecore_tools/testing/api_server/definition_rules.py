@@ -10,7 +10,7 @@ _OWN_GROUPS = tuple(f"{name}.k8s.io" for name in ("apiextensions", "coordination
 
 
 def definition_causes(new: Json, _: Json | None) -> list[Cause]:
-    """What is wrong with a CustomResourceDefinition."""
+    """Return what is wrong with a CustomResourceDefinition."""
     whole = Field("", new)
     spec = whole["spec"]
     names, group = spec["names"], spec["group"]

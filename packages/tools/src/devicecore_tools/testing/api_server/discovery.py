@@ -1,4 +1,4 @@
-"""What a client asks to find out what an API server serves.
+"""Discovery: the requests with which a client finds out what an API server serves.
 
 Law: the documents name exactly the kinds and versions that the server serves.
 """
@@ -11,7 +11,7 @@ PROBES = ("healthz", "livez", "readyz")
 
 
 def is_discovery(path: str) -> bool:
-    """Whether a path names no kind: the versions, the groups, what a group has, or whether the server is healthy."""
+    """Whether a path is for discovery or health, not for objects: the versions, the groups, the content of a group."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] in (["api"], ["apis"]):
         return len(parts) <= (2 if parts[0] == "api" else 3)
@@ -19,7 +19,7 @@ def is_discovery(path: str) -> bool:
 
 
 def discovery(path: str, kinds: Kinds) -> Json:
-    """The document at such a path. Raises ApiError if there is none."""
+    """Return the document at such a path. Raises ApiError if there is none."""
     versions = kinds.versions
     match [part for part in path.split("/") if part]:
         case ["version"]:

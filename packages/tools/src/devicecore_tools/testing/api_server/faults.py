@@ -1,4 +1,4 @@
-"""Faults of the API server, which a test chooses for some requests.
+"""Faults of the API server that a test chooses for some requests.
 
 Law: a fault changes only the requests that the test names.
 """
@@ -12,9 +12,9 @@ from attrs import define, field, frozen
 
 @frozen
 class Request:
-    """What a client asked.
+    """A client's request.
 
-    `verb` and `resource` are those of RBAC, such as `patch` and `nodes/status`. `at` is when the request was read, in
+    `verb` and `resource` are in RBAC's terms, such as `patch` and `nodes/status`. `at` is when the request was read, in
     seconds of `time.monotonic`.
     """
 
@@ -30,7 +30,7 @@ class Request:
 
 @frozen
 class Answer:
-    """Answer the request with this. A body that is a string is sent as it is, anything else as JSON."""
+    """Answer the request with this. A string is sent unchanged as the body, anything else as JSON."""
 
     status: int
     body: Any = None
@@ -39,33 +39,33 @@ class Answer:
 
 @frozen
 class Drop:
-    """End the connection without an answer. With `after`, end it once the request was carried out."""
+    """Close the connection without an answer. With `after`, close it once the request has been executed."""
 
     after: bool = False
 
 
 @frozen
 class Hang:
-    """Answer nothing until the server is stopped or `release` is called; then end the connection."""
+    """Send no answer until the server is stopped or `release` is called; then close the connection."""
 
 
 @frozen
 class Delay:
-    """Carry the request out after this many seconds."""
+    """Execute the request after this many seconds."""
 
     seconds: float
 
 
 @frozen
 class RunFirst:
-    """Call `action`, and then carry the request out as usual."""
+    """Call `action`, then execute the request as usual."""
 
     action: Callable[[], object]
 
 
 @frozen
 class Chunks:
-    """Answer with code 200 and this body, each part of which is sent as soon as the iterable yields it."""
+    """Answer with code 200 and this body. Each part is sent as soon as the iterable yields it."""
 
     parts: Iterable[bytes]
 
@@ -75,7 +75,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault for the next `times` requests with this verb and resource. An empty string stands for all of them.
+    """A fault for the next `times` requests with this verb and resource. An empty string means all of them.
 
     If `every` is 2, only every second one of these requests has the fault, and so on.
     """
@@ -89,7 +89,7 @@ class PlannedFault:
     _fitted: int = field(default=0, init=False)
 
     def fits(self, request: Request) -> bool:
-        """Whether the request is one that the fault is for."""
+        """Whether the fault is for this request."""
         return (
             self.verb in ("", request.verb)
             and self.resource in ("", request.resource)
@@ -97,7 +97,7 @@ class PlannedFault:
         )
 
     def is_due(self) -> bool:
-        """Count a request that fits. Return whether it has the fault."""
+        """Count a matching request. Return whether it has the fault."""
         self._fitted += 1
         if self._fitted % self.every:
             return False

@@ -1,7 +1,7 @@
 """Merging objects field by field, and who owns which field, as structured-merge-diff of Kubernetes does.
 
-Some lists of the API have items with keys, so they are maps in fact. `keyed` makes maps of them and `unkeyed` makes
-lists again, so that merging, applying and ownership handle maps only.
+Some lists of the API have items with keys, so they are actually maps. `keyed` converts them to maps and `unkeyed`
+converts them back, so that merging, applying and ownership only handle maps.
 
 Law: a field belongs to the managers that wrote it last. Nothing here changes its arguments.
 """
@@ -17,7 +17,7 @@ from attrs import frozen
 from devicecore_tools.testing.api_server.causes import mapping_of, objects_in
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, copied
 
-Keyed = Any  # a value of JSON, or what `keyed` has made of it
+Keyed = Any  # a JSON value, possibly converted by `keyed`
 FieldPath = tuple[str, ...]
 Fields = frozenset[FieldPath]
 Owner = tuple[str, str, str]
@@ -39,9 +39,9 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "volumeDevices": ("devicePath",),
     "volumeMounts": ("mountPath",),
 }
-"""The keys of the items of each list.
+"""The keys of each list's items.
 
-A list is named by its own name, or also by the field above if the name alone is ambiguous.
+A list is identified by its name, or also by its parent field if the name alone is ambiguous.
 """
 
 _WHOLE: Iterable[str] = (
@@ -49,20 +49,26 @@ _WHOLE: Iterable[str] = (
     *("labelSelector", "nodeSelector", "related", "requiredDuringSchedulingIgnoredDuringExecution"),
     *("devices[].data", "imagePullSecrets[]", "ownerReferences[]", "secrets[]"),
 )
-"""The maps that are one field each."""
+"""The maps that count as one field each."""
 
 _ALWAYS: Iterable[str] = (
     *("metadata", "spec", "status", "devices", "pool", "resources"),
     *("nodeInfo", "daemonEndpoints", "kubeletEndpoint"),
 )
-"""The maps that are always there, if empty: who fills them does not own them. `Items` of these names are not maps."""
+"""The maps that always exist, even if empty.
+
+Whoever fills them does not own them. `Items` of these names are not maps.
+"""
 
 MAX_FIELDS = 10_000
-"""Fields that `metadata.managedFields` of a request may name."""
+"""How many fields `metadata.managedFields` of a request may contain."""
 
 
 class ItemKey(str):
-    """The key of an item in a path: `k:` and a map, or `v:` and the item itself. All else in a path names a field."""
+    """The key of an item in a path: `k:` and a map, or `v:` and the item itself.
+
+    Anything else in a path names a field.
+    """
 
     __slots__ = ()
 
@@ -72,7 +78,7 @@ class Items(dict[str, Any]):
 
 
 class Emptied(dict[str, Any]):
-    """What is left of a map or of `Items` without its fields: a field for its owners, and nothing in the object."""
+    """The rest of a map or of `Items` without its fields: a field for its owners, and nothing in the object."""
 
 
 @frozen
@@ -83,7 +89,7 @@ class Whole:
 
 
 def keyed(value: Keyed, name: str = "") -> Keyed:
-    """Return a copy of `value` whose lists with keys are `Items`. Null is not a field, so it has none."""
+    """Return a copy of `value` whose keyed lists are `Items`. Nulls are left out, because null is not a field."""
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
         if name in _WHOLE or short in _WHOLE:
@@ -97,7 +103,7 @@ def keyed(value: Keyed, name: str = "") -> Keyed:
 
 
 def unkeyed(value: Keyed) -> Keyed:
-    """Return a copy of `value` in which what `keyed` has made is JSON again."""
+    """Return a copy of `value` in which `Items` are lists again."""
     if isinstance(value, Items):
         return [unkeyed(item) for item in value.values()]
     if isinstance(value, dict):
@@ -116,7 +122,7 @@ def _key(item: Keyed, keys: tuple[str, ...]) -> ItemKey:
 
 
 def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
-    """Every field that the manager of a `keyed` object owns: values, empty maps, and items of lists."""
+    """Return every field that the manager of a `keyed` object owns: values, empty maps, and list items."""
     if not isinstance(value, dict):
         yield above
         return
@@ -127,14 +133,14 @@ def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
-    """Each field in which two `keyed` objects differ, and whether it is gone. None is not a field.
+    """Yield each field in which two `keyed` objects differ, and whether it is gone. None is not a field.
 
-    `inside` is whether both have the map that the field is in.
+    `inside` says whether both have the map that contains the field.
     """
     deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
     is_map = type(old if new is None else new) is dict
-    # Go writes the `containers` of every pod, even as null, because the field has no `omitempty`. So the field is there
-    # before it has items, and its first item changes it instead of adding it.
+    # Go writes the `containers` of every pod, even as null, because the field has no `omitempty`. So the field exists
+    # before it has items, and its first item changes the field instead of adding it.
     is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
     if deep:
@@ -145,7 +151,7 @@ def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> It
 
 
 def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
-    """The fields of a `keyed` object that are new or other ones, and those that are gone."""
+    """Return the fields of a `keyed` object that are new or changed, and those that are gone."""
     found = list(_differences(old, new, (), inside=True))
     return frozenset(path for path, gone in found if not gone), frozenset(path for path, gone in found if gone)
 
@@ -153,17 +159,17 @@ def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
 def applied(
     before: Json, sent: Json, owners: Owners, me: Owner, api_version: str, *, force: bool, free: Fields = frozenset()
 ) -> tuple[Json, Owners]:
-    """Server-side apply on `keyed` objects: the object and the owners afterwards.
+    """Server-side apply on `keyed` objects: return the resulting object and owners.
 
-    What `me` applied before and no longer sends is deleted, unless another manager owns it, too. Raises ApiError if
+    What `me` applied before and no longer sends is deleted, unless another manager also owns it. Raises ApiError if
     another manager owns a field with another value, the field is not `free`, and `force` is not set.
     """
     new = {**owners, me: frozenset(fields_of(sent))}
     after = _merged(before, sent)
     if last := _named(owners.get(me, ())):
-        # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` takes away all that `me` applied
-        # last, with everything below it. `addBackOwnedItems` restores what another manager or this request owns, and
-        # `addBackDanglingItems` what was below a removed item although `me` had not applied it.
+        # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` removes everything that `me`
+        # applied last, with all that is below it. `addBackOwnedItems` restores what another manager or this request
+        # owns, and `addBackDanglingItems` what was below a removed item although `me` had not applied it.
         whole = after
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)
@@ -177,7 +183,7 @@ def applied(
 
 
 def updated(before: Json, after: Json, owners: Owners, me: Owner) -> Owners:
-    """The owners after `me` wrote a whole `keyed` object: the fields that it changed are its own."""
+    """Return the owners after `me` wrote a whole `keyed` object: `me` owns the fields that it changed."""
     changed, gone = changes(before, after)
     return _kept({**owners, me: (owners.get(me, frozenset()) | changed) - gone}, me, changed, gone)
 
@@ -195,9 +201,9 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """The order of the items of a merged list: that of the new list, with the other items after those they followed."""
-    # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Sorting the items in any simpler way
-    # gives another order as soon as the two lists disagree about the order of the items that they share.
+    """Return a merged list's order: that of the new list, with every other item after the one it followed."""
+    # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler way of sorting the items
+    # gives a different order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()
     shared = deque(key for key in right if key in left)
     while rest or new:
@@ -217,13 +223,13 @@ def _order(left: Json, right: Json) -> Iterable[str]:
 
 
 def _named(paths: Iterable[FieldPath]) -> Fields:
-    """The fields, and the named fields above them (`Set.EnsureNamedFieldsAreMembers`)."""
+    """Return the fields, and the named fields above them (`Set.EnsureNamedFieldsAreMembers`)."""
     own = frozenset(paths)
     return frozenset(path for path in _with_above(own) if path in own or not isinstance(path[-1], ItemKey))
 
 
 def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
-    """The paths and all above them. Each is visited once, because many long paths may begin alike."""
+    """Return the paths and all of their parents. Each is visited once, because many long paths may share a prefix."""
     found = set[FieldPath]()
     for path in paths:
         above = path
@@ -234,7 +240,7 @@ def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
 
 
 def _without(value: Json, gone: Fields) -> Json:
-    """Return a `keyed` object without some fields. What has no fields afterwards is gone, too."""
+    """Return a `keyed` object without some fields. Maps that lose all of their fields are also removed."""
     above = _with_above(gone)
 
     def left(value: Json, path: FieldPath) -> Json:
@@ -264,7 +270,7 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
 
 
 def _place(path: FieldPath) -> list[tuple[bool, str]]:
-    """Where a field is in a list: in front of those that are in maps next to it."""
+    """Return the sort key of a field in a list: it comes before fields in maps next to it."""
     return [(number < len(path), part) for number, part in enumerate(path, 1)]
 
 
@@ -282,8 +288,8 @@ def managed_fields(
 ) -> list[Json]:
     """Return `metadata.managedFields`, which was `earlier` for the owners `before`.
 
-    The entry of the `writer`, and each that is new, gets the time `now`. Every other entry keeps its time, or has none,
-    and so do all entries if there is no `writer`, as after an apply that changed nothing.
+    The entry of the `writer`, and every new entry, gets the time `now`. Every other entry keeps its time, or has none.
+    Without a `writer`, as after an apply that changed nothing, this applies to all entries.
     """
     entries = {_owner(entry): entry for entry in earlier}
 
@@ -311,7 +317,7 @@ def _owner(entry: Json) -> Owner:
 
 
 def owners_of(entries: object) -> Owners:
-    """Return the owners that `metadata.managedFields` names. Raises ValueError if it cannot be understood."""
+    """Return the owners that `metadata.managedFields` names. Raises ValueError if it is invalid."""
     named, left = dict[Owner, Fields](), MAX_FIELDS
     for entry in objects_in(entries):
         named[_owner(entry)] = frozenset(islice(_paths(mapping_of(entry.get("fieldsV1")), ()), left + 1))

@@ -1,7 +1,7 @@
 """Objects over HTTP: connections, requests and answers.
 
-Law: every request is answered with an object, a list, a stream of events or a Status. A request that the API does not
-have is refused in the words of kube-apiserver.
+Law: every request is answered with an object, a list, a stream of events or a Status. A request that is not part of the
+    API is refused in the words of kube-apiserver.
 """
 
 import io
@@ -31,28 +31,28 @@ from devicecore_tools.testing.api_server.status import ApiError
 from devicecore_tools.testing.api_server.watch import Watch
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request. kube-apiserver has the same limit."""
+"""The maximum size of a request in bytes, the same as kube-apiserver's."""
 
 MAX_CONNECTIONS = 500
-"""Connections at once. A further one ends the one that has waited longest for a request."""
+"""The maximum number of connections. One more closes the one that has waited longest for a request."""
 
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
 MAX_LARGE = 16
-"""Lists and requests with a large body that are served at once. Each may take some hundred megabytes.
+"""How many lists and requests with a large body are served at the same time. Each may take some hundred megabytes.
 
-As many more large bodies are received meanwhile, so that clients that send them slowly keep no list waiting.
+The same number of additional large bodies may be received in the meantime, so that slow senders keep no list waiting.
 """
 
 BODY_SECONDS = 5.0
-"""How long a body may take to come."""
+"""How long the transfer of a body may take."""
 
 SENDING_SECONDS = 30.0
-"""How long a client may read nothing of a list before its connection ends."""
+"""How long a client may stop reading a list before its connection is closed."""
 
 END_SECONDS = 1.0
-"""How long a stop waits for requests that are under way."""
+"""How long a stop waits for requests in progress."""
 
 _LARGE = 64 * 1024  # bytes of a body
 _MAX_CHUNK_LINE = 100  # bytes
@@ -71,21 +71,21 @@ class HttpServer(ThreadingHTTPServer):
     def __init__(self, api: ServedApi, port: int, context: ssl.SSLContext | None) -> None:
         self.api = api
         self._connections: set[socket.socket] = set()
-        self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
-        self._lock = threading.Condition()  # held while the two change
+        self._idle: dict[socket.socket, None] = {}  # those without a complete request, longest first
+        self._lock = threading.Condition()  # held while these two change
         self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
         self.bodies: threading.BoundedSemaphore = threading.BoundedSemaphore(2 * MAX_LARGE)
         self._context = context
         super().__init__(("127.0.0.1", port), Handler, bind_and_activate=False)
 
     def listen(self) -> int:
-        """Begin to listen, and return the port."""
+        """Start listening, and return the port."""
         self.server_bind()
         self.server_activate()
         return int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Its own thread makes the TLS handshake, because that may fail and take long."""
+        """Accept a connection. Its own thread does the TLS handshake, which may fail or take long."""
         connection, address = super().get_request()
         connection.settimeout(IDLE_SECONDS)
         if self._context is not None:
@@ -100,7 +100,7 @@ class HttpServer(ThreadingHTTPServer):
         return connection, address
 
     def set_idle(self, connection: socket.socket, *, is_idle: bool) -> None:
-        """Note whether a connection waits for a request."""
+        """Record whether a connection is waiting for a request."""
         with self._lock:
             self._idle.pop(connection, None)
             if is_idle and connection in self._connections:
@@ -108,7 +108,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def _end(self, connection: socket.socket) -> None:
         self._idle.pop(connection, None)
-        with suppress(OSError):  # it may have ended by itself
+        with suppress(OSError):  # it may have closed by itself
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
@@ -116,7 +116,7 @@ class HttpServer(ThreadingHTTPServer):
         return len(self._connections) <= MAX_CONNECTIONS
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Forget a connection that has ended."""
+        """Forget a closed connection."""
         super().shutdown_request(request)
         if isinstance(request, socket.socket):
             with self._lock:
@@ -125,13 +125,13 @@ class HttpServer(ThreadingHTTPServer):
                 self._lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
-        """Record a bug of the server. An OSError is not a bug: the connection has ended."""
+        """Record a bug of the server. An OSError is not a bug: the connection was closed."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)
 
     def stop(self, thread: threading.Thread | None) -> None:
-        """Stop listening in `thread` and end every connection. A request that does not end is left behind."""
+        """Stop listening in `thread` and close every connection. A request that does not finish is left behind."""
         if thread is not None and thread.is_alive():
             self.shutdown()
             thread.join()
@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
     rfile: io.BufferedReader
 
     def do_GET(self) -> None:
-        """Read objects, or watch them."""
+        """Serve reads and watches of objects."""
         self._serve()
 
     do_POST = do_GET  # noqa: N815 - http.server names them so
@@ -162,10 +162,10 @@ class Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET  # noqa: N815 - as above
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
-        """Log nothing: `LocalApiServer.requests` has it all."""
+        """Log nothing, because `LocalApiServer.requests` has everything."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
-        """Answer a request that is no HTTP with a Status. The standard library would send a page of HTML."""
+        """Answer a request that is not HTTP with a Status. The standard library would send an HTML page."""
         self.close_connection = True
         reason = HTTPStatus(code)
         problem = foreign_text(message or reason.phrase)
@@ -189,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         try:
             body = self._body()
-            # A place is taken for what has come: sixteen clients that sent nothing more stopped all lists otherwise.
+            # Only received data takes a place. Otherwise, sixteen clients that stopped sending would block all lists.
             with self.server.large if self._is_large() else nullcontext():
                 self._answer_to(body)
         except ApiError as error:
@@ -226,7 +226,7 @@ class Handler(BaseHTTPRequestHandler):
         elif target is None:
             self._send(200, discovery(request.path, api.kinds), {})
         elif request.verb == "list":
-            # A list with a large body has a place already. It must not wait for another one while it has that.
+            # A list with a large body already has a place. It must not wait for another one while holding that.
             with nullcontext() if self._is_large() else self.server.large:
                 answer = carry_out(api.store, request, target)
                 self.connection.settimeout(SENDING_SECONDS)
@@ -241,7 +241,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
-        """Whether `fault` takes the place of the answer, which is then given."""
+        """Return whether `fault` replaces the answer. If so, send it."""
         match fault:
             case Answer(code, body, extra):
                 self._send(code, body, extra)
@@ -262,7 +262,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(IDLE_SECONDS)
 
     def _part(self, most: int) -> bytes:
-        """Return the next bytes of a body, empty if there are no more. Raises TimeoutError if none come in time."""
+        """Return the next bytes of a body, or none at its end. Raises TimeoutError if none arrive in time."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -270,7 +270,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read1(most)
 
     def _line(self) -> bytes:
-        """Return a line within a body, byte by byte, because each may come late."""
+        """Return a line within a body. It is read byte by byte, because each may arrive late."""
         line = b""
         while len(line) < _MAX_CHUNK_LINE and not line.endswith(b"\n") and (part := self._part(1)):
             line += part
@@ -281,7 +281,7 @@ class Handler(BaseHTTPRequestHandler):
             url = urlsplit(self.path)
         except ValueError as error:
             raise status.bad_request(f"expected the path of a resource: {error}") from error
-        if self.requestline.partition(" ")[2].startswith("//"):  # of which http.server leaves one
+        if self.requestline.partition(" ")[2].startswith("//"):  # http.server leaves one of them
             raise status.unknown_path()
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}
@@ -314,8 +314,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers.get("Transfer-Encoding", "").lower() == "chunked" and "Content-Length" not in self.headers
 
     def _chunks(self) -> bytes:
-        """Return a body that comes in chunks, as `kubectl create --raw` sends it. Trailers are refused."""
-        is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is not known
+        """Return a body sent in chunks, as by `kubectl create --raw`. Trailers are refused."""
+        is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is unknown
         body, size = bytearray(), -1
         while size:  # the last chunk is empty
             line = self._line().partition(b";")[0].strip()
@@ -331,7 +331,10 @@ class Handler(BaseHTTPRequestHandler):
         return bytes(body)
 
     def _length(self) -> int:
-        """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""
+        """Return the length of the body.
+
+        If it is unknown, the connection is closed, because no next request can be found.
+        """
         length = self.headers.get("Content-Length") or "0"
         is_number = length.isascii() and length.isdigit()
         if is_number and len(length) <= len(str(MAX_BODY)) and int(length) <= MAX_BODY:
@@ -369,7 +372,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._chunk(part)
             self._chunk(b"")
         except OSError:
-            self.close_connection = True  # the client has gone, or the watch is cut
+            self.close_connection = True  # the client is gone, or the watch is cut
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -382,4 +385,4 @@ def _lines(watch: Watch) -> Iterator[bytes]:
     if watch.is_cut:
         if watch.last_words:
             yield watch.last_words
-        raise ConnectionAbortedError("a watch that is cut ends without its last chunk")
+        raise ConnectionAbortedError("a cut watch ends without its last chunk")

@@ -1,6 +1,6 @@
-"""JSON patches (RFC 6902) as kube-apiserver carries them out.
+"""JSON patches (RFC 6902) as kube-apiserver applies them.
 
-Law: where kube-apiserver is not as strict as the RFC, it is the same here. A field that is not there is null for
+Law: where kube-apiserver is less strict than the RFC, so is this module. A missing field is null for
 `copy`, `replace` and `test`, an operation without a value has null, and a negative index counts from the end of a list.
 Nothing here changes its arguments.
 """
@@ -13,10 +13,10 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.testing.api_server.status import ApiError, Json, JsonValue, bad_request, copied, generic
 
 MAX_OPERATIONS = 10_000
-"""Operations of a patch. kube-apiserver has the same limit."""
+"""The maximum number of operations in a patch, the same as kube-apiserver's."""
 
 MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that the operations of a patch copy together. kube-apiserver has the same limit."""
+"""The maximum number of bytes that a patch may copy in total, the same as kube-apiserver's."""
 
 _INDEX = re.compile(r"[+-]?[0-9]{1,9}")
 _DECODING = "error decoding patch: json: cannot unmarshal"
@@ -25,7 +25,7 @@ _DECODING = "error decoding patch: json: cannot unmarshal"
 def json_patched(document: Json, operations: JsonValue) -> Json:
     """Return the document after a JSON patch.
 
-    Raises ApiError if it is not a patch, is too large, or an operation does not fit the document.
+    Raises ApiError if it is not a patch, is too large, or does not fit the document.
     """
     _refuse_unless_patch(operations)
     patched = _Document(copied(document))
@@ -62,7 +62,7 @@ class _Document:
         self._copied = 0  # bytes
 
     def carry_out(self, operation: Json) -> None:
-        """Carry out one operation. Raises ValueError if it does not fit."""
+        """Apply one operation. Raises ValueError if it does not fit."""
         operate, path = _OPERATIONS.get(operation.get("op", "")), operation.get("path")
         if operate is None:
             raise ValueError(f"expected one of {', '.join(_OPERATIONS)} as op, got {operation.get('op')!r}")
@@ -76,7 +76,7 @@ class _Document:
     def remove(self, path: str, _: Json) -> None:
         above, key = self._place(path)
         if isinstance(above, dict) and key not in above:
-            raise ValueError(f"{path} is not there")
+            raise ValueError(f"{path} does not exist")
         del above[key]
 
     def replace(self, path: str, operation: Json) -> None:
@@ -117,16 +117,16 @@ class _Document:
         return _below(*self._place(path))
 
     def _place(self, path: str, *, is_new: bool = False) -> tuple[JsonValue, str | int]:
-        """Return the object or list that has what a path names, and its key or index in it.
+        """Return the object or list that contains the target of a path, and the target's key or index.
 
-        With `is_new`, the index is where a new item comes.
+        With `is_new`, the index is where a new item is inserted.
         """
         parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
         above = self.value
         for part in parts[:-1]:
             above = _below(above, _key(above, part))
             if not isinstance(above, dict | list):
-                raise ValueError(f"{path} leads to nothing")  # noqa: TRY004 - of the patch, not of an argument
+                raise ValueError(f"{path} leads to nothing")  # noqa: TRY004 - a value in the patch, not an argument
         if not parts:
             raise ValueError("expected a path that begins with /")
         return above, _key(above, parts[-1], is_new=is_new)
@@ -143,9 +143,9 @@ _OPERATIONS: Mapping[str, Callable[[_Document, str, Json], None]] = {
 
 
 def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
-    """Return the key or the index that part of a path names.
+    """Return the key or index that a path segment names.
 
-    With `is_new`, there is one index more, which also has the name `-`.
+    With `is_new`, there is one more index, which is also called `-`.
     """
     if isinstance(above, dict):
         return part
@@ -159,7 +159,7 @@ def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
 
 
 def _below(above: JsonValue, key: str | int) -> JsonValue:
-    """Return what an object or a list has there. A key that an object does not have is null."""
+    """Return the value at a key or index. A missing key of an object is null."""
     return above.get(key) if isinstance(above, dict) else above[key]
 
 

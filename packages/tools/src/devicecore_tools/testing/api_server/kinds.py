@@ -15,7 +15,7 @@ from devicecore_tools.testing.api_server.definition_rules import definition_caus
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
 
 Rules = Callable[[Json, Json | None], Sequence[Cause]]
-"""What is wrong with a new object, given the old one, or None when it is created."""
+"""Returns what is wrong with a new object, given the old one, or None when it is created."""
 
 RESOURCE_GROUP = "resource.k8s.io"
 
@@ -24,10 +24,10 @@ RESOURCE_GROUP = "resource.k8s.io"
 class Kind:
     """One kind. `more_selectable` has the paths that field selectors support in addition to names.
 
-    It is kept in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields that a new object
-    gets, `ending` begins a deletion that takes time: it gets the object, the seconds that the client asks for or None,
-    and the time. `needs_version` is whether an update has to name the version that it changes. With
-    `creates_on_update`, an update creates an object that does not exist.
+    Objects are stored in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields of a new
+    object. `ending` starts a graceful deletion: it gets the object, the seconds that the client requests or None, and
+    the time. `needs_version` says whether an update must name the version that it changes. With `creates_on_update`, an
+    update creates an object that does not exist.
     """
 
     kind: str
@@ -50,32 +50,32 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """The plural with its group, as messages have it."""
+        """The plural with its group, as in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` that objects are kept in."""
+        """The `apiVersion` that objects are stored in."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def selectable(self) -> tuple[str, ...]:
-        """The paths that field selectors know."""
+        """The paths that field selectors support."""
         return ("metadata.name", *(("metadata.namespace",) if self.namespaced else ()), *self.more_selectable)
 
     @property
     def qualified(self) -> str:
-        """The kind with its group, as messages about invalid objects have it."""
+        """The kind with its group, as in messages about invalid objects."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def name_causes(self, name: str) -> list[Cause]:
-        """What is wrong with the name of an object."""
+        """Return what is wrong with the name of an object."""
         field = Field("metadata.name", name)
         (field.label if self.plural == "namespaces" else field.subdomain)()
         return field.causes
 
     def unknown_selector(self, path: str, api_version: str) -> ApiError:
-        """The refusal of a field selector that the kind does not know."""
+        """Return the refusal of a field selector that the kind does not support."""
         if self.plural == "resourceslices":
             return bad_request(f"field label not supported for {api_version}, Kind={self.kind}: {path}")
         if self.plural in ("events", "namespaces", "nodes", "pods", "secrets"):
@@ -179,7 +179,7 @@ class Kinds:
     """The kinds of one server: those of the table, and those that CustomResourceDefinitions have defined.
 
     Args:
-        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first.
+        resource_versions: the served versions of `resource.k8s.io`, preferred version first.
     """
 
     def __init__(self, resource_versions: tuple[str, ...]) -> None:
@@ -189,28 +189,28 @@ class Kinds:
 
     @property
     def versions(self) -> Mapping[str, tuple[str, ...]]:
-        """The versions in which each group is served, the preferred one first. Each group has at least one."""
+        """The versions in which each group is served, preferred version first. Each group has at least one."""
         found: dict[str, tuple[str, ...]] = {}
         for kind in self._kinds.values():
             found[kind.group] = tuple(dict.fromkeys((*found.get(kind.group, ()), *self.versions_of(kind))))
         return {group: versions for group, versions in found.items() if versions}
 
     def versions_of(self, kind: Kind) -> tuple[str, ...]:
-        """The versions in which a kind is served, the preferred one first."""
+        """Return the versions in which a kind is served, preferred version first."""
         if kind.group == RESOURCE_GROUP:
             return self._resource_versions
         return self._served.get(kind.resource, (kind.version,))
 
     def in_version(self, group: str, version: str) -> list[Kind]:
-        """The kinds of a group that are served in a version."""
+        """Return the kinds of a group that are served in a version."""
         return [one for one in self._kinds.values() if one.group == group and version in self.versions_of(one)]
 
     def of(self, plural: str, group: str, version: str) -> Kind | None:
-        """The kind that is served at a path. It is None if there is none."""
+        """Return the kind that is served at a path, or None."""
         return next((kind for kind in self.in_version(group, version) if kind.plural == plural), None)
 
     def named(self, name: str, api_version: str = "") -> Kind:
-        """The kind, or the plural, of this name, of the group of `api_version` if there are several.
+        """Return the kind with this name or plural. If there are several, return the one in the group of `api_version`.
 
         Raises UnknownKindError if there is none.
         """
@@ -220,7 +220,7 @@ class Kinds:
         return next((kind for kind in found if kind.group == api_version.rpartition("/")[0]), found[0])
 
     def define(self, definition: Json) -> None:
-        """Serve what a CustomResourceDefinition, which breaks no rule, defines."""
+        """Serve the kind that a valid CustomResourceDefinition defines."""
         spec = definition["spec"]
         served = [one for one in spec["versions"] if one.get("served")]
         kind = Kind(
@@ -235,13 +235,13 @@ class Kinds:
             needs_version=True,
             is_custom=True,
         )
-        # A request may be looking through the former ones.
+        # A request may be iterating over the previous mapping.
         self._served = {**self._served, kind.resource: tuple(one["name"] for one in served)}
         self._kinds = {**self._kinds, kind.resource: kind}
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Undo what this block defines or forgets."""
+        """Undo at the end what this block defines or forgets."""
         before = self._served, self._kinds
         try:
             yield
@@ -249,7 +249,7 @@ class Kinds:
             self._served, self._kinds = before
 
     def forget(self, definition: Json) -> Kind:
-        """Serve a defined kind no longer. Return it."""
+        """Stop serving a defined kind, and return it."""
         resource = definition["metadata"]["name"]
         before = self._kinds
         self._kinds = {name: kind for name, kind in before.items() if name != resource}

@@ -1,4 +1,4 @@
-"""The options of lists and watches: from which version on, and with which first events.
+"""The options of lists and watches: the starting version, and the initial events.
 
 Law: an option that kube-apiserver obeys is obeyed, and one that it refuses is refused with its sentence. `limit` may be
 ignored, so a list has all objects, and no client has a token to continue with.
@@ -16,11 +16,11 @@ _OPTIONS = "ListOptions.meta.k8s.io"
 _MATCH, _INITIAL = "resourceVersionMatch", "sendInitialEvents"
 
 MAX_DIGITS = 18
-"""Digits of a number in a query. A number of so many digits always fits into 64 bits."""
+"""The maximum number of digits of a number in a query, which always fits into 64 bits."""
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    """Return the number of a parameter. It is 0 if there is none. Raises ApiError if it is not a number."""
+    """Return the number in a parameter, or 0 if there is none. Raises ApiError if it is not a number."""
     text = query.get(name) or "0"
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
         shown = foreign_text(text, 50)
@@ -31,12 +31,12 @@ def number(query: Mapping[str, str], name: str) -> int:
 
 
 def is_set(query: Mapping[str, str], name: str) -> bool:
-    """Whether a parameter is there and true."""
+    """Whether a parameter is present and true."""
     return query.get(name) in _TRUE
 
 
 def check_list(query: Mapping[str, str], current: int) -> None:
-    """Refuse a list that cannot be given at the version that the client asks for. `current` is that of the objects.
+    """Refuse a list that cannot be served at the requested version. `current` is the objects' version.
 
     Raises ApiError if it is refused.
     """
@@ -53,9 +53,9 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 
 
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
-    """Whether a watch begins with the existing objects. It is None if the client does not say.
+    """Return whether a watch begins with the existing objects, or None if the client does not say.
 
-    Raises ApiError if it is refused. `is_served` says whether the server knows such watches.
+    Raises ApiError if it is refused. `is_served` says whether the server supports such watches.
     """
     match = query.get(_MATCH, "")
     if _INITIAL not in query:

@@ -1,7 +1,7 @@
-"""What an API server accepts as Nodes, Leases and Events, and what it lets the identity of a node do.
+"""What an API server accepts as Nodes, Leases and Events, and what it permits a node's identity.
 
-Law: an identity `system:node:NAME` reaches its own Node, its Lease, its ResourceSlices, and the pods that are bound to
-NAME with their claims; everything else is refused, in the words of kube-apiserver 1.36.
+Law: an identity `system:node:NAME` has access to its own Node, its Lease, its ResourceSlices, and the pods that are
+    bound to NAME with their claims. Everything else is refused in the words of kube-apiserver 1.36.
 """
 
 import json
@@ -14,7 +14,7 @@ from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_o
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 NODE_USER = "system:node:"
-"""The beginning of the name of a node's own user."""
+"""The prefix of the name of a node's user."""
 
 _LEASES = "kube-node-lease"
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -36,11 +36,11 @@ NODE_VERBS: Mapping[str, str] = {
     "resourceclaims.resource.k8s.io": "get",
     "resourceslices.resource.k8s.io": "create get list watch update patch delete deletecollection",
 }
-"""The verbs of a node's identity on each resource."""
+"""The verbs that a node's identity may use on each resource."""
 
 
 def add_taint(node: Json) -> None:
-    """Taint a Node that is created, as the admission plugin TaintNodesByCondition does."""
+    """Taint a new Node, as the admission plugin TaintNodesByCondition does."""
     spec = node["spec"] = mapping_of(node.get("spec"))
     taints = list_of(spec.get("taints"))
     if _NOT_READY not in taints:
@@ -48,7 +48,7 @@ def add_taint(node: Json) -> None:
 
 
 def node_causes(new: Json, _: Json | None) -> list[Cause]:
-    """What is wrong with a Node."""
+    """Return what is wrong with a Node."""
     node, seen = Field("", new), set[object]()
     for part in ("capacity", "allocatable"):
         for _name, size in node["status"][part].entries():
@@ -67,7 +67,7 @@ def node_causes(new: Json, _: Json | None) -> list[Cause]:
 
 
 def lease_causes(new: Json, _: Json | None) -> list[Cause]:
-    """What is wrong with a Lease."""
+    """Return what is wrong with a Lease."""
     spec = Field("", new)["spec"]
     seconds = spec["leaseDurationSeconds"]
     if "leaseDurationSeconds" in mapping_of(spec.value):
@@ -79,7 +79,7 @@ def lease_causes(new: Json, _: Json | None) -> list[Cause]:
 
 
 def event_causes(new: Json, _: Json | None) -> list[Cause]:
-    """What is wrong with an Event of the core group."""
+    """Return what is wrong with an Event of the core group."""
     event = Field("", new)
     about = event["involvedObject"]["namespace"]
     if (about.value or "default") != event["metadata"]["namespace"].value:
@@ -88,7 +88,7 @@ def event_causes(new: Json, _: Json | None) -> list[Cause]:
 
 
 def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
-    """What is wrong with an Event of `events.k8s.io`."""
+    """Return what is wrong with an Event of `events.k8s.io`."""
     event = Field("", new)
     for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
         event[name].require()
@@ -99,10 +99,10 @@ def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
 
 @frozen
 class NodeRequest:
-    """What the identity of a node asks.
+    """A request by a node's identity.
 
-    `resource` has the group and the subresource, such as `pods/status`. Namespace and name are empty if the path has
-    none. `find` finds an object by the plural of its kind, its namespace and its name.
+    `resource` includes the group and the subresource, as in `pods/status`. Namespace and name are empty if the path has
+    none. `find` finds an object by its kind's plural, its namespace and its name.
     """
 
     user: str
@@ -126,15 +126,15 @@ class NodeRequest:
 
     @property
     def about(self) -> str:
-        """The name in the path, or in the object that is created."""
+        """The name in the path, or in the object to create."""
         return self.name or str(mapping_of(self.body.get("metadata")).get("name"))
 
     def selects(self, path: str) -> bool:
-        """Whether the field selector leaves only what belongs to the node."""
+        """Whether the field selector selects only what belongs to the node."""
         return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
 
     def refusal(self) -> str:
-        """Return why the identity of a node may not do this. The text is empty if it may."""
+        """Return why a node's identity may not do this, or an empty string if it may."""
         if self.verb not in NODE_VERBS.get(self.resource, "").split():
             return "the role of nodes does not have this verb"
         rule = _RULES.get(self.plural.partition(".")[0])
@@ -204,4 +204,4 @@ _RULES: Mapping[str, Callable[[NodeRequest], str]] = {
     "resourceslices": _on_slice,
     "resourceclaims": _on_claim,
 }
-"""Why a node's identity may not do something, by the plural. The text is empty if it may."""
+"""Functions by plural that return why a node's identity may not do something, or an empty string if it may."""

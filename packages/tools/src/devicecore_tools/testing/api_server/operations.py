@@ -29,7 +29,7 @@ JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MAX_DEPTH = 100
-"""Levels of nesting in a body. A large object has some 15."""
+"""The maximum nesting of a body. A large object has some 15 levels."""
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -40,7 +40,7 @@ _ANSWERED_BY_STATUS = frozenset({"configmaps", "customresourcedefinitions", "eve
 
 @frozen
 class Target:
-    """What a path names: a kind, all its objects or one, and perhaps a subresource."""
+    """The target of a path: a kind, all of its objects or one, and perhaps a subresource."""
 
     kind: Kind
     version: str
@@ -55,22 +55,22 @@ class Target:
 
     @property
     def place(self) -> ObjectPlace:
-        """Which object the path names. What it does not name is empty."""
+        """The place of the object that the path names. Missing parts are empty."""
         return ObjectPlace(self.kind, self.namespace or "", self.name or "")
 
     @property
     def is_status(self) -> bool:
-        """Whether the path names the status of the object."""
+        """Whether the path names the object's status."""
         return self.subresource == "status"
 
     @property
     def resource(self) -> str:
-        """The resource as RBAC names it."""
+        """The resource in RBAC's terms."""
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
 def target_of(path: str, kinds: Kinds) -> Target:
-    """Parse a path. `kinds` are those that are served. Raises ApiError if there is nothing at this path."""
+    """Parse a path. `kinds` are the served kinds. Raises ApiError if there is nothing at this path."""
     match [unquote(part) for part in path.strip("/").split("/")]:
         case ["api", version, *rest]:
             group = ""
@@ -97,7 +97,7 @@ def target_of(path: str, kinds: Kinds) -> Target:
 
 
 def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    """Do what a request asks. Return the code and the body of the answer. Raises ApiError if the request is refused."""
+    """Execute a request. Return the code and body of the answer. Raises ApiError if the request is refused."""
     operations = _ACTIONS.get(target.subresource, _ON_ONE) if target.name is not None else _ON_MANY
     is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
     if request.verb not in operations or is_spread:
@@ -134,7 +134,7 @@ def _create(store: ObjectStore, request: Request, target: Target) -> Json:
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
-        version = store.version  # of the list of what is to be deleted
+        version = store.version  # of the list of objects to delete
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
         return _listed(deleted, version, target)
 
@@ -205,7 +205,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
         raise status.generic(415, "UnsupportedMediaType", message)
 
     def change(before: Json) -> Json:
-        """Make the change in the version of the path."""
+        """Apply the change in the version of the path."""
         changed = changes[content](as_served(before, kind.plural, target.version))
         return as_kept(changed, kind.plural, target.version)
 
@@ -219,7 +219,7 @@ _ACTIONS: Mapping[str, Mapping[str, Operation]] = {"binding": {"create": _bind},
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
-    """What the label and field selectors of a request select. Raises ApiError if one of them cannot be understood."""
+    """Return a predicate for the label and field selectors of a request. Raises ApiError if one of them is invalid."""
     by_field = field_selector(target.kind, query.get("fieldSelector", ""), target.api_version)
     by_label = label_selector(query.get("labelSelector", ""))
     return lambda value: by_field(value) and by_label(value)
@@ -230,9 +230,9 @@ def _manager(request: Request) -> str:
 
 
 def parsed(body: bytes, content: str) -> JsonValue:
-    """The body of a request. It is None if it has none.
+    """Return the parsed body of a request, or None if it has none.
 
-    Raises ApiError if it is not JSON, no object in protobuf, and no YAML where YAML may be sent.
+    Raises ApiError unless it is JSON, an object in protobuf, or YAML where YAML is accepted.
     """
     if not body:
         return None
@@ -245,7 +245,7 @@ def parsed(body: bytes, content: str) -> JsonValue:
     try:
         text = body.decode()
         read = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        if _SURROGATE.search(text):  # of half a pair, which clients could not read in an answer, Go makes U+FFFD
+        if _SURROGATE.search(text):  # Go replaces half a pair with U+FFFD, which clients can read
             whole = json.dumps(read, ensure_ascii=False).encode("utf-16", "surrogatepass")
             read = json.loads(whole.decode("utf-16", "replace"))
     except (ValueError, RecursionError) as error:
@@ -258,7 +258,10 @@ def parsed(body: bytes, content: str) -> JsonValue:
 
 
 def _finite(text: str) -> float:
-    """A number that JSON can hold, unlike NaN, Infinity and 1e999, which clients could not read in an answer."""
+    """Return a number that JSON can represent.
+
+    NaN, Infinity and 1e999 are refused, because clients could not read them.
+    """
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"cannot unmarshal number {foreign_text(text, 50)} into Go value of type float64")
@@ -280,7 +283,7 @@ def _from_protobuf(body: bytes) -> Json:
 
 
 def _shallow(value: JsonValue) -> JsonValue:
-    """Return the value, if functions that call themselves can visit it. Raises ApiError if it is nested too deeply."""
+    """Return the value if recursive functions can visit it. Raises ApiError if it is nested too deeply."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -296,7 +299,7 @@ def _shallow(value: JsonValue) -> JsonValue:
 
 def _yaml(body: bytes) -> JsonValue:
     from devicecore.domain.errors import DocumentError
-    from devicecore.system.documents import read_documents  # not before: few clients send YAML
+    from devicecore.system.documents import read_documents  # not earlier, because few clients send YAML
 
     try:
         documents = read_documents(body.decode(), "the body")
@@ -304,16 +307,16 @@ def _yaml(body: bytes) -> JsonValue:
         raise status.bad_request(f"error decoding YAML: {str(error)[:200]}") from error
     if len(documents) != 1:
         raise status.bad_request(f"error decoding YAML: expected one document, got {len(documents)}")
-    return json.loads(json.dumps(documents[0].data))  # without the lines and the aliases of a YAML document
+    return json.loads(json.dumps(documents[0].data))  # without the line numbers and aliases of a YAML document
 
 
 def _object(body: JsonValue, target: Target) -> Json:
-    """The body as an object of the kind that the path names, as it is kept."""
+    """Return the body as an object of the path's kind, in the stored version."""
     return as_kept(_checked(body, target), target.kind.plural, target.version)
 
 
 def _checked(body: JsonValue, target: Target) -> Json:
-    """The body as an object of the kind that the path names, in the version that the path names."""
+    """Return the body as an object of the path's kind, in the path's version."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict | None):
         raise status.bad_request("the object provided is unrecognized: expected a JSON object with metadata")
     for name, expected in (("apiVersion", target.api_version), ("kind", target.kind.kind)):
@@ -328,13 +331,13 @@ def _checked(body: JsonValue, target: Target) -> Json:
 
 
 def typed(value: Json, target: Target) -> Json:
-    """The object in the version of the API that the client asked for."""
+    """Return the object in the API version that the client requested."""
     served = as_served(value, target.kind.plural, target.version)
     return {**served, "apiVersion": target.api_version, "kind": target.kind.kind}
 
 
 def _item(value: Json, target: Target) -> Json:
-    """The object in a list, which says the kind of its items once, unless they are of a CustomResourceDefinition."""
+    """Return an object as a list item. Lists have the kind of their items only once, except for custom resources."""
     item = typed(value, target)
     if not target.kind.is_custom:
         del item["apiVersion"], item["kind"]

@@ -1,6 +1,6 @@
 """Merge patches and strategic merge patches.
 
-Law: a strategic merge patch merges a list whose items have a key by that key, in the order that it asks for, or in its
+Law: a strategic merge patch merges a list of keyed items by that key, in the order that it requests, or in its
 own. Every other list is replaced. Nothing here changes its arguments.
 """
 
@@ -22,16 +22,16 @@ MERGE_KEYS: Mapping[str, str] = {
     },
     "hostIPs": "ip",
 }
-"""The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Statuses of containers have none."""
+"""The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Container statuses have none."""
 
 SETS = frozenset({"finalizers"})
-"""The lists of texts that are merged."""
+"""The lists of strings that are merged."""
 
 _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
 def merged(document: JsonValue, change: JsonValue) -> JsonValue:
-    """Return the document after a merge patch (RFC 7386): null deletes, maps are merged, all else is replaced."""
+    """Return the document after a merge patch (RFC 7386): null deletes, maps are merged, anything else is replaced."""
     if not isinstance(change, dict):
         return copied(change)
     result = dict(document) if isinstance(document, dict) else {}
@@ -97,7 +97,7 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
 
 
 def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
-    """The value of one field after the patch. None deletes it."""
+    """Return the value of one field after the patch. None deletes it."""
     if isinstance(value, dict) and isinstance(before, dict):
         return strategically_merged(before, value)
     if isinstance(value, list) and isinstance(before, list):
@@ -106,12 +106,15 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Whether part of a patch has a directive about the existing value. Without a value, there is no directive."""
+    """Return whether part of a patch has a directive about the existing value.
+
+    Without a value, there is no directive.
+    """
     return isinstance(value, dict) and _DIRECTIVE in value
 
 
 def _replaced(change: Json) -> Json:
-    """Return the map that a patch with a directive puts in place of another."""
+    """Return the map with which a patch with a directive replaces another."""
     _refuse_unknown(change)
     if change[_DIRECTIVE] == "delete":
         return {}
@@ -125,12 +128,12 @@ def _refuse_unknown(change: Json) -> None:
 
 
 def _unfit(message: str) -> ApiError:
-    """A patch that does not fit the object. kube-apiserver calls that an error of its own, of no known reason."""
+    """The error for a patch that does not fit the object. In kube-apiserver, it is an internal error without reason."""
     return ApiError(500, "", foreign_text(message, 1000))
 
 
 def _added(value: JsonValue) -> JsonValue:
-    """A value that is new, without directives and without nulls."""
+    """Return a new value without directives and nulls."""
     if isinstance(value, list):
         return [_added(one) for one in value if not _has_directive(one)]
     if isinstance(value, dict):
@@ -171,14 +174,14 @@ def _merged_list(name: str, before: list[JsonValue], items: list[JsonValue]) -> 
 
 
 def _named(name: str, items: list[JsonValue]) -> list[str]:
-    """The keys of the items of a patch that are not directives."""
+    """Return the keys of a patch's items that are not directives."""
     return [_identity(name, item) for item in items if not _has_directive(item)]
 
 
 def _ordered(name: str, merged: list[JsonValue], wanted: list[str], before: list[JsonValue]) -> list[JsonValue]:
     """Return the merged list in the order of the patch.
 
-    Items that the patch does not name come last, unless they stood in front of a named one before.
+    Items that the patch does not name come last, unless they preceded a named one.
     """
     key = partial(_identity, name)
     ranks = {one: number for number, one in reversed([*enumerate(wanted)])}

@@ -1,6 +1,6 @@
-"""What an API server does with Pods that it does not do with other kinds.
+"""What an API server does only with Pods.
 
-Law: a function has the rules and the words of kube-apiserver 1.36. It changes nothing but the pod that it is given to
+Law: functions have the rules and words of kube-apiserver 1.36, and change only a pod that they are called to
 complete.
 """
 
@@ -42,7 +42,7 @@ def set_defaults(pod: Json) -> None:
 
 
 def complete(pod: Json) -> None:
-    """Set the first status of a pod that is created."""
+    """Set the first status of a new pod."""
     pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
 
 
@@ -59,7 +59,7 @@ def _qos_class(spec: Json) -> str:
 
 
 def pod_causes(new: Json, old: Json | None) -> list[Cause]:
-    """What is wrong with a pod that is created or changed."""
+    """Return what is wrong with a created or changed pod."""
     spec = Field("", new)["spec"]
     if old is None:
         _check_spec(spec)
@@ -69,7 +69,7 @@ def pod_causes(new: Json, old: Json | None) -> list[Cause]:
 
 
 def _fixed(spec: Json) -> Json:
-    """The part of a spec that may not change."""
+    """Return the immutable part of a spec."""
     containers = {part: [{**one, "image": None} for one in objects_in(spec.get(part))] for part in _CONTAINERS}
     return {name: value for name, value in spec.items() if name not in _MAY_CHANGE} | containers
 
@@ -109,12 +109,12 @@ def _check_resources(resources: Field, claims: list[object]) -> None:
 def _is_equal(one: object, other: object) -> bool:
     try:
         return Quantity.parse(str(one)).nanos == Quantity.parse(str(other)).nanos
-    except InvalidQuantityError:  # the field has a cause of its own
+    except InvalidQuantityError:  # the field has its own cause
         return True
 
 
 def pod_status_causes(new: Json, old: Json) -> list[Cause]:
-    """What is wrong with a status that a kubelet or a scheduler has written."""
+    """Return what is wrong with a status that a kubelet or a scheduler has written."""
     status, before, spec = Field("", new)["status"], Field("", old)["status"], mapping_of(new.get("spec"))
     if status["qosClass"].value != before["qosClass"].value:
         status["qosClass"].unchanged(before["qosClass"].value)
@@ -138,7 +138,7 @@ def pod_status_causes(new: Json, old: Json) -> list[Cause]:
 
 
 def _check_health(status: Field, spec: Json) -> None:
-    """Look at the health of the resources of one container."""
+    """Check the health of one container's resources."""
     containers = [one for part in _CONTAINERS for one in objects_in(spec.get(part))]
     name = status["name"].value
     resources = next((mapping_of(one.get("resources")) for one in containers if one["name"] == name), {})
@@ -159,7 +159,7 @@ def _check_health(status: Field, spec: Json) -> None:
 def bound(pod: Json, binding: Json, now: datetime) -> Json:
     """Return the pod after a scheduler has bound it.
 
-    Raises ApiError if the pod is bound, is being deleted, or is another one.
+    Raises ApiError if the pod is already bound, is being deleted, or is a different pod.
     """
     name, spec = pod["metadata"]["name"], pod["spec"]
     node = mapping_of(binding.get("target")).get("name") or ""
@@ -181,9 +181,9 @@ def bound(pod: Json, binding: Json, now: datetime) -> Json:
 
 
 def ending(pod: Json, wanted: int | None, now: datetime) -> Json | None:
-    """Return the pod after a deletion has begun or was made shorter. Return None if nothing changes.
+    """Return the pod after a deletion has started or was shortened, or None if nothing changes.
 
-    `wanted` is the grace period that the client asks for, in seconds.
+    `wanted` is the grace period that the client requests, in seconds.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     grace = spec["terminationGracePeriodSeconds"] if wanted is None else wanted

@@ -1,6 +1,6 @@
 """Label and field selectors.
 
-Law: a selector either is understood whole or is refused; no term is passed over.
+Law: a selector is either understood as a whole or refused; no term is ignored.
 """
 
 import re
@@ -13,16 +13,16 @@ Selector = Callable[[Json], bool]
 
 _TRUTHS = ("spec.hostNetwork", "spec.unschedulable")
 _FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
-_COMMA = re.compile(r"(?<!\\),")  # one that no backslash precedes
+_COMMA = re.compile(r"(?<!\\),")  # one without a preceding backslash
 _LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)")
 
 
 def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
-    """Parse `spec.nodeName=a,spec.driver!=b`. A field that is not set counts as the empty text.
+    """Parse `spec.nodeName=a,spec.driver!=b`. An unset field counts as an empty string.
 
-    Raises ApiError if the text is not a selector, or names a field that cannot be selected by.
+    Raises ApiError if the string is not a selector, or names a field that does not support selection.
     """
     terms: list[Selector] = []
     for term in filter(None, _COMMA.split(text)):
@@ -37,7 +37,7 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
 
 
 def label_selector(text: str) -> Selector:
-    """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the text is not a selector."""
+    """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the string is not a selector."""
     if text.rstrip().endswith(","):
         raise bad_request("found '', expected: identifier after ','")
     terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]

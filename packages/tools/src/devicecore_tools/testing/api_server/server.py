@@ -1,4 +1,4 @@
-"""A small, strict API server, so that drivers and adapters run without a cluster.
+"""A small, strict API server, which lets drivers and adapters run without a cluster.
 
 Law: what a test does to objects obeys the same rules, and is seen by the same watches, as what a client does.
 """
@@ -26,38 +26,38 @@ from devicecore_tools.testing.api_server.status import ApiError, Json, copied, i
 from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore, weight
 
 MAX_NOTED = 128 * 1024 * 1024
-"""About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
+"""The approximate memory limit, in bytes, for the details of requests in `LocalApiServer.requests`."""
 
-_MAX_PATH = 200  # characters of the path of a request that is kept without details
+_MAX_PATH = 200  # maximum length of the path of a request without details
 
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 
 class LocalApiServer(Runs):
-    """Serves the kinds of `resource.k8s.io`, and what drivers need next to them, on a free port of this machine.
+    """Serves the kinds of `resource.k8s.io`, and what else drivers need, on a free port of this machine.
 
-    These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
+    These other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
     CustomResourceDefinitions define, which are created like other objects.
 
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
-    port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
-    kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
-    kind; of pods binding, eviction and the grace period. It does not know CEL and garbage collection, and of admission
-    only the taint of a new Node and NodeRestriction. No controller runs: a test marks a Node whose Lease is late. It
-    answers in JSON, and it also reads the objects of these kinds that a client sends as protobuf, except
+    port. It supports the verbs get, list, watch (with bookmarks and initial events), create, update, patch (all four
+    kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the rules of each
+    kind; for pods also binding, eviction and the grace period. It does not support CEL and garbage collection, and the
+    only admission plugins are NodeRestriction and the taint of a new Node. No controller runs: a test itself must mark
+    a Node whose Lease is late. It answers in JSON, but also reads objects of these kinds as protobuf, except
     `skipNodeOperations`.
 
     Args:
-        tls: the server's context for TLS; None for plain HTTP.
-        bearer: the token that clients must show. It is None if they need none.
-        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first: `v1`, `v1beta2`
-            and `v1beta1` are known. Objects are kept as `v1`.
+        tls: the server's TLS context, or None for plain HTTP.
+        bearer: the token that clients must present, or None.
+        resource_versions: the served versions of `resource.k8s.io`, preferred version first: `v1`, `v1beta2`
+            and `v1beta1` are known. Objects are stored as `v1`.
         clock: the time, for timestamps.
         watch_seconds: how long a watch lasts if the client does not say.
         bookmark_seconds: how often a watch sends a bookmark.
-        serves_watch_list: whether a watch may ask for initial events, as client-go does since 1.35.
-        seed: decides the UIDs and the random part of generated names.
-        users: the user of each token that clients may show instead of `bearer`. `system:node:NAME` may do what the
+        serves_watch_list: whether a watch may request initial events, as client-go does since 1.35.
+        seed: determines the UIDs and the random part of generated names.
+        users: the user of each token that clients may present instead of `bearer`. `system:node:NAME` may do what the
             node authorizer and the admission plugin NodeRestriction leave to a node; other users may do everything.
     """
 
@@ -80,11 +80,14 @@ class LocalApiServer(Runs):
         self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
         self.bearer = bearer
         self.forbidden: set[str] = set()
-        """Verbs with their resource, such as `patch nodes/status`, that are refused. Also those that the change of a
+        """Refused verbs with their resource, such as `patch nodes/status`. Also the permissions that a change of a
         claim's status needs: `update resourceclaims/binding`, and `associated-node:update resourceclaims/driver`, the
-        latter for one driver alone with its name: `associated-node:update resourceclaims/driver gpu.example.com`."""
+        latter for a single driver with its name: `associated-node:update resourceclaims/driver gpu.example.com`."""
         self.requests: list[Request] = []
-        """What clients asked so far, in the order in which they were read. Very many are kept without details."""
+        """The requests of clients so far, in the order in which they were read.
+
+        Very many are stored without details.
+        """
         self.bugs: list[BaseException] = []
         """Exceptions of this server's own. `stop` raises the first."""
         self.watch_seconds = watch_seconds
@@ -109,18 +112,18 @@ class LocalApiServer(Runs):
 
     @property
     def versions(self) -> Mapping[str, tuple[str, ...]]:
-        """The versions in which each group is served, the preferred one first; the core group is empty."""
+        """The versions in which each group is served, preferred version first. The core group has an empty name."""
         return self.kinds.versions
 
     def start(self) -> None:
-        """Listen. A second start does nothing."""
+        """Start listening. A second start does nothing."""
         self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
-        """End all connections and stop listening. The objects stay. A second stop does nothing.
+        """Close all connections and stop listening. The objects stay. A second stop does nothing.
 
         Raises:
-            Exception: the first bug of the server that a request has met.
+            Exception: the first bug of the server that a request has triggered.
         """
         self._lifecycle.stop(self._end)
         if self.bugs:
@@ -147,7 +150,7 @@ class LocalApiServer(Runs):
 
     @property
     def url(self) -> str:
-        """Its URL, as a kubeconfig has it."""
+        """Its URL, as in a kubeconfig."""
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
 
     @property
@@ -158,9 +161,9 @@ class LocalApiServer(Runs):
     def kubeconfig(
         self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
     ) -> Path:
-        """Write a kubeconfig for this server to `path`, whose only user has these credentials. Return `path`.
+        """Write a kubeconfig for this server to `path`. Its only user has these credentials. Return `path`.
 
-        `authority` is the file of the certificate authority that clients are to trust.
+        `authority` is the file of the certificate authority that clients should trust.
         """
         credentials = dict(user) or ({"token": self.bearer} if self.bearer else {})
         cluster: Json = {"server": self.url}
@@ -171,14 +174,14 @@ class LocalApiServer(Runs):
         parts = {"clusters": ("cluster", cluster), "users": ("user", credentials), "contexts": ("context", context)}
         lists = {part: [{"name": name, field: value}] for part, (field, value) in parts.items()}
         config = {"apiVersion": "v1", "kind": "Config", **lists, "current-context": name}
-        path.touch(mode=0o600)  # it may hold a token
+        path.touch(mode=0o600)  # it may contain a token
         path.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
         return path
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def create(self, body: Json, *, manager: str = "other") -> Json:
-        """Create an object whose `kind` says what it is. A claim's or a Node's `status` is taken, too.
+        """Create an object of its `kind`. A claim's or a Node's `status` is also accepted.
 
         Raises:
             ApiError: it exists, or breaks the rules of its kind.
@@ -195,7 +198,7 @@ class LocalApiServer(Runs):
             return created
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
-        """An object as it is now.
+        """Return the current object.
 
         Raises:
             ApiError: it does not exist.
@@ -203,7 +206,7 @@ class LocalApiServer(Runs):
         return self.store.get(self._place(kind, name, namespace))
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
-        """All objects of a kind, or those of one namespace, by name."""
+        """Return all objects of a kind, or those in one namespace, sorted by name."""
         self._check_process()
         return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 
@@ -216,7 +219,7 @@ class LocalApiServer(Runs):
         *,
         manager: str = "other",
     ) -> Json:
-        """Change an object in place, its status included, as another client would.
+        """Change an object in place, including its status, as another client would.
 
         Raises:
             ApiError: it does not exist, or breaks the rules of its kind afterwards.
@@ -242,7 +245,7 @@ class LocalApiServer(Runs):
         self.store.bind(self._place("Pod", pod, namespace), {"target": {"name": node}})
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
-        """Delete an object. `grace` is the grace period of a pod, in seconds. Return what it was.
+        """Delete an object. `grace` is the grace period of a pod, in seconds. Return the deleted object.
 
         Raises:
             ApiError: it does not exist.
@@ -258,7 +261,7 @@ class LocalApiServer(Runs):
         found = self.kinds.named(kind, api_version)
         return ObjectPlace(found, namespace if found.namespaced else "", name)
 
-    # --- faults, and looking on ---------------------------------------------------------------------------------------
+    # --- faults and observation ---------------------------------------------------------------------------------------
 
     def inject(
         self,
@@ -269,27 +272,27 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Apply these faults, one after another, each to the next `times` requests that fit. None means all."""
+        """Apply these faults one after another, each to the next `times` matching requests. None means all."""
         with self._lock:
             self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 
     def clear_faults(self) -> None:
-        """Forget the faults that were not applied yet."""
+        """Forget the faults that have not been applied yet."""
         with self._lock:
             self._planned.clear()
 
     def cut_watches(self, *, within_line: bool = False) -> None:
-        """End every watch that is open now. With `within_line` it is after half of an event."""
+        """End every open watch. With `within_line`, end it after half of an event."""
         self.cuts_lines = within_line
         self.watch_generation += 1
         self.store.wake()
 
     def release(self) -> None:
-        """End all requests that hang or are delayed."""
+        """End all hanging or delayed requests."""
         self._released.set()
 
     def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
-        """Wait until something is true, which is evaluated after each request and each write.
+        """Wait until a condition is true. It is evaluated after each request and each write.
 
         Raises:
             TimeoutError: it was not true within `timeout` seconds.
@@ -301,7 +304,7 @@ class LocalApiServer(Runs):
     # --- called while a request is served -----------------------------------------------------------------------------
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Note a request. Return what to do with it, None for the usual."""
+        """Record a request. Return its fault, or None."""
         self.note(request)
         with self._lock:
             planned = next((one for one in self._planned if one.fits(request)), None)
@@ -311,7 +314,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Note a request. If the others already take much memory, note only what it is for."""
+        """Record a request. If the others already take much memory, record only its verb and path."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added
@@ -320,7 +323,7 @@ class LocalApiServer(Runs):
             self.requests.append(request)
 
     def authorize(self, request: Request, target: Target | None) -> None:
-        """Refuse a client that has not shown a token, or may not do this.
+        """Refuse a client that has not presented a token, or lacks the permission.
 
         Raises:
             ApiError: it is refused.
@@ -353,10 +356,10 @@ class LocalApiServer(Runs):
             return None
 
     def authorize_change(self, request: Request, target: Target) -> None:
-        """Refuse a client that may not make this change in the status of a claim.
+        """Refuse a client that may not make this change to a claim's status.
 
         Raises:
-            ApiError: it is refused, or the request would be.
+            ApiError: the change is refused, or the request would be.
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return
@@ -368,9 +371,9 @@ class LocalApiServer(Runs):
             raise invalid(target.kind.qualified, before["metadata"]["name"], causes)
 
     def hang(self) -> None:
-        """Wait to be released."""
+        """Wait until released."""
         self._released.wait()
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or to be released."""
+        """Wait this long, or until released."""
         self._released.wait(seconds)

@@ -1,6 +1,6 @@
-"""The types of the fields of objects, as the messages of their kinds have them.
+"""The types of objects' fields, as in the messages of their kinds.
 
-Law: an object without a complaint from here can be given to the rules and to the defaults.
+Law: the rules and the defaults can handle every object that passes these checks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,10 +9,10 @@ from typing import Any
 from devicecore_tools.testing.api_server.status import Json, JsonValue, copied
 
 Shape = type | Mapping[str, Any] | list[Any] | None
-"""A scalar type, the fields of an object (`*` are all others), a list with the shape of its items, or None for any."""
+"""A scalar type, an object's fields (`*` means all others), a list with the shape of its items, or None for any."""
 
 _NAMES: Mapping[type, str] = {
-    bool: "bool",  # before int, whose subclass it is
+    bool: "bool",  # before int, because it is a subclass of int
     str: "string",
     int: "number",
     float: "number",
@@ -22,9 +22,9 @@ _NAMES: Mapping[type, str] = {
 
 
 def tidy(kind: str, value: Json, api_version: str = "") -> Json:
-    """Return a copy of an object as the messages of the API have it.
+    """Return a copy of an object in the form of the API's messages.
 
-    They leave out empty lists, empty maps and nulls. A null in a map of texts is the empty text, and one
+    They leave out empty lists, empty maps and nulls. A null in a map of strings is an empty string, and one
     in a map of quantities is 0.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
@@ -55,9 +55,9 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
-    """Say for each field of an object that has a value of a wrong type which type was expected. Null is not a value.
+    """Return the expected type of each field of an object that has a value of a wrong type. Null is not a value.
 
-    `api_version` tells apart the messages of kinds of the same name.
+    `api_version` distinguishes the messages of kinds with the same name.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 

@@ -9,10 +9,10 @@ from devicecore_tools.testing.api_server.causes import MAX_ENTRIES, Field, is_wh
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 MAX_DEVICES = 128
-"""Devices of a slice."""
+"""The maximum number of devices in a slice."""
 
 MAX_DEVICES_WITH_DETAILS = 64
-"""Devices of a slice in which a device has taints, consumes counters or has attributes that are lists."""
+"""The maximum number of devices in a slice where one has taints, consumes counters or has list attributes."""
 
 _SCALARS = ("int", "bool", "string", "version")
 _LISTS = ("ints", "bools", "strings", "versions")
@@ -22,7 +22,7 @@ _MAX_TEXT = 64
 
 
 def slice_causes(new: Json, old: Json | None) -> list[Cause]:
-    """What is wrong with a ResourceSlice."""
+    """Return what is wrong with a ResourceSlice."""
     spec = Field("", new)["spec"]
     spec["driver"].driver_name()
     spec["pool"]["name"].pool_name()

@@ -1,7 +1,7 @@
-"""What an API server says when it cannot do what a client asks.
+"""What an API server answers when it refuses a request.
 
 Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses. Only a
-path of a group or version that is not served is answered with a plain text, as there.
+path in a group or version that is not served is answered with plain text, as there.
 """
 
 from typing import Any, TypeVar
@@ -14,14 +14,14 @@ from devicecore.domain.text import foreign_text
 T = TypeVar("T")
 
 Json = dict[str, Any]
-"""One object as the API has it."""
+"""One object of the API."""
 
 JsonValue = Any
 """An object of JSON, a list, a string, a number, a boolean or null."""
 
 
 def copied(value: T) -> T:
-    """Return a copy of a value of JSON, in a quarter of the time of `copy.deepcopy`."""
+    """Return a copy of a JSON value, in a quarter of the time of `copy.deepcopy`."""
     result: Any = value
     if isinstance(value, dict):
         result = {name: copied(below) for name, below in value.items()}
@@ -32,7 +32,7 @@ def copied(value: T) -> T:
 
 @frozen
 class Cause:
-    """One thing that is wrong with an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
+    """One problem of an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
 
     field: str
     kind: str
@@ -53,10 +53,10 @@ class Cause:
 
 @frozen
 class ApiError(DeviceCoreError):
-    """A request that is answered with a Status, or with a plain text.
+    """A request that is answered with a Status, or with plain text.
 
     `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request was about.
-    If both are empty, the details of the Status name neither. Without `about` and causes, it has no details.
+    If both are empty, the details of the Status contain neither. Without `about` and causes, there are no details.
     """
 
     code: int
@@ -97,7 +97,7 @@ class ApiError(DeviceCoreError):
 
 @frozen
 class UnknownKindError(DeviceCoreError, ValueError):
-    """An object has a kind that the server does not have. `known` are those that it has."""
+    """An object has an unknown kind. `known` are the server's kinds."""
 
     kind: str
     known: tuple[str, ...]
@@ -107,7 +107,7 @@ class UnknownKindError(DeviceCoreError, ValueError):
 
 
 def generic(code: int, reason: str, message: str) -> ApiError:
-    """The request is refused without a word on what it was about: the details are there and empty."""
+    """The request is refused without saying what it was about: the details are present but empty."""
     return ApiError(code, reason, message, about=("", ""))
 
 
@@ -117,23 +117,23 @@ def not_found(resource: str, name: str) -> ApiError:
 
 
 def unknown_group() -> ApiError:
-    """The server has no such group or version, so no part of it answers with a Status."""
+    """The server has no such group or version, so the answer is not a Status."""
     return ApiError(404, "NotFound", "404 page not found", is_text=True)
 
 
 def unknown_path() -> ApiError:
-    """The server has nothing at this path of a group that it has."""
+    """The server has the group, but nothing at this path."""
     return generic(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
-    """An object of that name exists. With `is_ending`, it is being deleted."""
+    """An object with that name exists. With `is_ending`, it is being deleted."""
     message = f'{"object is being deleted: " if is_ending else ""}{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, about=(resource, name))
 
 
 def conflict(resource: str, name: str, problem: str) -> ApiError:
-    """The request does not fit the object as it is now."""
+    """The request does not fit the current object."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {problem}'
     return ApiError(409, "Conflict", message, about=(resource, name))
 
@@ -162,7 +162,7 @@ def expired(version: int, oldest: int) -> ApiError:
 
 
 def too_large_version(version: int, current: int) -> ApiError:
-    """No object has this version yet. A client in Go asks again without a version because of the cause."""
+    """No object has this version yet. Because of the cause, a Go client retries without a version."""
     problem = "Too large resource version"
     causes = (Cause("", "ResourceVersionTooLarge", problem),)
     return ApiError(504, "Timeout", f"{problem}: {version}, current: {current}", causes, retry_after=1)

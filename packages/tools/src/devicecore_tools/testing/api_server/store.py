@@ -1,7 +1,8 @@
-"""The objects of the API server, their versions and what has happened to them.
+"""The objects of the API server, their versions and their history.
 
-Laws: one counter numbers all writes, so versions order them. A write that changes nothing makes no version and no
-event. A watcher that starts at a version sees every later event once, in order, or is told that its version expired.
+Laws: one counter numbers all writes, so versions order them. A write that changes nothing creates no version and no
+event. A watcher that starts at a version sees every later event once and in order, or an error that its version has
+expired.
 """
 
 import copy
@@ -34,8 +35,8 @@ from devicecore_tools.testing.api_server.versions import LISTS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
-"""How much of `generateName` is in a name, which then has 63 characters."""
-_EXPONENT = re.compile(r"[eE][+-]?\d")  # of a quantity, which keeps it
+"""How much of `generateName` is used in a name, which then has 63 characters."""
+_EXPONENT = re.compile(r"[eE][+-]?\d")  # the type of a quantity in its object
 _SECTIONS = ("capacity", "allocatable")  # of a Node's status, with quantities
 _TYPE = ("apiVersion", "kind")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
@@ -44,12 +45,12 @@ MAX_EVENTS = 10_000
 """How many events are kept for watchers. A watcher that is further behind must list again."""
 
 MAX_WEIGHT = 256 * 1024 * 1024
-"""About how many bytes of memory all objects may take. A write beyond that is refused, as by a full etcd."""
+"""The approximate memory limit, in bytes, for all objects. A write beyond it is refused, as by a full etcd."""
 
 MAX_HISTORY = 64 * 1024 * 1024
-"""About how many bytes of memory the events may take that are kept for watchers."""
+"""The approximate memory limit, in bytes, for the events that are kept for watchers."""
 
-_VALUE_BYTES = 500  # of memory for each value in an object, with its path and its owners
+_VALUE_BYTES = 500  # bytes of memory for each value in an object, with its path and owners
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
@@ -60,7 +61,7 @@ Key = tuple[str, str]
 
 
 class ObjectPlace(NamedTuple):
-    """Which object is meant. The namespace is empty for kinds without one."""
+    """The place of an object. The namespace is empty for kinds without one."""
 
     kind: Kind
     namespace: str
@@ -73,7 +74,7 @@ class ObjectPlace(NamedTuple):
 
 
 def weight(value: object) -> int:
-    """Return about how many bytes of memory a value of JSON takes here."""
+    """Return the approximate memory of a JSON value, in bytes."""
     text = json.dumps(value)
     return len(text) + _VALUE_BYTES * text.count(", ")
 
@@ -84,7 +85,7 @@ def _now() -> datetime:
 
 @frozen
 class Stored:
-    """An object as it is kept, the owners of its fields, and about how many bytes of memory it takes."""
+    """A stored object, the owners of its fields, and its approximate memory in bytes."""
 
     value: Json
     owners: fields.Owners
@@ -93,7 +94,7 @@ class Stored:
 
 @frozen
 class Event:
-    """One write: the object before and after it, or None if it did not or does not exist, and the object's weight."""
+    """One write: the object before and after it (None if it does not exist then), and the object's weight."""
 
     version: int
     kind: Kind
@@ -107,9 +108,9 @@ class Event:
         return str(((self.after or self.before) or {})["metadata"].get("namespace", ""))
 
     def seen_by(self, selector: Selector) -> tuple[str, Json] | None:
-        """What a watcher with this selector is sent: type and object. It is None if the event is not for it.
+        """Return the type and object that a watcher with this selector gets, or None if the event is not for it.
 
-        An object that no longer matches is deleted for the watcher, one that matches now is added.
+        For the watcher, an object that no longer matches is deleted, and one that newly matches is added.
         """
         matched = self.before is not None and selector(self.before)
         matches = self.after is not None and selector(self.after)
@@ -123,30 +124,30 @@ class Event:
 
 
 class ObjectStore:
-    """All objects, safe for threads. Objects that go in and come out are copies.
+    """All objects, thread-safe. Objects are copied on the way in and out.
 
     Args:
-        kinds: those of the server, which definitions among the objects change.
+        kinds: the server's kinds, which stored definitions change.
         clock: the time, in UTC.
-        seed: decides the uids and the random part of generated names.
+        seed: determines the uids and the random part of generated names.
     """
 
     def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
         self._clock = clock
-        self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
+        self._random = random.Random(seed)  # noqa: S311 - uids of a test server are not secret
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._weight = 0  # of all objects
         self._events: deque[Event] = deque()
         self._history = 0  # the weight of all events
         self._version = 1000
-        self._forgotten = self._version  # the version up to which events are no longer there
+        self._forgotten = self._version  # the version up to which events have been dropped
         self._changed = threading.Condition(threading.RLock())
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, place: ObjectPlace) -> Json:
-        """One object. Raises ApiError if it does not exist."""
+        """Return one object. Raises ApiError if it does not exist."""
         with self._changed:
             return copied(self._stored(place).value)
 
@@ -156,9 +157,9 @@ class ObjectStore:
             return place.key in self._objects[place.kind.resource]
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
-        """The objects of a namespace, or of all of them, in the order of their names, and the version of the list.
+        """Return the objects of one namespace or all, sorted by name, and the version of the list.
 
-        They are the objects of the store, which nobody changes: each write makes a new one.
+        These are the stored objects, which nobody changes: each write creates a new one.
         """
         with self._changed:
             stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
@@ -166,9 +167,9 @@ class ObjectStore:
             return list(filter(selector, values)), self._version
 
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
-        """The events of a kind after `version`, and the version up to which they are complete.
+        """Return the events of a kind after `version`, and the version up to which they are complete.
 
-        Raises ApiError if the history does not reach back so far.
+        Raises ApiError if the history does not reach back that far.
         """
         with self._changed:
             if version < self._forgotten:
@@ -177,7 +178,7 @@ class ObjectStore:
             return [event for event in later if event.kind.resource == kind.resource][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait until `condition` is true, which is evaluated after each write, for at most `timeout` seconds."""
+        """Wait for at most `timeout` seconds until `condition` is true. It is evaluated after each write."""
         with self._changed:
             return bool(self._changed.wait_for(condition, timeout))
 
@@ -192,7 +193,7 @@ class ObjectStore:
             self._changed.notify_all()
 
     def forget_events(self) -> None:
-        """Fault: forget the history, so that watches that start at an older version get the error `Expired`."""
+        """Inject a fault: forget the history, so that watches from an older version get the error `Expired`."""
         with self._changed:
             self._events.clear()
             self._history = 0
@@ -251,7 +252,7 @@ class ObjectStore:
     def create_by_update(self, place: ObjectPlace, body: Json, *, manager: str) -> Json:
         """Create the object that an update names and that does not exist.
 
-        Raises ApiError if the update is for an object that has existed, or as `create` does.
+        Raises ApiError if the update is for an object that has existed, and like `create`.
         """
         metadata = body.get("metadata") or {}
         _check_name(place, metadata)
@@ -264,10 +265,10 @@ class ObjectStore:
     def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
-        Raises ApiError if it does not exist, is another one or a newer one, or breaks the rules of its kind.
+        Raises ApiError if it does not exist, is a different or newer object, or breaks the rules of its kind.
         """
         with self._changed:
-            known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads a body before it looks
+            known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads the body first
             _refuse_wrong_types(place.kind, body, {} if known is None else known.value)
             sent = body.get("metadata") or {}
             _check_name(place, sent)
@@ -284,14 +285,14 @@ class ObjectStore:
             owners = stored.owners
             named = sent.get("managedFields")
             if isinstance(named, list) and named != before["metadata"].get("managedFields", []):
-                with suppress(ValueError, RecursionError):  # kube-apiserver ignores them, too
+                with suppress(ValueError, RecursionError):  # kube-apiserver also ignores them
                     owners = fields.owners_of(named)
             return self._replace(place, after, fields.updated(old, new, owners, me), writer=me)
 
     def patch(self, place: ObjectPlace, change: Callable[[Json], Json], *, in_status: bool, manager: str) -> Json:
-        """Replace an object, or its status, by what `change` makes of it.
+        """Replace an object, or its status, with the result of `change`.
 
-        Raises ApiError as `update` and `change` do.
+        Raises ApiError like `update` and `change`.
         """
         with self._changed:
             before = self._stored(place).value
@@ -300,7 +301,7 @@ class ObjectStore:
                 shown = foreign_text(json.dumps(json.dumps(changed)), 100)
                 raise status.invalid("", "", [Cause("patch", f"Invalid value: {shown}", problem)])
             uid = Field("", changed)["metadata"]["uid"]
-            if uid.value:  # the UID of a patch is a change, and no precondition
+            if uid.value:  # the UID in a patch is a change, not a precondition
                 uid.unchanged(before["metadata"]["uid"])
             _refuse_if(place.kind, place.name, uid.causes)
             return self.update(place, changed, in_status=in_status, manager=manager)
@@ -308,7 +309,7 @@ class ObjectStore:
     def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
         """Server-side apply. An object that does not exist is created, except through its status.
 
-        Raises ApiError if another manager owns a field, or as `update` does.
+        Raises ApiError if another manager owns a field, and like `update`.
         """
         (kind, namespace, name), metadata = place, body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
@@ -342,7 +343,7 @@ class ObjectStore:
     def bind(self, place: ObjectPlace, binding: Json) -> None:
         """Bind a pod to a node.
 
-        Raises ApiError if the pod does not exist, is bound, is being deleted, or is another one.
+        Raises ApiError if the pod does not exist, is already bound, is being deleted, or is a different pod.
         """
         with self._changed:
             stored = self._stored(place)
@@ -351,7 +352,7 @@ class ObjectStore:
     def delete(
         self, place: ObjectPlace, preconditions: Mapping[str, str] | None = None, grace: int | None = None
     ) -> Json:
-        """Delete an object, or mark it as ending while it has finalizers or a grace period. Return what it was.
+        """Delete an object, or mark it as terminating while it has finalizers or a grace period. Return the old object.
 
         Raises ApiError if it does not exist, or a precondition does not hold.
         """
@@ -379,7 +380,7 @@ class ObjectStore:
             return self._remove(place)
 
     def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
-        """Delete every object that matches. Return what they were. None is success."""
+        """Delete every matching object. Return the old objects. It is not an error if none match."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
             for one in [value["metadata"] for value in found]:
@@ -390,13 +391,13 @@ class ObjectStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold off all other writes, so that several reads and writes are one."""
+        """Block all other writes, so that several reads and writes are atomic."""
         with self._changed:
             yield
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Undo all writes of this block when it ends, as for a dry run. No watch sees them."""
+        """Undo all writes of this block at its end, as for a dry run. No watch sees them."""
         with self._changed:
             before = {name: copy.copy(getattr(self, name)) for name in _STATE}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
@@ -443,7 +444,7 @@ class ObjectStore:
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
             last = self._with_managed_fields(place, after, owners, writer)
-            self._remove(place)  # the watches are shown what it was, and the client what it would be
+            self._remove(place)  # watches are shown the old object, and the client the new one
             return last
         return self._write(place, after, owners, writer=writer)
 
@@ -472,7 +473,7 @@ class ObjectStore:
     def _with_managed_fields(
         self, place: ObjectPlace, value: Json, owners: fields.Owners, writer: fields.Owner | None
     ) -> Json:
-        """Return an object that is written with its `managedFields`."""
+        """Return the written object with its `managedFields`."""
         stored = self._objects[place.kind.resource].get(place.key)
         earlier = [] if stored is None else stored.value["metadata"].get("managedFields", [])
         known = {} if stored is None else stored.owners
@@ -523,7 +524,7 @@ class ObjectStore:
                     taint.setdefault("timeAdded", self._timestamp())
 
     def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
-        """Administrative access needs a label of the namespace."""
+        """Return the causes of missing permission for admin access, which needs a label on the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
         labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
@@ -536,14 +537,14 @@ class ObjectStore:
 
 
 def _quantities(after: Json, before: Json) -> Iterator[tuple[Json, str, str]]:
-    """Yield each quantity in the status of a Node that is not as it was before, with its map and its name."""
+    """Yield each changed quantity in a Node's status, with its map and its name."""
     for section in _SECTIONS:
         old, new = (mapping_of(mapping_of(of.get("status")).get(section)) for of in (before, after))
         yield from [(new, name, str(value)) for name, value in new.items() if name not in old or value != old[name]]
 
 
 def _write_quantities(after: Json, before: Json) -> None:
-    """Write the quantities of a Node's status in place as Kubernetes does."""
+    """Normalize the quantities of a Node's status in place, as Kubernetes does."""
     for section, name, text in _quantities(after, before):
         if not _EXPONENT.search(text):
             section[name] = str(Quantity.parse(text))
@@ -563,7 +564,7 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
 
 
 def _finalizer_causes(after: Json, before: Json) -> Iterator[Cause]:
-    """An object that is being deleted gets no new finalizers."""
+    """Return causes for new finalizers on an object that is being deleted."""
     old, new = (objects["metadata"].get("finalizers") or [] for objects in (before, after))
     if "deletionTimestamp" in before["metadata"] and (more := sorted({*new} - {*old})):
         shown = f"[]string{{{', '.join(json.dumps(one) for one in more)}}}"
@@ -582,7 +583,7 @@ def _refuse_wrong_types(kind: Kind, body: Json, before: Json) -> None:
 
 
 def _undecodable(kind: Kind, after: Json, before: Json) -> str:
-    """Say what of an object cannot be read into the Go type of its kind. The text is empty if nothing is wrong."""
+    """Return which fields of an object cannot be decoded into the Go type of its kind, or an empty string."""
     wrong = (
         f"json: {problem}" for problem in wrong_types("" if kind.is_custom else kind.kind, after, kind.api_version)
     )
@@ -608,7 +609,7 @@ def _named(place: ObjectPlace) -> Json:
 
 
 def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
-    """Refuse a write that was made for another object, or for another version of it."""
+    """Refuse a write that was meant for another object, or for another version of it."""
     metadata = before["metadata"]
     name, place = metadata["name"], metadata.get("namespace")
     if sent.get("uid") not in (None, "", metadata["uid"]):
@@ -623,7 +624,7 @@ def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
 
 
 def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
-    """What a write of a whole object changes: everything but the status, or nothing but the status."""
+    """Return the result of a write of a whole object, which changes everything but the status, or only the status."""
     if in_status:
         return {**before, "status": copied(sent.get("status") or {}), "metadata": dict(before["metadata"])}
     after = copied(sent)
@@ -640,7 +641,7 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
 
 
 def _drop_stale_device_statuses(after: Json, before: Json) -> None:
-    """Drop the statuses of devices that this write takes from a claim."""
+    """Drop the statuses of devices that this write deallocates from a claim."""
     written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
     if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
         results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
@@ -651,15 +652,15 @@ def _drop_stale_device_statuses(after: Json, before: Json) -> None:
 
 
 def _owned(value: Json) -> Json:
-    """The part of an object whose fields have owners."""
+    """Return the part of an object whose fields have owners."""
     metadata = {name: part for name, part in mapping_of(value.get("metadata")).items() if name not in _NOT_OWNED}
     rest = {name: part for name, part in value.items() if name not in (*_TYPE, "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
 
 def _last_applied(before: Json, old: Json) -> fields.Fields:
-    """The fields that kubectl has applied on the client's side, and that are still so: it may apply them here."""
-    with suppress(ValueError, KeyError, TypeError, RecursionError):  # nobody has to keep it as kubectl has written it
+    """Return the fields that kubectl applied on the client side and that are unchanged: it may apply them here."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError):  # users may have changed what kubectl wrote
         text = before["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
         last = fields.keyed(_owned(mapping_of(json.loads(text))))
         return frozenset(fields.fields_of(last)).difference(*fields.changes(last, old))
@@ -667,7 +668,7 @@ def _last_applied(before: Json, old: Json) -> fields.Fields:
 
 
 def _is_same(before: Json, after: Json) -> bool:
-    """Whether a write changes nothing, neither the object nor who owns which of its fields."""
+    """Return whether a write changes neither the object nor the ownership of its fields."""
     if _without_version(before) != _without_version(after):
         return False
     first, second = (value["metadata"].get("managedFields", []) for value in (before, after))
@@ -686,14 +687,14 @@ def _without_times(entries: list[Json]) -> list[Json]:
 
 
 def _requests(kind: Kind, value: Json) -> list[Json]:
-    """The exact requests and the alternatives of a claim, or of a template."""
+    """Return the exact requests and the alternatives of a claim or a template."""
     requests = _entries(value, LISTS[kind.plural]) if kind.plural.startswith("resourceclaim") else []
     exact = [request["exactly"] for request in requests if isinstance(request.get("exactly"), dict)]
     return exact + [one for request in requests for one in objects_in(request.get("firstAvailable"))]
 
 
 def _entries(value: Json, path: tuple[str, ...]) -> list[Json]:
-    """The objects in the list at a path of an object."""
+    """Return the objects in the list at a path of an object."""
     *above, last = path
     for name in above:
         value = mapping_of(value.get(name))

@@ -1,7 +1,8 @@
-"""Objects of `resource.k8s.io` in the versions of that group. They are kept as `v1`.
+"""Objects of `resource.k8s.io` in the versions of that group. They are stored as `v1`.
 
-Law: an object comes back from a version as it went in, without fields that the version does not have. `v1beta2` has the
-shape of `v1`. In `v1beta1`, the fields of a device are in `basic`, and those of a request are not in `exactly`.
+Law: an object is unchanged after a round trip through a version, except for fields that the version does not have.
+    `v1beta2` has the shape of `v1`. In `v1beta1`, a device's fields are in `basic`, and a request's fields are not in
+    `exactly`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +12,14 @@ from devicecore_tools.testing.api_server.faults import Request
 from devicecore_tools.testing.api_server.status import Json, bad_request
 
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The known versions, the newest first."""
+"""The known versions, newest first."""
 
 LISTS: Mapping[str, tuple[str, ...]] = {
     "resourceslices": ("spec", "devices"),
     "resourceclaims": ("spec", "devices", "requests"),
     "resourceclaimtemplates": ("spec", "spec", "devices", "requests"),
 }
-"""Where the devices of a slice, and the requests of a claim or of a template, are in the object, by its plural."""
+"""Where an object has the devices of a slice or the requests of a claim or template, by plural."""
 
 _OLD = "v1beta1"
 _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
@@ -26,7 +27,7 @@ _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAcces
 
 
 def as_kept(value: Json, plural: str, version: str) -> Json:
-    """Return an object that a client has sent in a version as the server keeps it.
+    """Return an object that a client sent in a version, as the server stores it.
 
     Raises ApiError if a field has a wrong type.
     """
@@ -34,7 +35,7 @@ def as_kept(value: Json, plural: str, version: str) -> Json:
 
 
 def as_served(value: Json, plural: str, version: str) -> Json:
-    """Return an object that the server keeps as a client sees it in a version."""
+    """Return a stored object as a client sees it in a version."""
     return _converted(value, plural, version, _device_to_old, _request_to_old)
 
 
@@ -47,7 +48,7 @@ def _converted(
 
 
 def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json]) -> Json:
-    """Return a copy with a change in each object of the list at a path. What has another type stays as it is."""
+    """Return a copy in which each object of the list at a path is changed. Values of other types stay unchanged."""
     first, *rest = path
     below = value.get(first)
     if rest and isinstance(below, dict):
@@ -84,7 +85,7 @@ def _named(value: Json) -> Json:
 
 
 def version_of(request: Request) -> str:
-    """Return the version of `resource.k8s.io` in which a client has asked, or an empty string."""
+    """Return the version of `resource.k8s.io` that a client requested, or an empty string."""
     match request.path.split("/"):
         case [_, "apis", "resource.k8s.io", version, _, *_]:
             return version

@@ -1,7 +1,7 @@
-"""The events that a client gets if it watches objects.
+"""The events that a client gets when it watches objects.
 
-Law: a watch sends the present objects, if the client asks for them, and then every later event that matches its
-selectors, once and in order. If the history no longer reaches back far enough, it says so and ends.
+Law: a watch sends the existing objects if the client requests them, then every later event that matches its
+selectors, once and in order. If the history no longer reaches back far enough, it reports that and ends.
 """
 
 import json
@@ -17,7 +17,7 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """One watch, from its request to its end. `generation` is that of the watches when the request came.
+    """One watch, from its request to its end. `generation` is the generation of watches at the time of the request.
 
     Raises:
         ApiError: the request is refused.
@@ -32,7 +32,7 @@ class Watch:
         self._version = number(query, "resourceVersion")
         self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = generation
-        self._is_late = api.is_stopping  # read after the generation, because a stop changes them in the other order
+        self._is_late = api.is_stopping  # read after the generation, because a stop changes them in the opposite order
         self._present: list[Json] = []
         if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
             present, self._version = api.store.select(target.kind, target.namespace, self._selector)
@@ -40,17 +40,17 @@ class Watch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether `cut_watches` was called since the watch was requested, or the server was stopping when it began."""
+        """Whether `cut_watches` was called after the watch was requested, or the server was stopping when it began."""
         return self._is_late or self._api.watch_generation != self._generation
 
     @property
     def last_words(self) -> bytes:
-        """What a watch that is cut sends last: nothing, or half of an event."""
+        """What a cut watch sends last: nothing, or half of an event."""
         line = json.dumps(self._bookmark()).encode()
         return line[: len(line) // 2] if self._api.cuts_lines else b""
 
     def events(self) -> Iterator[Json]:
-        """The events as they happen, until the time is over or the watch is cut."""
+        """Yield the events as they happen, until the timeout or until the watch is cut."""
         yield from (self._event("ADDED", value) for value in self._present)
         if self._initial and self._bookmarks:
             yield self._bookmark({_INITIAL_EVENTS_END: "true"})

@@ -1,6 +1,6 @@
-"""A device plugin with a common fault: it gives out device nodes by their position in the request, not by id.
+"""A device plugin with a common fault: it assigns device nodes by position in the request, not by id.
 
-`python -m devicecore_tools.testing.examples.faulty_plugin DIR` has the fault, and with `--fixed` after DIR it has not.
+`python -m devicecore_tools.testing.examples.faulty_plugin DIR` has the fault; with `--fixed` after DIR, it does not.
 """
 
 import sys
@@ -12,7 +12,7 @@ from devicecore.ports.plugin import DevicePlugin
 
 
 class ChipPlugin(DevicePlugin):
-    """Lists the chips c0, c1 and c2, whose nodes are /dev/chip0, /dev/chip1 and /dev/chip2."""
+    """Lists the chips c0, c1 and c2 with the nodes /dev/chip0, /dev/chip1 and /dev/chip2."""
 
     resource: ResourceName = resource_name("example.com/chip")
 
@@ -24,7 +24,7 @@ class ChipPlugin(DevicePlugin):
         return [Device(DeviceId(f"c{number}")) for number in range(3)]
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Return the nodes of the requested chips. With the fault, always return those of the first chips."""
+        """Return the nodes of the requested chips, or, with the fault, those of the first chips."""
         known = [device.id for device in self.devices()]
         numbers = [known.index(device) for device in devices]  # raises for an unknown chip
         if not self._fixed:

@@ -1,6 +1,7 @@
 """The JSON form of an object that a client of the Kubernetes API sends as protobuf.
 
-Law: the result is what the same client sends as JSON. So a field is left out if it is empty and Go omits it when empty.
+Law: the result is what the same client would send as JSON. So a field is left out if it is empty and Go omits it when
+    empty.
 """
 
 import json
@@ -15,13 +16,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from devicecore_tools.testing.wire import api_objects as api
 
-_BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status has other data
+_BYTES = {"data", "binaryData"}  # the data of a Secret or ConfigMap, unlike the data in a claim's status
 
 MAGIC = b"k8s\0"
-"""What a body begins with. The envelope follows."""
+"""The prefix of a body. The envelope follows."""
 
 _EMBEDDED = ("deviceConfiguration", "ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource")
-"""The fields whose own fields JSON has at their level, because Go embeds them."""
+"""The fields whose own fields JSON has one level higher, because Go embeds them."""
 
 _FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are not objects in JSON
 
@@ -38,13 +39,15 @@ _OTHERS: Mapping[tuple[str, str], type[Message]] = {
     ("resource.k8s.io/v1beta1", "ResourceClaim"): api.ResourceClaimV1beta1,
     ("resource.k8s.io/v1beta1", "ResourceSlice"): api.ResourceSliceV1beta1,
 }
-"""The messages of those versions of an API whose fields have other numbers."""
+"""The messages of API versions whose fields have different numbers."""
 
 
 def field_types(api_version: str, kind: str) -> Mapping[str, Any]:
-    """Return the types of the fields that the objects of a kind have in JSON. Of others they are those of metadata.
+    """Return the JSON types of the fields of a kind's objects.
 
-    A type is a scalar one, the types of the fields of an object (`*` are all others), a list with the type of its
+    For unknown kinds, these are only the fields of metadata.
+
+    A type is a scalar type, the types of an object's fields (`*` means all others), a list with the type of its
     items, or None for any.
     """
     if kind == api.CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
@@ -57,7 +60,7 @@ def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whos
     texts = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
     scalars: dict[Any, type] = {FieldDescriptorProto.TYPE_BOOL: bool, **dict.fromkeys(texts, str)}
     described, found = DescriptorProto(), dict[str, Any]()
-    message.CopyToProto(described)  # which fields are repeated, descriptors say otherwise from version to version
+    message.CopyToProto(described)  # protobuf versions differ in how descriptors mark repeated fields
     for one in described.field:
         below = message.fields_by_name[one.name].message_type
         if one.name in _EMBEDDED:
@@ -72,14 +75,14 @@ def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whos
 
 
 class UnreadableKindError(ValueError):
-    """A kind whose protobuf form is not known here."""
+    """A kind whose protobuf form is unknown here."""
 
 
 def object_from_protobuf(body: bytes) -> dict[str, Any]:
-    """The object as JSON has it.
+    """Return the object as in JSON.
 
     Raises:
-        UnreadableKindError: the object is of a kind that is not known.
+        UnreadableKindError: the object's kind is unknown.
         ValueError: the body is not an object in protobuf.
     """
     if not body.startswith(MAGIC):
@@ -108,7 +111,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _encoded(value: Mapping[str, str | bytes]) -> dict[str, str]:
-    """The values of a map. Bytes are in base64, as JSON has them."""
+    """Return the values of a map. Bytes are in base64, as in JSON."""
     return {key: one if isinstance(one, str) else b64encode(one).decode() for key, one in value.items()}
 
 
