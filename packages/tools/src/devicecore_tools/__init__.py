@@ -1,6 +1,6 @@
-"""The command `devicecore` and what it is made of: a node, a doctor, kubelets for tests, and conformance checks.
+"""The command `devicecore` and its parts: a node, a doctor, test kubelets, and conformance checks.
 
-Law: the library devicecore imports nothing of this package.
+Law: the library devicecore imports nothing from this package.
 """
 
 __version__ = "0.2.0"

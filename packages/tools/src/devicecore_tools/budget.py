@@ -1,7 +1,7 @@
-"""What one question may take, as one value that is passed down.
+"""The budget of one question, as one value that is passed down.
 
-Law: each loop over what others have written asks it. At its end, nothing is guessed: the answer names what is not known
-because of it.
+Law: every loop over external input checks the budget. When it is exhausted, nothing is guessed: the answer names what
+    is unknown because of that.
 """
 
 import time
@@ -14,26 +14,26 @@ from devicecore.domain.documents import Value
 from devicecore.domain.json_size import MAX_MEMORY
 
 MAX_SECONDS = 15.0
-"""Seconds of processor time, beside those of expressions, which other processes evaluate."""
+"""Seconds of processor time, not counting expressions, which other processes evaluate."""
 
 MAX_EXPRESSION_SECONDS = 10.0
-"""What all expressions of one question may take. A scheduler gives a node up after as many seconds."""
+"""Seconds for all expressions of one question. A scheduler gives up a node after the same time."""
 
 MAX_REASONS = 500_000
-"""Reasons against devices, for all nodes and requests: each takes some 200 bytes."""
+"""The maximum number of reasons against devices, for all nodes and requests. Each takes some 200 bytes."""
 
 MAX_DOCUMENTS = MAX_MEMORY
-"""Bytes of memory of all documents of a question that are kept at once: as much as one of them may take."""
+"""The memory limit, in bytes, for all documents of a question: as much as for a single document."""
 
 MAX_PUBLISHED = 400_000
 """Devices in all ResourceSlices: each takes some 500 bytes as a value, besides those of its document."""
 
-_CALLS = 64  # of `charge` for which the clock is asked once, because asking it costs more than a step of a search
+_CALLS = 64  # reasons charged per reading of the clock, because a reading costs more than a step of a search
 
 
 @define
 class Budget:
-    """The seconds and the reasons that are left of one question. It begins when it is made.
+    """The seconds and reasons that one question has left, counted from the creation of this object.
 
     Args:
         seconds: of processor time.
@@ -82,16 +82,16 @@ class Budget:
         return True
 
     def ask(self) -> None:
-        """Do nothing while the question may go on.
+        """Check that the question may continue.
 
         Raises:
-            QuestionGivenUpError: the question has taken too much.
+            QuestionGivenUpError: the question has exceeded a limit.
         """
         if why := self.spent():
             raise QuestionGivenUpError(f"{why}, and was given up")
 
     def keep(self, size: int) -> str:
-        """Charge a document that takes so many bytes of memory. Return why it may not be read, empty if it may."""
+        """Charge a document that takes this many bytes of memory. Return why it may not be read, or an empty string."""
         if size > self.documents:
             return f"it takes some {size // 10**6:,} MB of memory, and {self.documents // 10**6:,} MB are left for it"
         self.documents -= size
@@ -113,10 +113,10 @@ class Budget:
         return item
 
     def charge(self, reasons: int) -> None:
-        """Charge so many reasons that are kept, and ask now and then.
+        """Charge this many kept reasons, and check the time once in a while.
 
         Raises:
-            QuestionGivenUpError: the question has taken too much.
+            QuestionGivenUpError: the question has exceeded a limit.
         """
         self.reasons -= reasons
         if self.reasons < 0 and not self._why:

@@ -1,7 +1,8 @@
-"""The CEL expressions of claims and classes, with the library of the extra `cel`.
+"""The CEL expressions of claims and classes, evaluated with the library of the extra `cel`.
 
-Law: an expression that only compares the driver's name needs no library. Without the library, so in devicecore.pyz, one
-that also compares text attributes, as NVIDIA's DeviceClasses do, has its value too; any other is a `SelectorError`.
+Law: an expression that only compares the driver's name needs no library. Without the library (as in devicecore.pyz),
+    expressions that also compare string attributes, like those of NVIDIA's DeviceClasses, can be evaluated, too. Any
+    other is a `SelectorError`.
 """
 
 import re
@@ -22,14 +23,14 @@ _LACKS_LIBRARY = (
     "this expression needs cel-expr-python, which is not installed: pip install cel-expr-python; for devicecore.pyz, "
     "pip install --target lib cel-expr-python, and run it with PYTHONPATH=lib"
 )
-_PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only versions that can be read
+_PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only readable versions
 
 
 def _compared(expression: str, device: PoolDevice) -> bool | None:
-    """Return the value of comparisons of texts joined by `&&`. Return None if only the library knows it.
+    """Return the value of string comparisons joined by `&&`, or None if only the library can evaluate it.
 
-    A missing attribute is an error in Kubernetes, and an attribute of another kind may be one, so neither is decided
-    here. False wins over an error on either side, as in CEL.
+    A missing attribute is an error in Kubernetes, and an attribute of another type may be one, so neither is decided
+    here. As in CEL, false on either side takes precedence over an error on the other.
     """
     if any(one.kind not in _PLAIN_KINDS for one in device.attributes.values()):
         return None
@@ -42,7 +43,7 @@ def _compared(expression: str, device: PoolDevice) -> bool | None:
 
 
 def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
-    """Return whether a comparison can be read here, and its value, or None if that is an error or not certain."""
+    """Return whether a comparison can be parsed here, and its value, or None if that is an error or uncertain."""
     if simple := _OF_DRIVER.fullmatch(term):
         return True, device.key.driver == simple[2]
     found = _OF_ATTRIBUTE.fullmatch(term)
@@ -53,9 +54,9 @@ def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
 
 
 class Expressions:
-    """Evaluates CEL expressions. Only those that compare the driver's name need no extra `cel`.
+    """Evaluates CEL expressions. Simple comparisons work without the extra `cel`.
 
-    `max_seconds` is what all evaluations may take together, if the object is for one question. `lacks_library` says
+    `max_seconds` limits all evaluations together, if the object is for one question. `lacks_library` says
     whether an expression had no value because the library is missing.
     """
 
@@ -67,7 +68,7 @@ class Expressions:
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device.
 
-        Raises SelectorError if it has no value for the device, or the library is missing.
+        Raises SelectorError if the expression has no value for the device, or the library is missing.
         """
         simple = _OF_DRIVER.fullmatch(expression)
         return device.key.driver == simple[2] if simple else self._library(expression, device)

@@ -1,7 +1,7 @@
-"""The door to devicecore-numa, the CPU manager and the memory manager of a kubelet.
+"""The only access to devicecore-numa, a kubelet's CPU manager and memory manager.
 
-Laws: no other module of the tools imports that distribution, and this one does so in functions. Without it, those who
-ask get a `NumaError` with the command that installs it.
+Laws: no other module of the tools imports that distribution, and this one does so only inside functions. If it
+is missing, callers get a `NumaError` with the command that installs it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
-"""The file beside them in which this program keeps a machine that is described, or that a record is of."""
+"""The file next to them in which this program stores a described machine, or the machine of a record."""
 
 INSTALL = (
     "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "
@@ -40,7 +40,7 @@ INSTALL = (
 
 
 class NumaError(ValueError):
-    """The managers cannot be made, as a sentence says."""
+    """The managers cannot be created. The message says why."""
 
 
 @frozen
@@ -53,14 +53,14 @@ class ManagersNotStartedError(SetUpError):
 
 @frozen
 class Zone:
-    """What a NUMA node has of CPUs and memory: capacity, allocatable and available by resource, and its distances."""
+    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and its distances."""
 
     sizes: Mapping[str, tuple[int, int, int]]
     distances: tuple[int, ...] = ()
 
 
 Zones = Mapping[int, Zone]
-"""By the number of the NUMA node."""
+"""Zones by the number of the NUMA node."""
 
 NO_ZONES: Zones = {}
 
@@ -68,7 +68,7 @@ NO_ZONES: Zones = {}
 def is_installed() -> bool:
     """Return whether the managers can be used."""
     try:
-        import devicecore_numa  # noqa: F401 - whether it is there
+        import devicecore_numa  # noqa: F401 - whether it is installed
     except ModuleNotFoundError:
         return False
     return True
@@ -100,7 +100,7 @@ FIELDS = (
 """The fields of a kubelet's configuration that its managers use."""
 
 FLAGS = (*_TEXTS, *_MAPS, "reserved-memory", "feature-gates")
-"""The flags of a kubelet that say the same."""
+"""The equivalent flags of a kubelet."""
 
 
 def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
@@ -146,13 +146,14 @@ def _reserved(text: str) -> dict[str, object]:
     return {"numaNode": int(node), "limits": dict(_pairs("reserved-memory", limits, "="))}
 
 
-# --- what a pod wants ------------------------------------------------------------------------------------------------
+# --- what a pod requests
+# ------------------------------------------------------------------------------------------------
 
 
 def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
-    """Return whether a static CPU or memory policy gives a pod anything, judging by its object.
+    """Return whether a static CPU or memory policy would pin anything for a pod, judging by its object.
 
-    That is so for a Guaranteed pod: of CPUs, if a container requests whole ones, and always of memory.
+    A Guaranteed pod always gets pinned memory, and CPUs if a container requests whole ones.
     """
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -165,7 +166,7 @@ def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
 
 
 def _guaranteed_cpus(resources: Mapping[str, Any]) -> int | None:
-    """Return how many whole CPUs a container of a Guaranteed pod requests. Return None if it is of no such pod."""
+    """Return how many whole CPUs a container requests, or None if its pod is not Guaranteed."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name in ("cpu", "memory"):
         limit = Quantity.parse(str(limits.get(name, "0")))
@@ -180,7 +181,7 @@ def _guaranteed_cpus(resources: Mapping[str, Any]) -> int | None:
 
 @frozen
 class Pinned:
-    """What a static policy gives to a container: `resource`, and which of it in a few words."""
+    """What a static policy gives to a container: `resource`, and a short description of which."""
 
     container: str
     resource: str
@@ -189,7 +190,7 @@ class Pinned:
 
 @frozen
 class Holding:
-    """What a container has of its own, by a state file: `resource`, and which of it in a few words."""
+    """What a container has exclusively according to a state file: `resource`, and a short description of which."""
 
     pod_uid: str
     container: str
@@ -200,13 +201,13 @@ class Holding:
 def held_in_state_file(
     name: str, blob: bytes, configuration: Mapping[str, object], machine: object, *, knows_machine: bool
 ) -> tuple[Holding, ...]:
-    """Return what containers have by a state file of the CPU manager or the memory manager.
+    """Return what containers have according to a state file of the CPU manager or the memory manager.
 
     Args:
         name: which of the two files it is.
         blob: its content.
-        configuration: the fields of the kubelet's configuration; empty if it is not known.
-        machine: as cAdvisor describes it, or None for this machine.
+        configuration: the fields of the kubelet's configuration; empty if unknown.
+        machine: the machine as described by cAdvisor, or None for this machine.
         knows_machine: whether that is the kubelet's machine.
 
     Raises NumaError: the distribution is missing, or a kubelet does not start with the file.
@@ -221,7 +222,7 @@ def held_in_state_file(
     if name == MEMORY_FILE:
         known = evolve(known, reserved=_reserved_memory(configuration.get("reservedMemory")))
     if knows_machine:
-        with suppress(NumaError):  # then the file alone is judged
+        with suppress(NumaError):  # then only the file is judged
             known = evolve(known, machine=_machine(machine))
             known = evolve(known, policies=read_policies(configuration, machine) if known.policy else None)
     cpus, memory = CpuState(), MemoryState()
@@ -243,7 +244,7 @@ _POLICIES = {CPU_FILE: "cpuManagerPolicy", MEMORY_FILE: "memoryManagerPolicy"}
 
 
 def _reserved_memory(listed: object) -> dict[int, dict[str, int]]:
-    """Return the memory that is reserved on each NUMA node, by resource. Nothing is said of what cannot be read."""
+    """Return the reserved memory of each NUMA node, by resource. Unreadable entries are left out."""
     found: dict[int, dict[str, int]] = {}
     with suppress(DocumentError):
         for one in Value(listed, "reservedMemory").sequence():
@@ -254,7 +255,7 @@ def _reserved_memory(listed: object) -> dict[int, dict[str, int]]:
 
 @frozen
 class PinnedNode:
-    """The CPU manager and the memory manager of a node, as its files say. Each trial begins with the same state.
+    """The CPU manager and the memory manager of a node, restored from its files. Each trial starts with the same state.
 
     `gone` has the pods whose CPUs and memory are free.
     """
@@ -279,21 +280,21 @@ class PinnedNode:
     def of(
         cls, configuration: Mapping[str, object], machine: object, files: Mapping[str, bytes], pod: Mapping[str, Any]
     ) -> "PinnedNode":
-        """Return the managers of a node on which `pod`, an object of the API, is tried.
+        """Return the managers of a node on which `pod`, an API object, is tried.
 
-        `machine` is described as by cAdvisor, or None for this machine. Raises NumaError.
+        `machine` is the machine as described by cAdvisor, or None for this machine. Raises NumaError.
         """
         policies = read_policies(configuration, machine)
         return cls(policies, dict(files), pod)
 
     @property
     def topology(self) -> Topology:
-        """The settings of the topology manager, with the NUMA nodes of the machine."""
+        """The settings of the topology manager, with the machine's NUMA nodes."""
         return self._policies.topology
 
     @property
     def holders(self) -> dict[str, int]:
-        """How many exclusive CPUs and NUMA nodes of memory each pod has, by uid."""
+        """The number of exclusive CPUs and of memory NUMA nodes of each pod, by uid."""
         found: dict[str, int] = {}
         cpus, memory = self._states
         for uid in cpus.assignments:
@@ -303,20 +304,21 @@ class PinnedNode:
         return {uid: size for uid, size in found.items() if uid not in self.gone}
 
     def without(self, pods: Collection[str]) -> "PinnedNode":
-        """Return the node after these pods have gone."""
+        """Return the node without these pods."""
         return evolve(self, gone=self.gone | frozenset(pods))
 
     def admit(self, devices: DeviceManager, pod: Pod, policy: Policy, scope: Scope) -> Verdict:
-        """Return what the three managers answer to a pod. The device manager must have no topology policy."""
+        """Return the verdict of the three managers on a pod. The device manager must have no topology policy."""
         return self._admit(devices, pod, policy, scope)[0]
 
     def given(self, devices: DeviceManager, pod: Pod, policy: Policy, scope: Scope) -> tuple[Pinned, ...]:
-        """Return the CPUs and the memory that the containers of a pod get, if it is admitted."""
+        """Return the CPUs and memory that a pod's containers get, if it is admitted."""
         verdict, cpus, memory = self._admit(devices, pod, policy, scope)
         return tuple(pinned(str(pod.uid), cpus.state, memory.state)) if isinstance(verdict, Admitted) else ()
 
     def _managers(self) -> "tuple[CpuManager, MemoryManager]":
-        # Here, because doctor reads the kubelet's settings by this module also where no protobuf is installed.
+        # Imported here, because doctor also uses this module to read the kubelet's settings where protobuf is not
+        # installed.
         from devicecore.adapters.memory import MemoryStore
 
         stores = {name: MemoryStore() for name in (CPU_FILE, MEMORY_FILE)}
@@ -341,7 +343,7 @@ class PinnedNode:
 
 
 def read_policies(configuration: Mapping[str, object], machine: object) -> "Policies":
-    """Return the policies of a kubelet's configuration on a machine, which is this one if it is None.
+    """Return the policies of a kubelet's configuration on a machine (None means this machine).
 
     Raises NumaError: the distribution is missing, or a kubelet does not start with this configuration.
     """
@@ -357,7 +359,7 @@ def read_policies(configuration: Mapping[str, object], machine: object) -> "Poli
 
 
 def described_machine(machine: object) -> dict[str, object]:
-    """Return a machine as cAdvisor describes it. None stands for this machine. Raises NumaError."""
+    """Return a machine as described by cAdvisor. None means this machine. Raises NumaError."""
     if not is_installed():
         raise NumaError(INSTALL)
     from devicecore_numa.adapters.described import machine_document
@@ -376,9 +378,9 @@ def _machine(machine: object) -> "Machine":
 
 
 def node_sizes(policies: "Policies") -> tuple[dict[str, str], dict[str, str]]:
-    """Return capacity and allocatable of the Node of a machine, as a kubelet shows them: as quantities, by resource.
+    """Return capacity and allocatable of a machine's Node as a kubelet shows them: quantities by resource.
 
-    Memory in huge pages is no other memory, so it is left out of what is allocatable.
+    Huge pages are part of the memory, so they are subtracted from allocatable memory.
     """
     from devicecore_numa.domain.machine import CpuLayout
     from devicecore_numa.domain.memory_policy import huge_pages_name
@@ -409,7 +411,7 @@ def make_managers(
 
 
 def read_request(given: Mapping[str, Any], pod: Pod) -> "PodRequest":
-    """Return what a pod requests of CPUs and memory. Its uid is that by which the device manager knows it."""
+    """Return a pod's requests for CPUs and memory, under the uid that the device manager uses."""
     from devicecore_numa.domain.requests import read_pod
 
     return evolve(read_pod(given), uid=str(pod.uid))
@@ -428,24 +430,24 @@ def pinned(uid: str, cpus: "CpuState", memory: "MemoryState") -> Iterator[Pinned
             yield Pinned(container, block.type, f"{Quantity.of(block.size, binary=True)} on {noun} {nodes}")
 
 
-# --- a node that runs ------------------------------------------------------------------------------------------------
+# --- a running node ------------------------------------------------------------------------------------------------
 
 
 class Pods(Protocol):
     """The pods of a node."""
 
     def active_pods(self) -> Collection[PodUid]:
-        """Return the pods that the node has to run."""
+        """Return the pods that the node must run."""
 
     def sources_ready(self) -> bool:
-        """Return whether all pods are known, so that one that is not active is gone."""
+        """Return whether all pods are known, so that a pod that is not active is gone."""
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an object of the API, empty if it is not known."""
+        """Return a pod as an API object, or an empty object if it is unknown."""
 
 
 class NodeManagers:
-    """The CPU manager and the memory manager of a node that runs, and admissions by them and the device manager.
+    """The CPU manager and the memory manager of a running node, and admission by them and the device manager.
 
     `topology` is for them; the device manager needs one without a policy, `device_topology`.
 
@@ -493,7 +495,7 @@ class NodeManagers:
 
     @property
     def states(self) -> tuple[object, object]:
-        """The states of both managers: other objects than before if other CPUs or other memory is free."""
+        """The states of both managers. If the free CPUs or memory have changed, these are new objects."""
         return self._cpus.state, self._memory.state
 
     def admit(self, pod: Pod) -> Verdict:
@@ -501,11 +503,11 @@ class NodeManagers:
         return self._admission.admit(pod)
 
     def start_container(self, pod: Pod, container: str) -> None:
-        """Free the memory of init containers that have ended. Raises StoreError."""
+        """Free the memory of finished init containers. Raises StoreError."""
         self._memory.start_container(self._request(pod), container)
 
     def release(self, pods: Collection[PodUid] = ()) -> None:
-        """Free what `pods` have, and what pods have that are gone. Raises StoreError."""
+        """Free what `pods` and all removed pods have. Raises StoreError."""
         self._admission.forget(set(map(str, pods)))
 
     def _active(self) -> set[str]:
@@ -523,7 +525,7 @@ class NodeManagers:
 
     @property
     def zones(self) -> Zones:
-        """What each NUMA node has of what is pinned. It is the same object until that changes."""
+        """The pinned resources of each NUMA node. It is the same object until they change."""
         if self._zones is None or self._zones[0] is not self._cpus.state or self._zones[1] is not self._memory.state:
             found = {
                 int(cell.id): Zone(dict(self._sizes(cell)), cell.distances) for cell in self._policies.machine.cells

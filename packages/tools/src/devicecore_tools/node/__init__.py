@@ -1,5 +1,5 @@
-"""The engine of `devicecore kubelet`: it runs pods with both managers, in a kubelet's place.
+"""The engine of `devicecore kubelet`, which runs pods with both managers in place of a kubelet.
 
-Read `assembly` for the adapters, `engine` for what happens to a pod, `feed` for where pods come from, `outcome` for
-when a pod is tried again, and `state` for what scripts see.
+Read `assembly` for the adapters, `engine` for the life of a pod, `feed` for the source of pods, `outcome` for
+when a pod is retried, and `state` for what scripts see.
 """

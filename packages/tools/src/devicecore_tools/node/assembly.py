@@ -1,6 +1,6 @@
-"""The adapters of `devicecore kubelet`: made from its options, and started.
+"""Creates the adapters of `devicecore kubelet` from its options, and starts them.
 
-Law: everything that is started is stopped in the reverse order, even if a later start fails.
+Law: everything that was started is stopped in reverse order, even if a later start fails.
 """
 
 import fcntl
@@ -38,10 +38,10 @@ NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
 
 PODS_NAME = "pods_state"
-"""The file in `--root` that tells the next start which pods ran. A record of a node has `pods.json`, a list."""
+"""The file in `--root` that tells the next start which pods ran. (A node record instead has the list `pods.json`.)"""
 
 CLAIMS_NAME = "dra_manager_state"
-"""The kubelet's file of claims, in its root directory."""
+"""The kubelet's claim checkpoint, in its root directory."""
 
 CONFIGURATION = "config.yaml"
 """The kubelet's configuration, where kubeadm writes it."""
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 def sink(
     options: NodeSettings, outside: Outside | None, wake: Callable[[], None], last_to_first: ExitStack
 ) -> LoggedSink:
-    """Publish the node's status where its Node is made, on an API server if one is named, else into a file.
+    """Publish the node's status with its Node object, on the given API server, or in a file.
 
     Raises SetUpError if the kubeconfig cannot be used.
     """
@@ -76,7 +76,7 @@ def sink(
         pace=server.pace,
     )
     last_to_first.enter_context(published)
-    published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes
+    published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever registers
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
@@ -87,9 +87,9 @@ def start(
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> NodeEngine:
-    """Start the manager, and then the pod-resources API, which lists its allocations.
+    """Start the manager, then the pod-resources API, which lists its allocations.
 
-    Pods come from `outside` if it has any, else from manifests. Raises SetUpError and StoreError.
+    Pods come from `outside` if it has any, otherwise from manifests. Raises SetUpError and StoreError.
     """
     root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.allow_shared_directory)
@@ -127,12 +127,12 @@ def start(
     _log.info("started in %s, with %s from before", root, counted(manager.restored.allocations, "allocation"))
     for name, resource in sorted(manager.state.inventory.resources.items()):
         if resource.phase is Phase.AWAITED:
-            _log.info("%s: waiting for its plugin, which was there before", name)
+            _log.info("%s: waiting for its plugin, which was registered before", name)
     return engine
 
 
 def serve_metrics(port: int | None, last_to_first: ExitStack, host: str = "127.0.0.1") -> "PrometheusMetrics | None":
-    """Serve metrics on a port. If there is none, return None: then the library for it need not be installed."""
+    """Serve metrics on a port. Without a port, return None, so that the library for metrics need not be installed."""
     if port is None:
         return None
     from devicecore.adapters.prometheus import PrometheusMetrics
@@ -152,7 +152,7 @@ def _manager(
     claims: NodeClaims,
     topology: Topology,
 ) -> DeviceManager:
-    """Make the device manager, and let metrics count what it knows."""
+    """Create the device manager, and connect it with the metrics."""
     plugins = options.root / "device-plugins"
     transport = GrpcUnixTransport(
         plugins,
@@ -172,7 +172,7 @@ def _manager(
 
 
 def _managers(options: NodeSettings) -> NodeManagers | None:
-    """Make the managers of CPUs and memory, and tell `doctor` and `fits` in the root what they work with.
+    """Create the CPU and memory managers, and write their settings to the root for `doctor` and `fits`.
 
     Raises NumaError: the distribution is missing, or a kubelet does not start with these settings.
     """
@@ -183,7 +183,7 @@ def _managers(options: NodeSettings) -> NodeManagers | None:
     managers = NodeManagers(chosen.configuration, chosen.machine, *stores)
     config = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **chosen.configuration}
     file = root / CONFIGURATION
-    if not file.exists() or file.read_bytes().startswith(_OURS):  # never that of a kubelet
+    if not file.exists() or file.read_bytes().startswith(_OURS):  # never a kubelet's own file
         DurableFile(file, 0o644).replace(_OURS + json.dumps(config, indent=1).encode() + b"\n")
     if chosen.machine is not None:
         DurableFile(root / MACHINE_FILE, 0o644).replace(json.dumps(described_machine(chosen.machine)).encode())
@@ -192,9 +192,9 @@ def _managers(options: NodeSettings) -> NodeManagers | None:
 
 @contextmanager
 def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
-    """Let the kernel send `changed` when something in `directory` changes.
+    """Have the kernel call `changed` when something in `directory` changes.
 
-    Some file systems cannot do that. On these, changes are seen at the next look.
+    Some file systems cannot do that. There, changes are noticed at the next check.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

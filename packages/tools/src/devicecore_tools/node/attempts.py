@@ -1,7 +1,7 @@
 """Attempts to start pods: each admits a pod, prepares its claims, and starts its containers.
 
-Law: an attempt waits for plugins and drivers in threads that no pod with other resources or drivers needs. The main
-loop begins it and takes its result.
+Law: an attempt waits for plugins and drivers in threads that pods with other resources or drivers do not need. The main
+loop starts it and collects its result.
 """
 
 import logging
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devicecore_tools.node.dra_state import PreparationFacts
 
 SILENCE = 10.0
-"""Seconds for which a plugin or disk that has not answered is left alone."""
+"""For how many seconds a plugin or disk that has not answered is left alone."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ class Lane:
 
     resources: frozenset[str]
     silent_until: float = 0.0
-    """The time until which no pod of the lane is tried, because the last one got no answer (monotonic seconds)."""
+    """No pod of the lane is tried before this time, because the last one got no answer (monotonic seconds)."""
 
 
 @define(eq=False)
 class PodEntry:
-    """One pod, and where it stands."""
+    """One pod and its progress."""
 
     pod: Pod
     lane: Lane
@@ -52,15 +52,15 @@ class PodEntry:
     facts: Facts = field(factory=dict)
     """What was known when the attempt that led to `outcome` began."""
     claim_facts: "PreparationFacts | None" = None
-    """The same of its claims."""
+    """The same for its claims."""
     pinned_facts: object = None
-    """What was free of CPUs and memory when the last attempt ended."""
+    """The free CPUs and memory when the last attempt ended."""
     is_queued: bool = False
     is_gone: bool = False
     tried_at: float = 0.0
     start_failures: int = 0
     retry_at: float = float("inf")
-    """When to try again although nothing has changed (monotonic seconds)."""
+    """When to try again even if nothing has changed (monotonic seconds)."""
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class PodEntry:
         return self.phase == PENDING and not self.is_queued
 
     def next_try(self, now: float) -> float:
-        """Return when to try although nothing has changed. A pod that was not tried waits only for its lane."""
+        """Return when to try even if nothing has changed. A pod that has not been tried waits only for its lane."""
         if self.outcome is None and self.lane.silent_until > now:
             return self.lane.silent_until
         return max(self.retry_at, self.lane.silent_until)
@@ -84,9 +84,9 @@ class Before:
     """What is known about a pod from before the start of this process.
 
     Attributes:
-        has_run: its containers run.
-        has_devices: it keeps the devices that it has in the checkpoint, whether or not their plugins are back.
-        waits_for_plugins: if it has not run, it is not admitted before each of its resources has a plugin.
+        has_run: whether its containers were running.
+        has_devices: whether it keeps its devices from the checkpoint, whether or not their plugins are back.
+        waits_for_plugins: whether, if it has not run, it is admitted only after each of its resources has a plugin.
     """
 
     has_run: bool = False
@@ -96,7 +96,7 @@ class Before:
 
 @frozen
 class Done:
-    """An attempt that is over. If `outcome` is None, it was not made."""
+    """A finished attempt. If `outcome` is None, it was not carried out."""
 
     entry: PodEntry
     outcome: Outcome | None
@@ -105,13 +105,13 @@ class Done:
 
 @define(eq=False)
 class Attempts:
-    """Makes attempts, in threads."""
+    """Carries out attempts in threads."""
 
     _manager: DeviceManager
-    _managers: NodeManagers | None  # of CPUs and memory, if the node has them
+    _managers: NodeManagers | None  # the CPU and memory managers, if the node has them
     _claims: NodeClaims
     _before: Callable[[PodUid], Before]
-    _refusal: Callable[[Pod], PodRefusal | None]  # why a pod that has got its devices may not run here
+    _refusal: Callable[[Pod], PodRefusal | None]  # returns why an admitted pod may not run here
     _threads: Lanes  # a lane for each set of resources
     _wake: Callable[[], None]  # called from other threads when there is a result
     _clock: Callable[[], float]  # monotonic seconds
@@ -121,7 +121,7 @@ class Attempts:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def begin(self, entry: PodEntry, facts: Facts) -> None:
-        """Begin an attempt; `facts` are what its outcome may depend on."""
+        """Start an attempt. `facts` are what its outcome may depend on."""
         entry.is_queued = True
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
 
@@ -131,25 +131,25 @@ class Attempts:
         return not (self._admitted.empty() and self._done.empty())
 
     def admitted(self) -> Iterator[PodEntry]:
-        """The pods that have got their devices since the last call, and whose claims are being prepared."""
+        """Return the pods that got their devices since the last call and whose claims are being prepared."""
         while not self._admitted.empty():
             yield self._admitted.get()
 
     def results(self) -> Iterator[Done]:
-        """The attempts that have ended since the last call."""
+        """Return the attempts that ended since the last call."""
         while not self._done.empty():
             done = self._done.get()
             done.entry.is_queued = False
             yield done
 
-    # --- what happens in threads --------------------------------------------------------------------------------------
+    # --- what runs in threads --------------------------------------------------------------------------------------
 
     def _attempt(self, entry: PodEntry, facts: Facts, step: Callable[[PodEntry], Outcome | None]) -> None:
-        """Take one step of an attempt. The claims are prepared in another thread, because drivers may be slow."""
+        """Execute one step of an attempt. Claims are prepared in another thread, because drivers may be slow."""
         outcome: Outcome | None = None
         try:
             outcome = step(entry)
-        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued forever
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the pod queued forever
             _log.exception("pod %s cannot be tried", entry.name)
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
@@ -161,7 +161,7 @@ class Attempts:
         self._wake()
 
     def _admit(self, entry: PodEntry) -> Outcome | None:
-        """Admit a pod, in the thread of its lane. Return None if no attempt is made."""
+        """Admit a pod in the thread of its lane. Return None if there is no attempt."""
         if entry.is_gone or entry.lane.silent_until > self._clock():
             return None
         pod, before = entry.pod, self._before(entry.pod.uid)
@@ -179,7 +179,7 @@ class Attempts:
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
         if outcome.kind is OutcomeKind.RUNS and not runs:
             outcome = self._start(entry)
-        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
+        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to start
             entry.lane.silent_until = self._clock() + SILENCE
         return outcome
 
@@ -187,7 +187,10 @@ class Attempts:
         return self._manager.admit(pod) if self._managers is None else self._managers.admit(pod)
 
     def _prepare(self, entry: PodEntry) -> Outcome | None:
-        """Prepare the claims of an admitted pod, and start its containers. Return None if it has gone meanwhile."""
+        """Prepare the claims of an admitted pod, and start its containers.
+
+        Return None if it was removed in the meantime.
+        """
         if entry.is_gone:
             return None
         try:
@@ -198,7 +201,7 @@ class Attempts:
         return Outcome(OutcomeKind.RUNS) if self._before(entry.pod.uid).has_run else self._start(entry)
 
     def _start(self, entry: PodEntry) -> Outcome:
-        """Ask for the options of each container of a pod, as a kubelet does before it starts them."""
+        """Get the options of each container of a pod, as a kubelet does before it starts them."""
         for container in entry.pod.in_start_order:
             try:
                 if entry.pod.has_claims:

@@ -1,7 +1,7 @@
-"""Releases of the claims of pods that have gone.
+"""Releases the claims of removed pods.
 
-Law: a release that fails is tried again after 10 seconds, or when other drivers are there. A driver that hangs delays
-no release of another driver's claims.
+Law: a failed release is retried after 10 seconds, or when the set of drivers has changed. A driver that hangs does not
+delay the release of another driver's claims.
 """
 
 import logging
@@ -22,68 +22,68 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import DriverName
     from devicecore.dra_manager import DraManager
 
-_MANY = 32  # releases at once; more are done together, because each write is that of the whole file
-_LOOK = 1.0  # seconds between two looks which of those have ended
-_RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
+_MANY = 32  # concurrent releases; more are combined, because each one writes the whole file
+_LOOK = 1.0  # seconds between checks of which have ended
+_RETRY = 10.0  # seconds between two attempts to release a pod's claims, as in a kubelet
 
 _log = logging.getLogger(__name__)
 
 
 @define(eq=False)
 class _Leaving:
-    """A pod that has gone and whose claims are not released yet."""
+    """A removed pod whose claims have not been released yet."""
 
     name: str
     is_queued: bool = False
     retry_at: float = 0.0
     problem: str = ""
-    is_alone: bool = False  # whether a release together with others has left it
+    is_alone: bool = False  # whether a combined release has left it out
 
 
 @define(eq=False)
 class ClaimReleases:
-    """Releases claims in threads. One thread uses it."""
+    """Releases claims in threads. Used by one thread."""
 
-    _manager: "Callable[[], DraManager | None]"  # returns None if it has not started
+    _manager: "Callable[[], DraManager | None]"  # returns None if the manager has not started
     _threads: Lanes  # a lane for each set of drivers
-    _wake: Callable[[], None]  # called from other threads when there is something to do for `advance`
+    _wake: Callable[[], None]  # called from other threads when `advance` has something to do
     _clock: Callable[[], float]  # monotonic seconds
     _leaving: dict[PodUid, _Leaving] = field(factory=dict, init=False)
     _left: "queue.SimpleQueue[tuple[PodUid, str]]" = field(factory=queue.SimpleQueue, init=False)
-    _served: object = None  # which drivers there were at the last look
+    _served: object = None  # the drivers at the last check
     _together: dict[PodUid, None] = field(factory=dict, init=False)  # pods that are released by one call
-    _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # of that call once it has ended
+    _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # of the finished call
     _look_at: float = field(default=math.inf, init=False)
     version: object = field(factory=object)
     """Replaced when `problems` may have changed."""
 
     def __contains__(self, pod: PodUid) -> bool:
-        """Whether the claims of a pod of this UID that has gone are not released yet."""
+        """Whether claims of a removed pod with this UID have not been released yet."""
         return pod in self._leaving
 
     @property
     def problems(self) -> Mapping[PodUid, str]:
-        """Why the claims of a pod are not released yet, empty if no attempt has failed."""
+        """Return why each pod's claims have not been released yet, or an empty string if no attempt has failed."""
         return {uid: leaving.problem for uid, leaving in self._leaving.items()}
 
     def waits_for(self) -> Iterable[str]:
-        """The releases that are not done yet."""
+        """The releases that have not been completed yet."""
         for leaving in self._leaving.values():
             why = f": {leaving.problem}" if leaving.problem else ""
             yield f"the release of the claims of pod {leaving.name}{why}"
 
     @property
     def next_due(self) -> float:
-        """When a release is to be tried again (monotonic seconds)."""
+        """When a release is due again (monotonic seconds)."""
         return min([one.retry_at for one in self._leaving.values() if not one.is_queued] + [self._look_at])
 
     def add(self, pod: PodUid, name: str) -> None:
-        """Note a pod that has gone. `advance` begins its release."""
+        """Record a removed pod. `advance` starts its release."""
         self._leaving.setdefault(pod, _Leaving(name)).retry_at = 0.0
         self.version = object()
 
     def advance(self) -> None:
-        """Take the results of releases, and begin those that are due."""
+        """Collect the results of releases, and start those that are due."""
         manager, now = self._manager(), self._clock()
         self._take_together(manager, now)
         while not self._left.empty():
@@ -95,7 +95,7 @@ class ClaimReleases:
                 del self._leaving[uid]
                 continue
             if problem != leaving.problem:
-                _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
+                _log.error("the claims of pod %s have not been released yet: %s", leaving.name, problem)
             leaving.problem, leaving.retry_at = problem, now + _RETRY
         drivers = manager and manager.drivers
         served = drivers and (drivers.instances, drivers.connected)
@@ -109,9 +109,9 @@ class ClaimReleases:
             self._begin(due, manager, now)
 
     def _begin(self, due: Mapping[PodUid, _Leaving], manager: "DraManager | None", now: float) -> None:
-        """Begin the releases of these pods: together if one write does for many of them, and else one by one."""
+        """Start the releases of these pods: combined if one write suffices for many of them, otherwise one by one."""
         drivers: dict[PodUid, frozenset[DriverName]] = {}
-        alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}  # would be logged again
+        alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}  # it would be logged again
         if manager:
             for claim in manager.claims.claims.values():
                 pods = due.keys() & claim.pods if claim.drivers else ()
@@ -129,7 +129,7 @@ class ClaimReleases:
                 self._threads.submit(drivers.get(uid) or uid, partial(self._release, uid))
 
     def _take_together(self, manager: "DraManager | None", now: float) -> None:
-        """Take over what is known about the pods that are released together.
+        """Collect the results for the pods of a combined release.
 
         A driver that hangs delays the end of the call.
         """
@@ -150,7 +150,7 @@ class ClaimReleases:
         self._together, self._look_at = left, now + _LOOK if left else math.inf
 
     def _release_many(self, pods: Iterable[PodUid]) -> None:
-        """Release the claims of many pods together, with those of all others that have gone."""
+        """Release the claims of many pods in one call, with those of all other removed pods."""
         problems: Mapping[PodUid | None, str] = {}
         try:
             if (manager := self._manager()) is not None:

@@ -1,8 +1,8 @@
-"""The claims of pods: a DRA manager that is started when something needs it, and the work that waits for drivers.
+"""The claims of pods: a DRA manager that starts when it is needed, and the work that waits for drivers.
 
-Laws: no module and no file of dynamic resource allocation is loaded or written before a pod names a claim, a driver
-registers, a file of an earlier run is found, or ResourceSlices have to be deleted. Work for the claims of one pod does
-not delay other pods. The claims of a pod that has gone are released; a release that fails is tried again.
+Laws: no module or file of dynamic resource allocation is loaded or written before a pod names a claim, a driver
+registers, a file of an earlier run is found, or ResourceSlices must be deleted. Work for one pod's claims does
+not delay other pods. The claims of a removed pod are released, and a failed release is retried.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from devicecore.wire import podresources
     from devicecore_tools.node.dra_state import ClaimedHealth, PreparationFacts
 
-_MAX_UID = 64  # characters of a UID in messages
+_MAX_UID = 64  # maximum length of a UID in messages
 
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class DraParts:
-    """A DRA manager that is not started, the handler of its drivers, and what to close after its stop.
+    """A DRA manager that has not been started, the handler for its drivers, and what to close after it has stopped.
 
-    Without sockets there is no handler. `deletes_slices` is whether the manager deletes ResourceSlices; if so,
-    `NodeClaims` looks when that is due.
+    Without sockets there is no handler. `deletes_slices` says whether the manager deletes ResourceSlices. If so,
+    `NodeClaims` checks when they are due.
     """
 
     manager: "DraManager"
@@ -54,12 +54,12 @@ class DraParts:
 class NodeClaims:
     """The claims of the node's pods.
 
-    One thread uses it, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
+    It is used by one thread, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
 
     Args:
-        make: makes the DRA manager with an observer. It is called once, when the manager is needed first.
-        wake: called from other threads when there is something to do for `advance`.
-        workers: the threads that prepare claims, which other nodes may share; without it, threads of its own.
+        make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
+        wake: called from other threads when `advance` has something to do.
+        workers: the threads that prepare claims, which nodes may share; by default its own threads.
         release_workers: the threads that release claims; by default those of `workers`.
         clock: monotonic seconds.
     """
@@ -76,29 +76,27 @@ class NodeClaims:
         self._clock = clock
         self._make = make
         self._wake = wake
-        self._making = threading.Lock()  # held while the manager is made; the event loop may wait for it
-        self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
+        self._making = threading.Lock()  # held while the manager is created; the event loop may wait for it
+        self._starting = threading.Lock()  # held while the manager starts or stops, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
         self._preparing = Lanes(THREADS_OF_LONG, workers)
         self._releasing = Lanes(THREADS_OF_LONG, release_workers or workers)
-        self._preparing_unknown = Lanes(
-            1, workers
-        )  # for pods whose drivers are not known: each may wait for any of them
+        self._preparing_unknown = Lanes(1, workers)  # for pods with unknown drivers: each may wait for any driver
         self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake, clock)
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
         self._health: ClaimedHealth | None = None
         self._version = object()  # replaced when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
         self.manager: DraManager | None = None
-        """The manager once it has started; None before. Any thread may read it."""
+        """The manager once it has started, or None before that. Any thread may read it."""
         self.handler: FirstDriverHandler = FirstDriverHandler(self)
         """Registers drivers that the plugin watcher has found."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def parts(self) -> DraParts:
-        """Return the manager, which need not be started.
+        """Return the manager, which may not have started yet.
 
         Raises DraStoppedError if the process is ending, and SetUpError without credentials for the API server.
         """
@@ -112,10 +110,10 @@ class NodeClaims:
             return self._parts
 
     def start(self) -> "DraManager":
-        """Return the manager, and start it if it is not.
+        """Return the manager, after starting it if necessary.
 
-        Raises DraStoppedError if the process is ending, and DeviceCoreError if it cannot be started. Then the next call
-        tries again.
+        Raises DraStoppedError if the process is ending, and DeviceCoreError if it cannot be started. In that case, the
+        next call tries again.
         """
         with self._starting:
             parts = self.parts()
@@ -128,7 +126,7 @@ class NodeClaims:
             return self.manager
 
     def stop(self) -> None:
-        """Begin nothing more, and disconnect all drivers: calls to them that are under way fail."""
+        """Start no more work, and disconnect all drivers, so that calls in progress fail."""
         for lanes in (self._preparing, self._preparing_unknown, self._releasing):
             lanes.close()
         with self._making:
@@ -141,10 +139,10 @@ class NodeClaims:
     # --- what threads of attempts call --------------------------------------------------------------------------------
 
     def submit(self, pod: PodUid, facts: "PreparationFacts | None", work: Callable[[], None]) -> None:
-        """Do `work` in another thread, which may wait for the drivers of a pod.
+        """Run `work` in another thread, which may wait for a pod's drivers.
 
-        Pods with the same drivers share threads. If a driver hangs, many pods that wait for it need no thread that
-        pods of another driver need. Of a claim that only the API server has, the drivers are not known before.
+        Pods with the same drivers share threads. If a driver hangs, the pods that wait for it take no threads from
+        pods with other drivers. The drivers of a claim that only the API server has are unknown in advance.
         """
         if facts is not None and facts.drivers:
             self._preparing.submit(facts.drivers, work)
@@ -152,21 +150,21 @@ class NodeClaims:
             self._preparing_unknown.submit(pod, work)
 
     def prepare(self, pod: Pod) -> None:
-        """Prepare the claims of a pod, which may take as long as its drivers. Raises DeviceCoreError."""
+        """Prepare a pod's claims, which may take as long as its drivers do. Raises DeviceCoreError."""
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
-        """Whether `prepare` failed in a call to a driver, and not before a driver was called."""
+        """Return whether `prepare` failed in a call to a driver, and not before it."""
         from devicecore_tools.node.dra_state import is_of_driver
 
         return is_of_driver(error)
 
     def cdi_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """Return the CDI names that a container gets of its claims. Raises DeviceCoreError if one is not known."""
+        """Return the CDI names that a container gets through its claims. Raises DeviceCoreError if one is unknown."""
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:
-        """Whether the pod is in all its claims, as a pod is whose containers were started before a restart."""
+        """Return whether the pod has entered all of its claims, as it has if its containers ran before a restart."""
         if self.manager is None:
             return False
         from devicecore_tools.node.dra_state import are_entered
@@ -178,7 +176,7 @@ class NodeClaims:
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
-        """Return the claims of a container for the pod-resources API, or none if one is not known, as in a kubelet."""
+        """Return a container's claims for the pod-resources API, or none if one is unknown, as in a kubelet."""
         if self.manager is None:
             return ()
         from devicecore.adapters.pod_resources.claims import to_dynamic_resources
@@ -192,14 +190,14 @@ class NodeClaims:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def facts(self, pod: Pod, claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
-        """Return what the preparation of a pod's claims depends on; `claims` are those of manifests."""
+        """Return what the preparation of a pod's claims depends on. `claims` are those of manifests."""
         from devicecore_tools.node.dra_state import facts_of
 
         return facts_of(self.manager, pod, claims)
 
     @property
     def users(self) -> frozenset[PodUid]:
-        """The pods that are in a claim."""
+        """The pods that have entered a claim."""
         cache = self.manager.claims if self.manager else None
         if cache is not None and cache is not self._users[0]:
             self._users = cache, cache.pods
@@ -207,25 +205,25 @@ class NodeClaims:
 
     @property
     def version(self) -> object:
-        """Another value than before if `state` may have changed."""
+        """A new value if `state` may have changed."""
         if self.manager is None:
             return self._version, self._releases.version
         claims, drivers = Identity(self.manager.claims), self.manager.drivers
         return self._version, self._releases.version, claims, drivers.instances, drivers.connected
 
     def release(self, pod: Pod) -> None:
-        """Begin to release the claims of a pod that has gone."""
+        """Start releasing the claims of a removed pod."""
         self._releases.add(pod.uid, f"{pod.namespace}/{pod.name}")
         self.advance()
 
     def release_all_but(self, pods: Collection[PodUid]) -> None:
-        """Begin to release the claims of all pods but these: the others have gone while this process did not run."""
+        """Start releasing the claims of all other pods, which were removed while this process was not running."""
         for uid in sorted(self.users.difference(pods)):
             self._releases.add(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
         self.advance()
 
     def is_releasing(self, pod: PodUid) -> bool:
-        """Whether the claims of a pod of this UID that has gone are not released yet."""
+        """Return whether claims of a removed pod with this UID have not been released yet."""
         return pod in self._releases
 
     @property
@@ -234,12 +232,12 @@ class NodeClaims:
         return self._releases.next_due
 
     def advance(self) -> None:
-        """Take the results of releases, and begin releases and deletions of ResourceSlices that are due."""
+        """Collect the results of releases, and start releases and deletions of ResourceSlices that are due."""
         self._delete_slices_if_due()
         self._releases.advance()
 
     def tick(self) -> None:
-        """Let the manager see that time has passed, in another thread: it may have to call drivers."""
+        """Tell the manager in another thread that time has passed, because it may have to call drivers."""
         if self.manager is None:
             return
         self._tick("reconcile", self.manager.tick)
@@ -252,7 +250,7 @@ class NodeClaims:
                 self._version = object()
 
     def state(self, pods: Iterable[PodState]) -> ClaimsState:
-        """Return the claims and drivers now. `pods` are the pods that name claims."""
+        """Return the current claims and drivers. `pods` are the pods that name claims."""
         if self.manager is None:
             return ClaimsState()
         from devicecore_tools.node.dra_state import state_of
@@ -260,7 +258,7 @@ class NodeClaims:
         return state_of(self.manager, pods, self._releases.problems)
 
     def waits_for(self) -> Iterable[str]:
-        """The releases that are not done yet."""
+        """The releases that have not been completed yet."""
         return self._releases.waits_for()
 
     def _delete_slices_if_due(self) -> None:
@@ -271,7 +269,7 @@ class NodeClaims:
     def _tick(self, what: str, work: Callable[[], object]) -> None:
         lock = self._ticking[what]
         if not lock.acquire(blocking=False):
-            return  # the last one still waits for a driver or the API server
+            return  # the last one is still waiting for a driver or the API server
 
         def tick() -> None:
             before = self.version
@@ -285,13 +283,13 @@ class NodeClaims:
         self._releasing.submit(what, tick)
 
     def notify(self, _notification: object) -> None:
-        """Note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
+        """Record that the health of a claimed device has changed. This is a `DraObserver`; any thread may call it."""
         self._version = object()
         self._wake()
 
 
 class FirstDriverHandler:
-    """Registers DRA drivers that the plugin watcher has found. The first of them starts the DRA manager."""
+    """Registers DRA drivers that the plugin watcher has found. The first driver starts the DRA manager."""
 
     type = "DRAPlugin"
 
@@ -299,7 +297,7 @@ class FirstDriverHandler:
         self._claims = claims
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Check the answer of a driver. Raises DeviceCoreError if it cannot be registered."""
+        """Check a driver's answer. Raises DeviceCoreError if it cannot be registered."""
         self._of_sockets().validate(name, endpoint, versions)
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:

@@ -1,7 +1,7 @@
-"""What `devicecore kubelet` needs of dynamic resource allocation: `make` connects the DRA manager with its adapters.
+"""Dynamic resource allocation for `devicecore kubelet`: `make` connects the DRA manager with its adapters.
 
-Law: this module is loaded when the DRA manager is made, and not before. A claim of a manifest comes before a claim of
-the same name on the API server.
+Law: this module is loaded only when the DRA manager is created. A claim in a manifest takes precedence over a claim
+    with the same name on the API server.
 """
 
 from contextlib import ExitStack
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
 
 HEALTH_NAME = "dra_health_state"
-"""The kubelet's file in its root directory with the health that drivers have reported."""
+"""The file in the kubelet's root directory with the health that drivers have reported."""
 
 
 @frozen
 class NodeClaimSource(ClaimSource):
-    """The ResourceClaims of manifests, and then those of an API server if there is one."""
+    """The ResourceClaims of manifests, then those of the API server if there is one."""
 
     pods: PodFeed | None
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
+        """Return the claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim
@@ -48,9 +48,9 @@ class NodeClaimSource(ClaimSource):
 def make(
     options: NodeSettings, pods: PodFeed | None, metrics: "PrometheusMetrics | None", observer: DraObserver
 ) -> DraParts:
-    """Make a DRA manager with the adapters of a node, and do not start it.
+    """Create a DRA manager with a node's adapters, without starting it.
 
-    It reads claims, and deletes slices, on the API server if the options name one. Raises SetUpError without
+    It reads claims from, and deletes slices on, the API server if the options name one. Raises SetUpError without
     credentials.
     """
     with ExitStack() as closing:

@@ -1,7 +1,7 @@
-"""What `devicecore kubelet` reads of a DRA manager: whether to try a pod again, and what is shown.
+"""What `devicecore kubelet` reads from a DRA manager: whether to retry a pod, and what to show.
 
-Law: nothing here calls drivers or the API server, because the main thread calls it. Of this library, only the domain is
-imported here.
+Law: nothing here calls drivers or the API server, because the main thread calls it. This module imports only the domain
+    of the library.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def are_entered(manager: "DraManager", pod: Pod) -> bool:
-    """Whether the pod is in each of its claims."""
+    """Return whether the pod has entered each of its claims."""
     try:
         keys = claim_keys(pod)
     except DraError:
@@ -55,19 +55,19 @@ def are_entered(manager: "DraManager", pod: Pod) -> bool:
 
 
 def is_of_driver(error: DeviceCoreError) -> bool:
-    """Whether a preparation failed because of what a driver did."""
+    """Return whether a preparation failed because of a driver."""
     cause = error.cause if isinstance(error, PrepareError) else error
     return isinstance(cause, DriverCallError | ClaimFailedError | SkippedClaimsError | UnknownClaimError)
 
 
 @frozen
 class PreparationFacts:
-    """What the result of a preparation depends on, where that is known here.
+    """What the result of a preparation depends on, as far as known here.
 
     Attributes:
-        claims: the pod's claims in manifests, each with whether an older claim of that name is still there.
+        claims: the pod's claims in manifests, each with whether an older claim with that name still exists.
         served: for each driver, the instance that would be called, and whether it is connected.
-        drivers: the drivers of the pod's claims, empty if they are not known, so that every driver may matter.
+        drivers: the drivers of the pod's claims; if unknown, this is empty, and every driver may matter.
     """
 
     claims: tuple[object, ...]
@@ -75,7 +75,7 @@ class PreparationFacts:
     drivers: frozenset[DriverName]
 
     def is_like(self, later: "PreparationFacts") -> bool:
-        """Whether the claims and the drivers of the pod are as they were."""
+        """Return whether the pod's claims and drivers are unchanged."""
         drivers = later.drivers or {*self.served, *later.served}
         return self.claims == later.claims and all(
             self.served.get(driver) == later.served.get(driver) for driver in drivers
@@ -83,7 +83,7 @@ class PreparationFacts:
 
 
 def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
-    """Return the facts of a pod now; `claims` are those of manifests."""
+    """Return a pod's current facts. `claims` are those of manifests."""
     try:
         keys = claim_keys(pod)
     except DraError:
@@ -109,9 +109,9 @@ _DeviceState = Callable[[DriverName, PreparedDevice], ClaimedDevice]
 
 @frozen
 class ClaimedHealth:
-    """The health of all claimed devices (`found`), and why it may still be so: nothing was reported, none has expired.
+    """The health of all claimed devices (`found`), and why it may still be current: no new report, no expired one.
 
-    `since` and `until` are the times, in nanoseconds since 1970, between which no report expires.
+    No report expires between the times `since` and `until`, in nanoseconds since 1970.
     """
 
     claims: ClaimCache
@@ -122,7 +122,7 @@ class ClaimedHealth:
 
     @classmethod
     def of(cls, manager: "DraManager") -> "ClaimedHealth":
-        """The health now."""
+        """Return the current health."""
         claims, health, now = manager.claims, manager.health, manager.now
         found = tuple(
             health.health(driver, device.pool, device.name, now)[0].value
@@ -132,16 +132,16 @@ class ClaimedHealth:
         return cls(claims, health, now, health.unchanged_until(now), found)
 
     def is_current(self, manager: "DraManager") -> bool:
-        """Whether it is still so. This looks at no device."""
+        """Return whether it is still current, without checking any device."""
         is_same = self.claims is manager.claims and self.health is manager.health
         return is_same and self.since <= manager.now <= self.until
 
 
 def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[PodUid, str]) -> ClaimsState:
-    """The claims, drivers and containers with claims now.
+    """Return the current claims, drivers, and containers with claims.
 
-    `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
-    are not released yet.
+    `pods` are the pods that name claims, and `leaving` has the removed pods, each with the reason why its claims
+    have not been released yet.
     """
     device_state = partial(_device_state, manager.health, manager.now)
     states: dict[PodUid, PodState] = {}
@@ -150,7 +150,7 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     for state in pods:
         pod = state.pod
         states[pod.uid] = state
-        with suppress(DraError):  # its claim does not exist yet, which is the reason of the pod
+        with suppress(DraError):  # its claim does not exist yet, which is the pod's reason
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {
@@ -179,7 +179,7 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
 
 
 def _device_state(health: HealthCache, now: int, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
-    """The state of a device with its health at one time, in nanoseconds since 1970."""
+    """Return the state of a device with its health at a time, in nanoseconds since 1970."""
     found, message = health.health(driver, device.pool, device.name, now)
     known = device.pool, device.name, device.share_id, device.requests or (), device.cdi_ids or ()
     return ClaimedDevice(driver, *known, found.value, message)
@@ -188,7 +188,7 @@ def _device_state(health: HealthCache, now: int, driver: DriverName, device: Pre
 def _known_claim(
     info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], state: _DeviceState
 ) -> ClaimState:
-    """A claim that pods have entered. If all of them have gone, it is being released."""
+    """Return a claim that pods have entered. If all of them are gone, it is being released."""
     if not users:
         phase, reason = ClaimStage.RELEASING, next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
     elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):
@@ -202,7 +202,7 @@ def _known_claim(
 def _container_claims(
     manager: "DraManager", pod: Pod, container: Container, state: _DeviceState
 ) -> tuple[ContainerClaimState, ...]:
-    """The claims of a container that are in the cache, each with the devices that the container gets of it."""
+    """Return a container's cached claims, each with the devices that the container gets through it."""
     found = []
     for key, requests in sorted(wanted_requests(pod, container).items()):
         claim = manager.claims.claims.get(key)

@@ -1,11 +1,11 @@
-"""The engine of a node: pods in, devices, claims, health and status out.
+"""The engine of a node: pods come in; devices, claims, health and status go out.
 
-Laws: A pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. The engine owns no
-signal and no socket, and prints nothing.
+Laws: A pod that cannot be admitted changes nothing, and does not occupy a thread that another pod needs. The engine
+    handles no signals and sockets, and prints nothing.
 
-A kubelet leaves a refused pod Failed, and it starts a pod without devices if no plugin has registered the resource. If
-the feed keeps refused pods, as that of manifests does, a pod waits in both cases, because no scheduler could send it to
-another node. It is tried again when its outcome may be another one (`outcome`).
+A kubelet leaves a refused pod Failed, and starts a pod without devices if no plugin has registered the resource. If
+the feed keeps refused pods, as the manifest feed does, a pod waits in both cases, because no scheduler could send it to
+another node. It is retried when its outcome may have changed (`outcome`).
 """
 
 import logging
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from devicecore.wire import podresources
     from devicecore_tools.node.dra_state import PreparationFacts
 
-_CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
-_CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is asked
+_CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare a pod's claims, as in a kubelet
+_CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is called
 _MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
 _CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
 _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @define
 class _LastLook:
-    """What the engine saw at its last look, because a look at the same things does nothing."""
+    """What the engine saw in its last pass. A pass that sees the same does nothing."""
 
     state: NodeState | None = None
     claims: object = None
@@ -68,19 +68,19 @@ class _LastLook:
 class NodeEngine:
     """Runs the pods of `pods` on the node of `manager`.
 
-    One thread uses it at a time, except for `snapshot`. It calls `poll` when it is woken or at `next_due`, then
-    `advance`, and `tick` every 10 seconds.
+    Except for `snapshot`, one thread at a time uses it. That thread calls `poll` when it is woken or at `next_due`,
+    then `advance`, and `tick` every 10 seconds.
 
     Args:
         manager: allocates the devices. The engine starts and stops it.
         pods: where pods come from, or None if there are none.
         claims: prepares and releases the claims of pods. The first pod or driver that needs it starts it; the engine
             stops it.
-        wake: called from other threads when there is something to do for `advance`.
-        reporter: is told what became of pods.
-        observe: takes the state of the device manager, and what is pinned of each NUMA node, after each `advance`, in
-            the engine's thread.
-        workers: the threads for admissions and releases, which other nodes may share; without it, threads of its own.
+        wake: called from other threads when `advance` has something to do.
+        reporter: receives the outcomes of pods.
+        observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
+            pinned on each NUMA node.
+        workers: the threads for admissions and releases, which nodes may share; by default its own threads.
         clock: monotonic seconds.
         managers: the managers of CPUs and memory, or None if nobody pins either.
     """
@@ -106,7 +106,7 @@ class NodeEngine:
         self._observe = observe
         self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
-        self._pending: dict[PodUid, PodEntry] = {}  # those that may still be tried: a look is not longer for others
+        self._pending: dict[PodUid, PodEntry] = {}  # may still be tried; the others do not slow down a pass
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake, managers)
         self._attempts = Attempts(manager, managers, claims, self._before, self._refusal, self._threads, wake, clock)
@@ -129,12 +129,12 @@ class NodeEngine:
         """
         self._manager.start()
         if self._managers is not None:
-            assert self._pods is not None  # noqa: S101 - for mypy: who makes managers has pods
+            assert self._pods is not None  # noqa: S101 - for mypy: whoever creates managers has pods
             self._managers.start(self._manager, self._pods)
         self._held = frozenset(self._manager.state.ledger.allocations)
 
     def stop(self) -> None:
-        """Begin no further admissions, and stop both managers, so that those in progress end."""
+        """Start no more admissions, and stop both managers, so that admissions in progress end."""
         self._threads.close()
         self._claims.stop()
         self._manager.stop()
@@ -148,7 +148,7 @@ class NodeEngine:
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """What is wrong with manifests."""
+        """The problems of manifests."""
         return self._pods.problems if self._pods else ()
 
     @property
@@ -164,7 +164,7 @@ class NodeEngine:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let the manager see that time has passed, in another thread: it may have to write to the disk."""
+        """Tell the manager in another thread that time has passed, because it may have to write to the disk."""
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
         self._claims.tick()
@@ -175,7 +175,7 @@ class NodeEngine:
             if self._managers is not None:
                 self._managers.release()
         except StoreError as error:
-            _log.error("a state file cannot be written, and is tried again: %s", error)
+            _log.error("a state file cannot be written and will be retried: %s", error)
         finally:
             self._is_ticking.release()
 
@@ -190,7 +190,7 @@ class NodeEngine:
         return self._pods.next_poll if self._pods else math.inf
 
     def poll(self) -> bool:
-        """Ask the feed: release the pods that have gone and note the new ones. Return whether all pods are read."""
+        """Poll the feed: release removed pods and record new ones. Return whether all pods have been read."""
         if self._pods is None:
             return True
         changes = self._pods.poll()
@@ -209,7 +209,7 @@ class NodeEngine:
         return changes.is_complete
 
     def advance(self) -> None:
-        """Take the results of attempts, and begin those whose answer may be another one now."""
+        """Collect the results of attempts, and start those whose outcome may have changed."""
         has_results = True
         while has_results:  # without threads, an attempt ends before `_submit_due` returns
             self._collect()
@@ -227,7 +227,7 @@ class NodeEngine:
         holders, users = self._manager.state.ledger.allocations, self._claims.users
         version, of_holders, of_users = self._last.active_of
         if version != self._version or of_holders is not holders or of_users is not users:
-            active = [  # a pod whose containers cannot start holds its devices and claims too
+            active = [  # a pod whose containers cannot start also holds its devices and claims
                 entry.pod
                 for entry in self._entries.values()
                 if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
@@ -237,11 +237,11 @@ class NodeEngine:
 
     @property
     def phases(self) -> Mapping[str, int]:
-        """How many pods there are in each phase."""
+        """Return the number of pods in each phase."""
         return Counter(entry.phase for entry in self._entries.values())
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
-        """Return the state now, with the pods in natural order of their names."""
+        """Return the current state, with the pods in natural order of their names."""
         entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
         pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
         waits_for = tuple(self._waits_for())
@@ -250,7 +250,7 @@ class NodeEngine:
 
     @property
     def version(self) -> object:
-        """Another value than before if `state` may have changed."""
+        """A new value if `state` may have changed."""
         state = self._manager.state
         ready = self._pods is None or self._pods.sources_ready()
         return self._version, Identity(state.inventory), Identity(state.ledger), ready, self._claims.version
@@ -325,7 +325,7 @@ class NodeEngine:
         self._last.state, self._last.claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._pending.values() if self._is_due(entry, now)]
-        # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
+        # The least recently tried pods come first. Otherwise a pod whose plugin hangs could always be first.
         for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.claim_facts = self._claim_facts(entry)
             self._attempts.begin(entry, self._facts.of(entry.lane.resources))
@@ -354,19 +354,19 @@ class NodeEngine:
 
     def _before(self, pod: PodUid) -> Before:
         """Return what is known about a pod from before this process started."""
-        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        assert self._pods is not None, "the pod comes from it"  # noqa: S101 - for mypy
         if self._pods.sources_ready():
             return Before(waits_for_plugins=self._keeps_refused)
         return Before(
             has_run=self._pods.has_run(pod),
-            # The device manager of a feed that keeps refused pods knows by itself which containers run.
+            # If the feed keeps refused pods, the device manager itself knows which containers are running.
             has_devices=not self._keeps_refused and pod in self._held,
             waits_for_plugins=self._keeps_refused,
         )
 
     def _refusal(self, pod: Pod) -> PodRefusal | None:
         """Return why a pod that has its devices may not run on this node, or None if it may."""
-        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        assert self._pods is not None, "the pod comes from it"  # noqa: S101 - for mypy
         state = self._manager.state
         devices: dict[str, int] = {}
         if pod.uid in state.ledger.allocations:
@@ -389,7 +389,7 @@ class NodeEngine:
         self._reporter.report(entry.pod, PodReport(outcome, health))
 
     def _tell_health(self) -> None:
-        """Report the pods again whose devices may have another health than at the last look."""
+        """Report again the pods whose device health may have changed since the last pass."""
         if self._reporter is None:
             return
         state = self._manager.state
@@ -422,7 +422,7 @@ class NodeEngine:
     # --- readiness ----------------------------------------------------------------------------------------------------
 
     def _become_ready(self) -> None:
-        """Mark the feed as ready as soon as the pods that ran before the start have been tried again."""
+        """Mark the feed as ready once the pods that ran before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
         feed, entries = self._pods, self._entries.items()
@@ -438,7 +438,7 @@ class NodeEngine:
         """Yield what may still happen without a change of manifests or devices."""
         for name, resource in sorted(self._manager.state.inventory.resources.items()):
             if resource.phase is Phase.AWAITED:
-                yield f"the plugin of {name}, which was there before"
+                yield f"the plugin of {name}, which was registered before"
             elif resource.phase is Phase.REGISTERED:
                 yield f"the devices of {name}"
         for entry in self._entries.values():
@@ -448,6 +448,6 @@ class NodeEngine:
                 yield f"pod {entry.name}: {entry.reason}"
         yield from self._claims.waits_for()
         if self._evictions.in_progress:
-            yield "the release of pods that have gone"
+            yield "the release of removed pods"
         elif self._pods is not None and not self._pods.sources_ready():
             yield "the manifests, which have not been read" if self._keeps_refused else "the pods of the API server"

@@ -1,6 +1,6 @@
-"""Evictions: the devices of pods that have gone are released.
+"""Evictions: the release of removed pods' devices.
 
-Law: the main loop waits for no disk, and a pod of the same UID is not tried before the release has ended.
+Law: the main loop never waits for a disk, and a pod with the same UID is not tried before the release has finished.
 """
 
 import logging
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Evictions:
-    """Releases devices, in threads. `wake` is called from them when a release has ended."""
+    """Releases devices in threads, which call `wake` when a release has finished."""
 
     def __init__(
         self,
@@ -35,14 +35,17 @@ class Evictions:
         self._being_tried: set[PodUid] = set()
         self._ended: queue.SimpleQueue[frozenset[PodUid]] = queue.SimpleQueue()
         self.in_progress: int = 0
-        """How many releases have not ended."""
+        """The number of unfinished releases."""
 
     def __contains__(self, pod: PodUid) -> bool:
-        """Whether a pod of this UID has gone and may still get or hold devices."""
+        """Whether a pod with this UID was removed and may still get or hold devices."""
         return pod in self._pods
 
     def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
-        """Release pods, and wait for it at most so many seconds. Some may be being tried: `evict_again` follows."""
+        """Release pods, and wait for at most this many seconds.
+
+        For pods that are being tried, `evict_again` follows.
+        """
         self._pods |= gone
         self._being_tried.update(being_tried)
         self._release(lambda: self._evict(gone), gone).wait(wait)
@@ -53,7 +56,7 @@ class Evictions:
             self._managers.release(gone)
 
     def evict_again(self, pod: PodUid) -> None:
-        """Release a pod once more, because it was being tried when it had gone and may have got devices since."""
+        """Release a pod again that was removed during an attempt, because it may have got devices since."""
         self._being_tried.discard(pod)
         self.evict(frozenset({pod}))
 
@@ -67,7 +70,7 @@ class Evictions:
             self._managers.release()
 
     def collect(self) -> bool:
-        """Take the releases that have ended. Return whether there were any."""
+        """Collect the finished releases. Return whether there were any."""
         has_ended = not self._ended.empty()
         while not self._ended.empty():
             self._pods -= self._ended.get() - self._being_tried
@@ -81,13 +84,13 @@ class Evictions:
             try:
                 release()
             except DeviceCoreError as error:
-                _log.error("cannot release the devices of pods that have gone: %s", error)
+                _log.error("cannot release the devices of removed pods: %s", error)
             finally:
                 released.set()
                 self._ended.put(gone)
                 self._wake()
 
         self.in_progress += 1
-        # In a lane of its own, because the one before may wait for a disk that hangs.
+        # In a separate lane, because the previous one may be waiting for a disk that hangs.
         self._threads.submit(("release", gone), work)
         return released

@@ -1,7 +1,7 @@
-"""What the engine needs of a source of pods, and what it reports of pods.
+"""The interfaces between the engine and a source of pods, and for reports about pods.
 
-Law: the engine calls a feed from one thread, and every call answers from memory. A feed that waits for a disk or for a
-server does so in threads of its own, and wakes the engine.
+Law: the engine calls a feed from one thread, and every call answers from memory. A feed that waits for a disk or a
+server does so in its own threads, and wakes the engine.
 """
 
 import math
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class PodFeed(PodSource, Protocol):
-    """Where the pods of a node come from."""
+    """The source of a node's pods."""
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """What cannot be used as of the last `poll`."""
+        """The problems found by the last `poll`."""
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """The ResourceClaims that came with the pods, as of the last `poll`. Any thread may ask."""
+        """The ResourceClaims that came with the pods, as of the last `poll`. Any thread may read it."""
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits and is tried again, because nobody could run it elsewhere. Otherwise it fails."""
+        """Whether a refused pod waits and is retried, because nobody could run it elsewhere. Otherwise it fails."""
 
     @property
     def next_poll(self) -> float:
@@ -49,29 +49,32 @@ class PodFeed(PodSource, Protocol):
         """Return how the pods have changed since the last call. A pod in `removed` need not have been added before."""
 
     def has_run(self, pod: PodUid) -> bool:
-        """Whether the containers of a pod ran before the start of this process. Any thread may ask."""
+        """Return whether a pod's containers ran before the start of this process. Any thread may call it."""
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a pod that has its devices may not run on this node, or None if it may. Any thread may ask.
+        """Return why a pod that has its devices may not run on this node, or None if it may. Any thread may call it.
 
         If the pod has devices, `devices` is how many of each resource are healthy or in use; otherwise it is empty.
         """
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an object of the API, with its CPUs and memory, empty if it is gone. Any thread may ask."""
+        """Return a pod as an API object with its CPUs and memory, or an empty object if it is gone.
+
+        Any thread may call it.
+        """
 
     def mark_running(self, pod: PodUid) -> None:
-        """Remember for the next start that the containers of a pod run."""
+        """Remember for the next start that a pod's containers are running."""
 
     def mark_ready(self) -> None:
-        """Note that the pods of the first complete `poll` were tried: from now on a missing pod is gone."""
+        """Record that the pods of the first complete `poll` were tried. From now on, a missing pod is gone."""
 
 
 @frozen
 class PodReport:
     """The state of a pod on its node: the outcome of the last attempt, and the health of its devices.
 
-    `health` has by container the devices of each resource and claim; init containers are left out.
+    `health` has, by container, the devices of each resource and claim. Init containers are left out.
     """
 
     outcome: Outcome
@@ -79,54 +82,54 @@ class PodReport:
 
 
 class PodReporter(Protocol):
-    """Receives what happens to pods. The engine's thread calls it, and it never waits."""
+    """Receives reports about pods. The engine's thread calls it, and it never waits."""
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Take what became of a pod. It replaces what was reported of this pod before."""
+        """Take the current state of a pod. It replaces earlier reports about this pod."""
 
     def released(self, pod: PodUid) -> None:
-        """Note that a removed pod no longer holds any device or claim."""
+        """Record that a removed pod no longer holds any device or claim."""
 
 
 class ReportedPods(PodFeed, PodReporter, Protocol):
-    """Pods that come from where what became of them is reported."""
+    """A source of pods that also receives the reports about them."""
 
 
 class NodeSink(NodeStatusSink, Protocol):
-    """Shows the counts of devices later."""
+    """A sink that publishes the counts of devices later."""
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was published last. It is None if it does, or no problem is known."""
+        """Why the Node does not show what was published last, or None if it does or no problem is known."""
 
 
 class Outside(Protocol):
-    """What a node has from outside, as of a cluster."""
+    """A node's connection to the outside, such as a cluster."""
 
     @property
     def pods(self) -> ReportedPods | None:
-        """Its pods, or None if it has none from there."""
+        """Its source of pods, or None."""
 
     @property
     def sink(self) -> NodeSink | None:
-        """Who shows the counts of devices on the Node, or None if there is nobody."""
+        """The sink that shows the counts of devices on the Node, or None."""
 
     def start(self) -> None:
-        """Begin to deliver pods. The engine runs, so it knows which pods had devices."""
+        """Start delivering pods. The engine is running, so it knows which pods had devices."""
 
     def publish(self, state: NodeState, zones: Zones) -> None:
-        """Take a state of the device manager, and what CPUs and memory each NUMA node has."""
+        """Take a state of the device manager, and the CPUs and memory of each NUMA node."""
 
 
 class ManifestFeed(ManifestPods, PodFeed):
-    """The pods of a directory of manifests. Its owner looks once a second, or when the kernel says that it changed."""
+    """The pods of a manifest directory. Its owner checks it once a second, and when the kernel reports a change."""
 
     def has_run(self, pod: PodUid) -> bool:
-        """Whether the containers of a pod ran before the start of this process."""
+        """Return whether a pod's containers ran before the start of this process."""
         return pod in self._ran
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return None: who wrote the manifest has chosen the node."""
+        """Return None, because the author of the manifest has chosen the node."""
 
     @cached_property
     def _ran(self) -> frozenset[PodUid]:
@@ -134,10 +137,10 @@ class ManifestFeed(ManifestPods, PodFeed):
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits: no scheduler could send it to another node."""
+        """Whether a refused pod waits, because no scheduler could send it to another node."""
         return True
 
     @property
     def next_poll(self) -> float:
-        """When `poll` has something to do: its owner knows."""
+        """When `poll` has something to do. Only the owner knows that."""
         return math.inf

@@ -1,7 +1,7 @@
-"""Compare large immutable values by identity.
+"""Compares large immutable values by identity.
 
-Law: two identities are equal if and only if they are of the same object. An identity keeps its object, so no object
-that is made later can be taken for it, as it can with `id`.
+Law: two identities are equal if and only if they belong to the same object. An identity keeps its object alive, so
+    unlike with `id`, no later object can be mistaken for it.
 """
 
 

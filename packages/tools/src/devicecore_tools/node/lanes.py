@@ -1,6 +1,6 @@
 """Threads for admissions, which wait for plugins, and for claims, which wait for drivers.
 
-Law: a lane whose work hangs delays no other lane. The work of one lane is begun in its order.
+Law: a lane whose work hangs does not delay other lanes. The work of one lane starts in order.
 """
 
 import logging
@@ -12,14 +12,16 @@ from functools import partial
 from attrs import Factory, define
 
 MAX_THREADS = 1024
-"""Threads at work at once. A further lane waits until one is free. Even if 64 plugins or drivers hang, their lanes have
-fewer threads than that, however many pods wait for them.
+"""The maximum number of threads at work.
+
+Another lane waits until one is free. Even if 64 plugins or drivers hang, their lanes have fewer threads than that,
+however many pods wait for them.
 """
 
 THREADS_OF_LONG = 16
-"""Threads of a lane in which much waits. While one admission is saved, others wait, and are saved with one write."""
+"""The threads of a lane with much work. While one admission is saved, others wait and are then saved together."""
 
-_LONG = 100  # pieces of work that wait in a lane before more threads help
+_LONG = 100  # how much work waits in a lane before more threads help
 
 Work = Callable[[], None]
 
@@ -35,9 +37,9 @@ class _Queue:
 
 
 class Workers:
-    """Threads while there is work, which many `Lanes` may share. They are daemons: they never delay the process's end.
+    """Threads that exist while there is work, and that many `Lanes` may share. As daemons, they never delay the exit.
 
-    There are at most `limit` at once. If it is 0, the caller of `submit` does the work.
+    There are at most `limit` of them. If it is 0, the caller of `submit` does the work.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -47,7 +49,7 @@ class Workers:
         self._threads = 0
 
     def submit(self, work: Work) -> None:
-        """Do `work` as soon as a thread is free. It must not raise."""
+        """Run `work` as soon as a thread is free. It must not raise."""
         if not self._limit:
             work()
             return
@@ -59,7 +61,7 @@ class Workers:
     def _start_thread(self) -> None:
         try:
             threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
-        except RuntimeError:  # the system has no thread left: those that run will do the work
+        except RuntimeError:  # the system has no thread left: the running ones will do the work
             if not self._threads:
                 raise
         else:
@@ -89,7 +91,7 @@ class Lanes:
         self._closed = False
 
     def submit(self, lane: Hashable, work: Work) -> None:
-        """Do `work` in a thread, after all earlier work of `lane` has begun."""
+        """Run `work` in a thread, after all earlier work of `lane` has started."""
         with self._lock:
             if self._closed:
                 return
@@ -101,7 +103,7 @@ class Lanes:
         self._workers.submit(partial(self._do_all, lane))
 
     def close(self) -> None:
-        """Drop the work that has not begun, and do not wait for the rest."""
+        """Drop the work that has not started, and do not wait for the rest."""
         with self._lock:
             self._closed = True
             for queue in self._queues.values():

@@ -1,9 +1,9 @@
-"""The outcome of an attempt to start a pod, and when the pod is tried again.
+"""The outcome of an attempt to start a pod, and when the pod is retried.
 
-Law: a plugin is asked again only when something has changed that its answer may depend on: which plugin serves the
-resource, which devices it lists, which devices pods hold. If the plugin or the disk did not answer, the pod is tried
-again after some time. A DRA driver is asked again after a minute, as by a kubelet, or when something has changed that
-its answer may depend on: which instance serves the driver, and the claims in files. A claim that cannot be used yet is
+Law: a plugin is called again only when something that its answer may depend on has changed: which plugin serves the
+resource, which devices it lists, and which devices pods hold. If the plugin or the disk did not answer, the pod is
+retried after some time. A DRA driver is called again after a minute, as by a kubelet, or when something that its answer
+may depend on has changed: which instance serves the driver, and the claims in files. A claim that is not usable yet is
 read again sooner, because the API server does not notify this process of changes.
 """
 
@@ -26,7 +26,7 @@ from devicecore.domain.model import PluginId, Pod, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 
-_NO_ANSWER = "code = DeadlineExceeded"  # in the error of a call that was not answered in time
+_NO_ANSWER = "code = DeadlineExceeded"  # part of the error of a call that timed out
 
 
 class OutcomeKind(Enum):
@@ -36,19 +36,19 @@ class OutcomeKind(Enum):
     REFUSED = "a plugin or the device manager has refused the pod"
     TOO_FEW = "too few devices are free"
     NO_ANSWER = "the plugin or the disk has not answered"
-    NEEDS_CLAIMS = "the pod has its devices, and its claims have to be prepared"
-    CLAIM_UNUSABLE = "the pod has its devices, and a claim cannot be used yet, so no driver was asked"
-    CLAIMS_FAILED = "the pod has its devices, and a driver has not prepared a claim"
-    START_FAILED = "the pod has its devices, and a container cannot start"
+    NEEDS_CLAIMS = "the pod has its devices, and its claims must be prepared"
+    CLAIM_UNUSABLE = "the pod has its devices, but a claim cannot be used yet, so no driver was called"
+    CLAIMS_FAILED = "the pod has its devices, but a driver has not prepared a claim"
+    START_FAILED = "the pod has its devices, but a container cannot start"
 
 
 @frozen
 class PodRefusal:
-    """What a kubelet says about a pod that it refuses.
+    """What a kubelet reports about a refused pod.
 
     Attributes:
         reason: the reason.
-        message: the message, without the prefix that the status of a refused pod has.
+        message: the message, without the prefix in the status of a refused pod.
     """
 
     reason: str
@@ -59,8 +59,8 @@ class PodRefusal:
 class Outcome:
     """The outcome of one attempt.
 
-    `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` has the number of
-    missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
+    `waits` says whether the pod may run later without a change of its manifest or its devices. `lacks` has the number
+    of missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
     """
 
     kind: OutcomeKind
@@ -71,17 +71,17 @@ class Outcome:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether a kubelet would not admit the pod. Others that do not run are tried again."""
+        """Whether a kubelet would not admit the pod. Other pods that do not run are retried."""
         return self.refusal is not None
 
     @property
     def is_start_failure(self) -> bool:
-        """Whether the pod is admitted, and a container cannot start, perhaps because a plugin has not answered."""
+        """Whether the pod is admitted but a container cannot start, perhaps because a plugin has not answered."""
         return self.kind in (OutcomeKind.START_FAILED, OutcomeKind.NO_ANSWER) and not self.is_refusal
 
     @property
     def kubelet_message(self) -> str:
-        """The message in a kubelet's words, without the prefix that the status of a refused pod has."""
+        """The message in a kubelet's words, without the prefix in the status of a refused pod."""
         return foreign_text(self.refusal.message if self.refusal is not None else self.reason)
 
 
@@ -100,7 +100,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 
 def is_unanswered(error: DeviceCoreError) -> bool:
-    """Whether an error means that a plugin did not answer in time, or that the disk failed."""
+    """Return whether an error means that a plugin did not answer in time, or that the disk failed."""
     if isinstance(error, PluginCallError):
         return _NO_ANSWER in error.cause
     return isinstance(error, AdmissionTimeoutError | StoreError)
@@ -119,17 +119,17 @@ class ResourceFacts:
     allocated: DeviceSet
 
     def is_like(self, other: "ResourceFacts") -> bool:
-        """Whether nothing has changed. If a plugin sends the same list again, its report is the same object."""
+        """Return whether nothing has changed. If a plugin sends the same list again, its report is the same object."""
         return self.report is other.report and self.plugin == other.plugin and self.allocated == other.allocated
 
     @property
     def free(self) -> int:
-        """How many healthy devices no pod holds."""
+        """The number of healthy devices that no pod holds."""
         return len(self.report.healthy - self.allocated) if self.report else 0
 
 
 Facts = Mapping[str, ResourceFacts]
-"""Facts by resource. Within one `FactsKeeper`, facts that are alike are the same object."""
+"""Facts by resource. Within one `FactsKeeper`, equal facts are the same object."""
 
 
 class FactsKeeper:
@@ -151,7 +151,7 @@ class FactsKeeper:
                 self._known[resource] = facts
 
     def of(self, resources: Iterable[str]) -> Facts:
-        """Return the facts of `resources`; an unknown resource has none."""
+        """Return the facts of `resources`. An unknown resource has none."""
         return {resource: self._known[resource] for resource in resources if resource in self._known}
 
 
@@ -166,7 +166,7 @@ def _facts(state: NodeState, name: ResourceName) -> ResourceFacts:
 
 
 def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
-    """Whether an attempt with the facts `now` may have another outcome than `outcome`, which was that with `before`."""
+    """Return whether an attempt with the facts `now` may differ from `outcome`, the outcome with `before`."""
     if before.keys() == now.keys() and all(before[resource] is now[resource] for resource in now):
         return False
     lacks = outcome.lacks

@@ -1,6 +1,6 @@
 """What the user of a node has chosen.
 
-Law: a program can make the settings as the command does; they name no option.
+Law: a program can create the settings like the command does; they do not refer to options.
 """
 
 import socket
@@ -17,40 +17,41 @@ if TYPE_CHECKING:
     from devicecore.adapters.kube_api import Access, Pace, PatchStrategy
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-"""What a taint of a Node may do to pods that do not tolerate it."""
+"""The possible effects of a Node's taint on pods that do not tolerate it."""
 
 TAINT = {"key": "devicecore.io/virtual", "value": "true", "effect": "NoSchedule"}
-"""The taint of a registered node, because an ordinary pod that is bound to it would seem to run."""
+"""The taint of a registered node. Without it, an ordinary pod that is bound to the node would seem to run."""
 
 
 def taint(key: str, value: str, effect: str) -> dict[str, str]:
-    """Return a taint as a Node has it. It needs no value."""
+    """Return a taint as in a Node object. The value may be missing."""
     return {"key": key, **({"value": value} if value else {}), "effect": effect}
 
 
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the taints of a Node. Two with the same key and effect are an error, as at an API server.
+    """Return the taints of a Node. As on an API server, two with the same key and effect are an error.
 
-    If `is_tainted`, they are its own and `TAINT`. Of two of its own, the last counts.
+    If `is_tainted`, `TAINT` is added to its own. Of two of its own, the last counts.
     """
     taints = (*([TAINT] if is_tainted else ()), *own)
     return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())
 
 
 def this_machine() -> str:
-    """Return the name that the Node of this machine has by default."""
+    """Return the default name of this machine's Node."""
     return socket.gethostname().lower()
 
 
 @frozen(kw_only=True)
 class ServerSettings:
-    """What a node does on an API server.
+    """How a node uses an API server.
 
     Attributes:
         access: where the server and the credentials are.
         strategy: how the Node is changed.
         keep_removed: whether a resource without a plugin stays on the Node with 0.
-        beside_kubelet: whether a kubelet also writes the Node, runs its pods and deletes its ResourceSlices.
+        beside_kubelet: whether there is also a kubelet, which writes the Node, runs its pods and deletes its
+            ResourceSlices.
         pace: how often the Node is compared and written.
     """
 
@@ -63,15 +64,15 @@ class ServerSettings:
 
 @frozen(kw_only=True)
 class NewNode:
-    """What the Node says that is made.
+    """The Node object to create.
 
     Attributes:
-        capacity: what it has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: what pods can have of it, where that is less.
+        capacity: its capacity except devices, such as `cpu`, `memory` and `pods`, as quantities.
+        allocatable: the part that pods can use, where that is less.
         labels: its labels.
         taints: its taints.
-        address: its address; None for that of this machine.
-        adopts: whether a Node that somebody else has made is taken over.
+        address: its address, or None for this machine's address.
+        adopts: whether to take over a Node that somebody else has created.
     """
 
     capacity: Mapping[str, str]
@@ -84,12 +85,12 @@ class NewNode:
 
 @frozen(kw_only=True)
 class ClusterSettings:
-    """What a node has from an API server, and reports there, besides the counts of its devices.
+    """What a node gets from an API server and reports there, in addition to the counts of its devices.
 
     Attributes:
         access: where the server and the credentials are.
         runs_pods: whether the node runs the pods that the API server has bound to it.
-        registered: the Node that is made; None to make none.
+        registered: the Node to create, or None.
         topology_objects: whether a NodeResourceTopology is published.
     """
 
@@ -105,7 +106,7 @@ class ManagerSettings:
 
     Attributes:
         configuration: the fields of a kubelet's configuration.
-        machine: the machine as it is described; None for this one.
+        machine: the described machine, or None for this machine.
     """
 
     configuration: Mapping[str, object]
@@ -118,13 +119,13 @@ class NodeSettings:
 
     Attributes:
         name: the name of the Node object.
-        root: where sockets and checkpoint are.
-        manifests: a directory of pods and ResourceClaims, or None if there is none.
+        root: the directory of the sockets and the checkpoint.
+        manifests: a directory of pods and ResourceClaims, or None.
         topology: the machine's NUMA nodes and the policy for them.
-        policy: which of the possible devices a container gets; None for the kubelet's order.
+        policy: chooses a container's devices among the possible ones, or None for the kubelet's order.
         allow_shared_directory: whether other users may write to the root or a directory in it.
-        metrics_port: where to serve metrics; None for nowhere.
-        server: what the node does on an API server; None to publish its status in a file.
+        metrics_port: where to serve metrics, or None.
+        server: how the node uses an API server, or None to publish its status in a file.
         managers: the CPU manager and the memory manager, or None if neither pins anything.
     """
 

@@ -1,7 +1,7 @@
 """The state of `devicecore kubelet` at one time, as values and as JSON.
 
-Law: every text from outside is bounded. Messages are escaped as well; names and values are exact up to the bound,
-because JSON escapes the characters that a terminal would act on.
+Law: every string from outside is bounded. Messages are also escaped. Names and values are exact up to the bound,
+because JSON escapes the characters that a terminal would interpret.
 """
 
 import json
@@ -22,10 +22,10 @@ from devicecore.wire.conversion import read_receipt
 RUNNING, PENDING, FAILED = "Running", "Pending", "Failed"
 
 MAX_VALUE = 4_096
-"""Characters of one environment variable, path or name."""
+"""The maximum length of an environment variable, path or name."""
 
 MAX_VALUES = 1_000
-"""Environment variables, mounts, device nodes or CDI devices of one container."""
+"""The maximum number of environment variables, mounts, device nodes or CDI devices of one container."""
 
 JsonObject = dict[str, object]
 
@@ -60,7 +60,7 @@ class DeviceState:
 
 @frozen
 class ClaimedDevice:
-    """A device of a claim, as its driver answered, with the health that the driver reports."""
+    """A device of a claim as its driver returned it, with the health that the driver reports."""
 
     driver: str
     pool: str
@@ -78,7 +78,7 @@ class ClaimedDevice:
 
 
 class ClaimStage(StrEnum):
-    """How far a claim is. There may be a reason why it is not prepared, or not released."""
+    """The stage of a claim. There may be a reason why it is not prepared or not released."""
 
     PENDING = "pending"
     PREPARED = "prepared"
@@ -118,7 +118,7 @@ class DriverState:
 
 @frozen
 class ContainerClaimState:
-    """The devices that a container gets of one claim."""
+    """The devices that a container gets through one claim."""
 
     claim: str
     devices: tuple[ClaimedDevice, ...]
@@ -126,7 +126,10 @@ class ContainerClaimState:
 
 @frozen
 class ClaimsState:
-    """Dynamic resource allocation at one time, empty if nothing uses it. `containers` are those of pods with claims."""
+    """The state of dynamic resource allocation, empty if nothing uses it.
+
+    `containers` are those of pods with claims.
+    """
 
     claims: tuple[ClaimState, ...] = ()
     drivers: tuple[DriverState, ...] = ()
@@ -159,7 +162,7 @@ class KubeletState:
 
     @property
     def is_good(self) -> bool:
-        """Whether every pod runs, every manifest can be used, and the node's status is published."""
+        """Whether every pod is running, every manifest is usable, and the node's status is published."""
         return not self.problems and not self.sink_problem and all(pod.phase == RUNNING for pod in self.pods)
 
     @property
@@ -168,7 +171,7 @@ class KubeletState:
         return sorted({*self.node.inventory.resources, *self.node.ledger.resources})
 
     def devices(self, name: ResourceName) -> Sequence[DeviceState]:
-        """Return the devices of a resource, including those that containers hold and no plugin lists."""
+        """Return the devices of a resource, including those that containers hold but no plugin lists."""
         if name not in self._devices:
             self._devices[name] = self._read_devices(name)
         return self._devices[name]
@@ -203,7 +206,7 @@ class KubeletState:
         return self._document(node_name, [self.pod_json(state) for state in self.pods])
 
     def to_text(self, node_name: str, pods: "PodTexts") -> str:
-        """Return the same as a JSON text with a line for each pod. `pods` remembers what it gave before."""
+        """Return the same as a JSON string with a line for each pod. `pods` caches earlier results."""
         parts = {key: json.dumps(value) for key, value in self._document(node_name, []).items()}
         parts["pods"] = "[" + ",".join(f"\n  {text}" for text in pods.of(self)) + "]"
         return "{\n" + ",\n".join(f" {json.dumps(key)}: {text}" for key, text in parts.items()) + "\n}"
@@ -285,13 +288,13 @@ class KubeletState:
 
 
 class PodTexts:
-    """The JSON texts of pods. A string is made again only if something has changed that is in it."""
+    """The JSON of pods. A pod's string is rendered again only if its content has changed."""
 
     def __init__(self) -> None:
         self._texts: dict[PodUid, tuple[tuple[object, ...], str]] = {}
 
     def of(self, state: KubeletState) -> list[str]:
-        """Return the text of each pod of a state."""
+        """Return the JSON of each pod of a state."""
         before, self._texts = self._texts, {}
         for one in state.pods:
             uid = one.pod.uid
@@ -311,7 +314,7 @@ class PodTexts:
 
 
 def _bounded(text: str) -> str:
-    """Return the text, or the beginning of a very long one with a note of its length."""
+    """Return the string, or the beginning of a very long one with its length."""
     if len(text) <= MAX_VALUE:
         return text
     return f"{text[:MAX_VALUE]}... ({len(text)} characters)"

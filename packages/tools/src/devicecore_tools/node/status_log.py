@@ -18,14 +18,14 @@ _log = logging.getLogger(__name__)
 
 @define(eq=False)
 class LoggedSink(NodeStatusSink):
-    """Logs what changes, hands it to another sink, and calls `wake`."""
+    """Logs changes, passes them to another sink, and calls `wake`."""
 
     _sink: NodeStatusSink
     _wake: Callable[[], None]  # called after every publication
     _still_failing: Callable[[], SinkError | None] = lambda: None
-    """Returns what keeps a sink that publishes later from doing so, or None."""
+    """Returns why a sink that publishes later cannot do so, or None."""
     _wait: Callable[[float], None] = lambda _seconds: None
-    """Waits so many seconds for a sink that publishes later. Raises SinkError if it has not published."""
+    """Waits this many seconds for a sink that publishes later. Raises SinkError if it has not published by then."""
     _refused: SinkError | None = None
     _last: NodeStatus = field(factory=NodeStatus)
 
@@ -36,17 +36,17 @@ class LoggedSink(NodeStatusSink):
         return foreign_text(str(error)) if error else None
 
     def wait(self, seconds: float) -> None:
-        """Wait until a sink that publishes later has done so; if it has not after `seconds`, `problem` says why."""
+        """Wait until a sink that publishes later has done so. If it has not after `seconds`, `problem` says why."""
         try:
             self._wait(seconds)
         except SinkError as error:
             self._refused = error
 
     def publish(self, status: NodeStatus) -> None:
-        """Log and hand on. Raises SinkError if the other sink refuses."""
+        """Log and pass on. Raises SinkError if the other sink refuses."""
         for resource, count in status.capacity.items():
             now = count, status.allocatable[resource]
-            # At first, counts of 0 say only that the plugin has not listed its devices yet, or is not back yet.
+            # At first, counts of 0 only mean that the plugin has not listed its devices yet, or is not back yet.
             if now != (self._last.capacity.get(resource, 0), self._last.allocatable.get(resource, 0)):
                 devices = "device" if count == 1 else "devices"
                 _log.info("%s: %d of %d %s allocatable", resource, now[1], count, devices)
