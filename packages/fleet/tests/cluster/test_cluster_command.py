@@ -118,7 +118,7 @@ def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServ
     before = server.objects("Node") + server.objects("Pod")
     command = Command(server, directory)
     assert command.process.wait(60) == 2
-    said = f"devicecore: node {NODE} is refused: it exists and devicecore has not made it"
+    said = f"devicecore: node {NODE} is refused: it exists and devicecore did not create it"
     assert said in (directory / "log").read_text()
     assert server.objects("Node") + server.objects("Pod") == before
     assert not server.objects("Lease")
@@ -277,7 +277,7 @@ def test_a_second_process_of_one_name_is_refused_when_the_first_renews_its_lease
         second = two.tick(1)
         assert not second.is_ours
         assert second.refusal is None
-        assert f"its Lease is held by devicecore/{NODE}/a, another process of devicecore" in str(second.problem)
+        assert f"its Lease is held by devicecore/{NODE}/a, another devicecore process" in str(second.problem)
         assert server.objects("Node") + server.objects("Lease") == before
         two.now += timedelta(seconds=10)
         two.tick(0)
@@ -302,7 +302,7 @@ def test_a_second_process_takes_a_lease_over_that_nobody_renews_and_the_first_gi
         two.now += timedelta(seconds=2)
         assert two.tick(1).is_ours
         assert two.holder() == f"devicecore/{NODE}/b"
-        assert "is held by devicecore/node-1/b, another process of devicecore" in str(two.tick(0).refusal)
+        assert "is held by devicecore/node-1/b, another devicecore process" in str(two.tick(0).refusal)
         assert two.holder() == f"devicecore/{NODE}/b"
 
 
@@ -331,7 +331,7 @@ def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: Loc
         with ExitStack() as stack:
             assert Two(server, stack, tmp_path, Process(lives)).tick(0).is_ours
             second = Two(server, stack, tmp_path, Process("b")).tick(0)
-            assert "another process of devicecore" in str(second.refusal)
+            assert "another devicecore process" in str(second.refusal)
         other.communicate()
     for process in (Process("c"), Process("d", frozenset("c"))):
         with ExitStack() as stack:
@@ -352,4 +352,4 @@ def test_a_node_that_was_there_keeps_what_others_have_changed(
     node = server.get("Node", NODE)
     assert node["metadata"]["labels"].items() >= {"a": "theirs", "b": "ours", "kubernetes.io/os": "linux"}.items()
     assert node["status"]["addresses"] == [{"type": "Hostname", "address": NODE}, *addresses]
-    assert "was there before without the taint devicecore.io/virtual" in caplog.text
+    assert "already existed without the taint devicecore.io/virtual" in caplog.text

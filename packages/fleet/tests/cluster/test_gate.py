@@ -107,7 +107,7 @@ def test_a_pod_that_cannot_be_understood_keeps_no_gate_closed(caplog: pytest.Log
     gate.open()
     assert receiver.told == ["ADDED plain"]
     assert not gate.is_closed
-    assert "pods odd cannot be understood, and is skipped: TypeError: spec has the wrong type" in caplog.text
+    assert "pods odd is invalid and is skipped: TypeError: spec has the wrong type" in caplog.text
 
 
 def test_what_the_watch_shows_while_pods_are_listed_is_newer_than_the_list() -> None:

@@ -91,7 +91,7 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
                 asked = len(server.requests)
                 with fleet(file, *shared) as second:
                     _, log = second.communicate(timeout=60)
-                assert (second.returncode, log.count("another fleet runs already")) == (2, 1)
+                assert (second.returncode, log.count("another fleet is already running")) == (2, 1)
                 seen = {(one.verb, one.resource) for one in server.requests[asked:]}
                 assert not seen & {("get", "nodes"), ("create", "nodes"), ("watch", "pods")}, "it began too early"
             process.kill()
@@ -154,7 +154,7 @@ def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at
             with fleet(file, *options) as second:
                 assert second.stderr
                 said = next(line for line in second.stderr if "refused" in line)
-            assert f"node a is refused: its Lease is held by {whose}, another process of devicecore" in said
+            assert f"node a is refused: its Lease is held by {whose}, another devicecore process" in said
             assert server.objects("Node") + server.objects("Pod") == before
             assert holder() == whose
             first.kill()
@@ -178,7 +178,7 @@ def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.C
         assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 0
         assert main(["fleet", "do", "--control", str(path), "a*", "unhealthy", "x"]) == 1
         assert "\x1b" not in capsys.readouterr().out
-        with pytest.raises(FleetSocketError, match="another fleet runs already"):
+        with pytest.raises(FleetSocketError, match="another fleet is already running"):
             FleetSocket(path, order).start()
     assert orders == [("a*", ["heal"]), ("a*", ["unhealthy", "x"])]
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2

@@ -48,7 +48,7 @@ class Connected:
         self.connection.gate.listed([])
 
     def replaced(self, process: str = "") -> None:
-        """Delete the Node and its Lease, and make one of a machine, or one of another process of devicecore."""
+        """Delete the Node and its Lease, and make one of a machine, or one of another devicecore process."""
         self.server.delete("Node", NAME)
         self.server.delete("Lease", NAME, "kube-node-lease")
         if not process:

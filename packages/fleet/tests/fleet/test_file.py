@@ -79,7 +79,7 @@ MISTAKES = {
     A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",
     A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a text, got 9.0",
     A_NODE + DEVICE + "attributes: {a: {version: 9.x}}}]": f"{AT}.attributes.a: attribute a: expected a version such",
-    A_NODE + DEVICE + "attributes: {a: {int: x}}}]": f"{AT}.attributes.a: expected a whole number or {{number}}",
+    A_NODE + DEVICE + "attributes: {a: {int: x}}}]": f"{AT}.attributes.a: expected an integer or {{number}}",
     A_NODE + DEVICE + "capacity: {a b: 1Gi}}]": f"{AT}.capacity.a b: expected attributes called `name` or ",
     A_NODE + DEVICE + "taints: nope}]": f"{AT}.taints: expected a list, got 'nope'",
     A_NODE + DEVICE + "taints: [{key: a, effect: x}]}]": f"{AT}.taints[0].effect: expected one of NoSchedule",
@@ -118,7 +118,7 @@ def test_a_device_is_named_by_itself_or_with_its_owner() -> None:
     assert check_command(("unhealthy", "0000:3b:02.7"), group) == ""
     assert check_command(("unhealthy", "openshift.io/netdevice=0000:3b:02.7"), group) == ""
     assert check_command(("unhealthy", "x.com/y=0000:3b:02.7"), group) == "there is no device 'x.com/y=0000:3b:02.7'"
-    assert "there is openshift.io/netdevice" in check_command(("plugin-gone", "a.com/b"), group)
+    assert "only of openshift.io/netdevice" in check_command(("plugin-gone", "a.com/b"), group)
     assert check_command(("explode",), group).startswith("expected `unhealthy DEVICE`")
 
 

@@ -84,7 +84,7 @@ def test_a_reload_has_the_nodes_and_what_they_show_as_the_file_says_now(world: W
 
     world.until(lambda: is_changed() and nodes(world) == ["n-0", "n-1", "n-2"])
     world.until(lambda: world.devices("runs") == held)
-    assert said(world, "reload") == ("the file says nothing new",)
+    assert said(world, "reload") == ("the file has not changed",)
     world.file = FILE
     assert len(said(world, "reload")) == 3
     world.until(lambda: "zone" not in world.server.get("Node", "n-0")["metadata"]["labels"])

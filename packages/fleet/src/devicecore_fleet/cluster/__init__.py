@@ -1,5 +1,5 @@
-"""A node of a cluster: its pods come from an API server, and what became of them goes back there.
+"""A node of a cluster: its pods come from an API server, and their status is reported there.
 
-Read `pods` for what happens to a pod, `writer` for how requests are made, and `registration` for the Node and its
-Lease. The words of the bodies are in `words`.
+Read `pods` for the life of a pod, `writer` for how requests are sent, and `registration` for the Node and its
+Lease. The contents of the requests are in `words`.
 """

@@ -1,24 +1,24 @@
 """The address of a node.
 
-Law: nobody serves there what a kubelet serves, so `kubectl logs` and `kubectl exec` are refused.
+Law: nothing serves a kubelet's API at this address, so `kubectl logs` and `kubectl exec` are refused.
 """
 
 import socket
 from contextlib import suppress
 
-_FAR = ((socket.AF_INET, "203.0.113.1"), (socket.AF_INET6, "2001:db8::1"))  # addresses of documentation
+_FAR = ((socket.AF_INET, "203.0.113.1"), (socket.AF_INET6, "2001:db8::1"))  # addresses reserved for documentation
 
 
 def addresses_of(chosen: str | None) -> tuple[str, ...]:
-    """Return the addresses of a node: the one that its user has chosen, or that of this machine, if it has one."""
+    """Return the addresses of a node: the one that its user has chosen, or this machine's, if it has one."""
     address = chosen or own_address()
     return () if address is None else (address,)
 
 
 def own_address() -> str | None:
-    """Return the address of this machine on its default route, which a kubelet takes, too. Return None without one."""
+    """Return the address of this machine on its default route, as a kubelet does, or None without such a route."""
     for family, far in _FAR:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((far, 9))  # of UDP, so nothing is sent
+            probe.connect((far, 9))  # UDP, so nothing is sent
             return str(probe.getsockname()[0])
     return None

@@ -1,6 +1,6 @@
-"""The adapters of a node whose pods come from an API server: made from its options, and started.
+"""Creates the adapters of a node whose pods come from an API server, and starts them.
 
-Law: this is loaded only if the options name an API server for more than the counts of devices.
+Law: this module is loaded only if the API server is used for more than the counts of devices.
 """
 
 import threading
@@ -26,12 +26,12 @@ from devicecore_fleet.cluster.words.leases import RENEW_SECONDS
 from devicecore_fleet.cluster.words.nodes import NodeDescription, machine_info
 from devicecore_fleet.cluster.writer import ApiWriter
 
-_REGISTERING = 2.0  # seconds to wait for the Node, so that what is published next finds it
+_REGISTERING = 2.0  # seconds to wait for the Node, so that later updates find it
 
 
 @frozen
 class NodeRefusedError(SetUpError):
-    """The Node of this name belongs to a machine or to another program."""
+    """The Node with this name belongs to a machine or to another program."""
 
     node: str
     why: str
@@ -40,10 +40,10 @@ class NodeRefusedError(SetUpError):
 
 @frozen
 class InCluster(Outside):
-    """What a node has on the API server besides the counts of its devices.
+    """A node's parts on the API server in addition to the counts of its devices.
 
-    `pods` are those that the API server has bound to it, or None if it does not run them. `sink` is the Node that was
-    made, or None if none was. `topology` publishes its NUMA nodes, or None if it does not.
+    `pods` are the pods bound to it on the API server, or None if it does not run them. `sink` is the Node that was
+    created, or None. `topology` publishes its NUMA nodes, or is None.
     """
 
     pods: ClusterPods | None
@@ -53,12 +53,12 @@ class InCluster(Outside):
     _last_to_first: ExitStack
 
     def start(self) -> None:
-        """Begin to watch pods and the Node. Start the engine before, so that it knows which pods had devices."""
+        """Start watching pods and the Node. Start the engine first, so that it knows which pods had devices."""
         for watch in self._watches:
             self._last_to_first.enter_context(watch)
 
     def publish(self, state: NodeState, zones: Zones) -> None:
-        """Publish a state of the device manager where that is wanted."""
+        """Publish a state of the device manager, if configured."""
         if self.topology is not None:
             self.topology.publish(state, zones)
 
@@ -66,10 +66,10 @@ class InCluster(Outside):
 def begin(
     options: NodeSettings, chosen: ClusterSettings, wake: Callable[[], None], last_to_first: ExitStack
 ) -> InCluster:
-    """Start the writer, and register the node if it is to be registered.
+    """Start the writer, and register the node if configured.
 
     Raises:
-        NodeRefusedError: devicecore has not made the Node of this name, or somebody else holds its Lease.
+        NodeRefusedError: devicecore did not create the Node with this name, or somebody else holds its Lease.
         SetUpError: the kubeconfig cannot be used.
     """
     writer, new = ApiWriter(KubeApiRequests(chosen.access)), chosen.registered
@@ -114,7 +114,7 @@ def begin(
 
 
 def _boot() -> str:
-    """Return the number of the boot of this machine, empty if it is not known."""
+    """Return this machine's boot id, or an empty string if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""A gate between a node and its API server: a partition, a node that is down, or a Node that is not known to be ours.
+"""A gate between a node and its API server, for a partition, a node that is down, or a Node that may not be ours.
 
-Law: while the gate is closed, no request of the node is begun and no event reaches it. What the node wanted to send
-last, and what the server has said last, passes when the gate opens.
+Law: while the gate is closed, no request of the node is started and no event reaches it. When the gate opens, the
+node's latest pending requests and the latest state of the server pass.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -18,13 +18,13 @@ from devicecore_fleet.cluster.writer import Job, Writer
 
 
 class NodeGate(Writer, PodReceiver, ClaimSource):
-    """Stands between a node and what connects all nodes with the API server. Thread-safe.
+    """Stands between a node and the shared connection of all nodes with the API server. Thread-safe.
 
     Args:
         writer: sends the requests of all nodes.
         claims: reads claims for all nodes, or None if they are read elsewhere.
-        receiver: returns who takes the pods of the node.
-        is_closed: whether it is closed at first.
+        receiver: returns the receiver of the node's pods.
+        is_closed: whether it is initially closed.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer = writer
         self._claims = claims
         self._receiver = receiver
-        # Three locks, in this order: the receiver has a lock of its own, which it holds while it calls `put`.
-        self._deciding = Lock()  # held from the question whether it is to be open until it is
-        self._passing = Lock()  # held while events are handed on
-        self._lock = Lock()  # held while the jobs that wait change, so that no job is handed on after a newer one
+        # Three locks, in this order. The receiver has its own lock, which it holds while it calls `put`.
+        self._deciding = Lock()  # held from the decision whether to open until it is open
+        self._passing = Lock()  # held while events are passed on
+        self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
-        self._is_listing = False  # pods are listed, and what the watch shows meanwhile is newer than the list
-        self._start = 0  # how often the node has started again
+        self._is_listing = False  # pods are being listed, and concurrent watch events are newer than the list
+        self._start = 0  # how often the node has restarted
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
-        self._changes: dict[str, tuple[str, Json]] = {}  # the last of each pod, by UID
+        self._changes: dict[str, tuple[str, Json]] = {}  # the last event of each pod, by UID
 
     @property
     def is_closed(self) -> bool:
@@ -55,7 +55,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         return self._is_closed
 
     def decide(self, is_open: Callable[[], bool]) -> None:
-        """Open or close by what `is_open` returns now. Of two calls in two threads, the second asks later."""
+        """Open or close according to `is_open`. If two threads call this, the second evaluates it later."""
         with self._deciding:
             if is_open():
                 self.open()
@@ -63,12 +63,12 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self.close()
 
     def close(self) -> None:
-        """Let nothing pass from now on. A request that is under way ends."""
+        """Let nothing pass from now on. A request in progress is completed."""
         with self._passing, self._lock:
             self._is_closed = True
 
     def open(self) -> None:
-        """Let everything pass, and first what has waited. This does nothing if the gate is open."""
+        """Let everything pass, starting with what has waited. Does nothing if the gate is open."""
         with self._passing:
             if not self._is_closed:
                 return
@@ -93,13 +93,13 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 skipped("pods", pod, error)
 
     def forget_jobs(self) -> None:
-        """Forget what the node wanted to send and has not begun: it starts over."""
+        """Forget the pending requests of the node, because it starts over."""
         with self._lock:
             self._jobs.clear()
             self._start += 1
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Hand a job on, or keep it while the gate is closed."""
+        """Pass a job on, or keep it while the gate is closed."""
         with self._lock:
             if self._is_closed:
                 self._jobs[key] = job
@@ -121,29 +121,29 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer.put(key, run)
 
     def catch_up(self, listing: Callable[[], Sequence[Json]]) -> None:
-        """List the pods of the node while they are watched. Raises what `listing` raises.
+        """List the node's pods while they are being watched. Raises what `listing` raises.
 
-        What the watch shows meanwhile is handed on after the list. Otherwise a pod that was bound after the list was
-        made would be gone, and one that was deleted would be back.
+        Concurrent watch events are passed on after the list. Otherwise a pod that was bound after the list was
+        created would disappear, and a deleted one would come back.
         """
         with self._passing:
             self._is_listing = True
         pods = listing()
         with self._passing:
-            if self._is_listing:  # otherwise the watch has listed all pods meanwhile
+            if self._is_listing:  # otherwise the watch has listed all pods in the meantime
                 self._is_listing, self._list = False, pods
                 if not self._is_closed:
                     self._hand_on_pods()
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Pass on a list, or keep it in place of everything kept before."""
+        """Pass a list on, or keep it in place of everything that was kept."""
         with self._passing:
             self._is_listing, self._list, self._changes = False, pods, {}
             if not self._is_closed:
                 self._hand_on_pods()
 
     def seen(self, kind: str, pod: Json) -> None:
-        """Hand a change on, or keep it in place of an earlier one of the pod."""
+        """Pass a change on, or keep it in place of an earlier one of the pod."""
         with self._passing:
             if self._is_closed or self._is_listing:
                 self._changes[str(pod["metadata"].get("uid"))] = kind, pod

@@ -1,9 +1,9 @@
-"""What the containers of a pod would do, if a person says so: end with a code, crash again and again, never be ready.
+"""Simulated behavior of a pod's containers, on request: exit with a code, crash repeatedly, never become ready.
 
-Laws: How a container is at a time is a function of what it would do, of when it began, and of that time; so a node that
-starts again shows what it would have shown. Restarts come as those of a kubelet: the first at once, then after 10
-seconds, and each time after twice as long, up to five minutes. One that a probe has stopped starts again at once if it
-had run for longer than its back-off.
+Laws: A container's state at a time is a function of its behavior, its start and that time, so a restarted node shows
+    what it would have shown otherwise. Containers restart as in a kubelet: the first time at once, then after 10
+    seconds, and then after twice as long each time, up to five minutes. A container that a probe has stopped restarts
+    at once if it ran for longer than its back-off.
 """
 
 import re
@@ -16,16 +16,16 @@ from devicecore.domain.names import is_dns_label
 from devicecore.domain.text import foreign_text
 
 CONTAINERS = "devicecore.io/containers"
-"""The annotation that says what the containers of a pod would do, such as `main: exit 1 after 5s; side: not-ready`."""
+"""The annotation that defines the behavior of a pod's containers, such as `main: exit 1 after 5s; side: not-ready`."""
 
 USAGE = (
     "`exit CODE [after TIME]`, `oom [after TIME]`, `start after TIME`, `not-ready`, `not-live after TIME`, "
     "`not-started after TIME` or `no-image`"
 )
 
-TERMINATED, KILLED = 143, 137  # by SIGTERM, by SIGKILL
+TERMINATED, KILLED = 143, 137  # after SIGTERM and SIGKILL
 _FIRST_BACKOFF, _LONGEST_BACKOFF, _FORGIVEN = 10.0, 300.0, 600.0  # seconds (Go: `backOffPeriod`, `MaxContainerBackOff`)
-_RELIST = 1.0  # seconds in which a kubelet sees that a container has ended
+_RELIST = 1.0  # seconds until a kubelet notices that a container has exited
 _MAX_CODE, _MAX_PARTS, _MAX_TEXT = 255, 64, 4096
 _WORDS = re.compile(r"(?:(exit) (\d{1,3})|(oom)|(start)|not-(live|started)|(not-ready)|(no-image))(?: after (\S+))?")
 _PROBES = {"live": "liveness", "started": "startup"}
@@ -34,19 +34,19 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class BehaviorError(ValueError):
-    """A string that says nothing that a container could do."""
+    """A string that does not describe a behavior."""
 
 
 @frozen
 class Behavior:
-    """What one container would do.
+    """The behavior of one container.
 
     Attributes:
-        code: with which it ends, or None if it goes on.
-        lasts: seconds from its start to its end.
-        is_oom: whether it ends because it needed too much memory.
-        probe: `liveness` or `startup` if it is stopped because that probe fails, else empty.
-        starts_after: seconds from the start of the pod to that of the container.
+        code: its exit code, or None if it keeps running.
+        lasts: seconds from its start to its exit.
+        is_oom: whether it is killed for using too much memory.
+        probe: `liveness` or `startup` if it is stopped because that probe fails, otherwise empty.
+        starts_after: seconds from the start of the pod to the start of the container.
         is_unready: whether its readiness probe fails.
         has_no_image: whether its image cannot be pulled.
     """
@@ -61,18 +61,18 @@ class Behavior:
 
     @property
     def reason(self) -> str:
-        """Why it ends, as a runtime says it."""
+        """Why it terminates, in a runtime's words."""
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
-        """Return the seconds from the start of the pod to the last end of the container, or None if it never ends."""
+        """Return the seconds from the start of the pod to the container's last exit, or None if it never exits."""
         ends = self.code is not None and not restarts and not self.has_no_image
         return self.starts_after + self.lasts if ends else None
 
 
 @frozen
 class Ended:
-    """An end of a container."""
+    """One termination of a container."""
 
     code: int
     reason: str
@@ -82,17 +82,17 @@ class Ended:
 
 @frozen
 class Life:
-    """How a container is at a time.
+    """The state of a container at a time.
 
     Attributes:
-        waiting: the reason and the message if it waits, else None.
-        started: when it started last, if it runs.
-        ended: its last end, if it does not run.
-        last: the end before that.
-        restarts: how often it was started again.
-        is_ready: whether it runs, and no probe fails.
-        is_starting: whether it runs, and its startup probe has not succeeded.
-        until: when it is otherwise, or None if it stays so.
+        waiting: the reason and the message if it is waiting, otherwise None.
+        started: when it last started, if it is running.
+        ended: its last termination, if it is not running.
+        last: the termination before that.
+        restarts: how often it was restarted.
+        is_ready: whether it is running and no probe fails.
+        is_starting: whether it is running and its startup probe has not succeeded.
+        until: when this state changes, or None if it does not.
     """
 
     waiting: tuple[str, str] | None = None
@@ -105,7 +105,7 @@ class Life:
     until: datetime | None = None
 
     def stopped(self, now: datetime, code: int) -> "Life":
-        """Return how the container is after its pod was stopped."""
+        """Return the container's state after its pod was stopped."""
         if self.started is not None:
             reason = "Error" if code else "Completed"
             left = evolve(self, started=None, is_ready=False, is_starting=False, until=None)
@@ -114,17 +114,17 @@ class Life:
 
     @property
     def ends(self) -> int:
-        """How often it has ended."""
+        """How often it has terminated."""
         return self.restarts + (self.ended is not None)
 
     @property
     def last_shown(self) -> Ended | None:
-        """The end that a status shows as the last state: while a container waits, that is its last one."""
+        """The termination that a status shows as the last state. For a waiting container, it is the latest one."""
         return self.last if self.waiting is None else self.ended
 
 
 def parse(text: str) -> Mapping[str, Behavior]:
-    """Return what an annotation says, by the names of containers; the name of those that it does not name is empty.
+    """Return the behaviors in an annotation by container name. An empty name means all other containers.
 
     Raises BehaviorError if it says anything else.
     """
@@ -172,13 +172,13 @@ def _seconds(text: str | None) -> float | None:
 
 @frozen
 class Place:
-    """Of which pod a container is.
+    """The pod of a container.
 
     Attributes:
-        pod: the pod, as a kubelet names it: `NAME_NAMESPACE(UID)`.
+        pod: the pod in a kubelet's notation: `NAME_NAMESPACE(UID)`.
         container: the name of the container.
         image: its image.
-        restarts: whether it is started again when it has ended.
+        restarts: whether it is restarted after it has terminated.
     """
 
     pod: str
@@ -188,12 +188,12 @@ class Place:
 
 
 def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
-    """Return how a container is at a time.
+    """Return the state of a container at a time.
 
     Args:
-        behavior: what it would do.
-        at: of which pod it is.
-        began: when its pod has started.
+        behavior: its behavior.
+        at: its pod.
+        began: when its pod started.
         now: the time.
     """
     start = began + timedelta(seconds=behavior.starts_after)
@@ -209,8 +209,8 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
             return Life(ended=end, last=last, restarts=restarts)
         seen, waits = end.ended + timedelta(seconds=_RELIST), backoff
         if behavior.probe:
-            # One sync of a kubelet stops it and starts it again, so the back-off is that of its end before (Go:
-            # `doBackOff`, which looks for a container that has exited).
+            # A kubelet stops and restarts it in one sync, so the back-off is based on its previous termination (Go:
+            # `doBackOff`, which looks for an exited container).
             seen, waits = end.ended, backoff if waited + behavior.lasts < backoff else 0.0
         again = max(seen, end.ended + timedelta(seconds=waits))
         if now < seen:
@@ -222,7 +222,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
         backoff = _next_backoff(behavior, backoff, restarts)
         cycle, times = _cycle(behavior, backoff)
         if backoff == before and restarts > 1 and cycle * 2 < now - start:
-            count = (now - start) // cycle - 1  # so that a pod of a year costs no more than one of an hour
+            count = (now - start) // cycle - 1  # so that a year-old pod costs no more than an hour-old one
             start, restarts = start + count * cycle, restarts + count * times
             last = evolve(end, started=end.started + count * cycle, ended=end.ended + count * cycle)
     until = None if behavior.code is None else start + lasts
@@ -232,7 +232,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
 
 
 def _next_backoff(behavior: Behavior, backoff: float, restarts: int) -> float:
-    """Return the seconds of the next back-off, after so many restarts."""
+    """Return the seconds of the next back-off, after this many restarts."""
     if behavior.probe and restarts == 1:
         return 0.0  # no container had exited before
     if behavior.lasts > _FORGIVEN:
@@ -241,12 +241,12 @@ def _next_backoff(behavior: Behavior, backoff: float, restarts: int) -> float:
 
 
 def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
-    """Return the time after which all is the same again if the back-off does not grow, and the restarts in it."""
+    """Return the period after which the state repeats once the back-off no longer grows, and its number of restarts."""
     if not behavior.probe:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:
         return timedelta(seconds=behavior.lasts), 1
-    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # it waits each second time
+    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # it waits every second time
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:
@@ -258,6 +258,6 @@ def _without_image(at: Place, start: datetime, now: datetime) -> Life:
 
 
 def _written(seconds: float) -> str:
-    """Return a time as Go writes it."""
+    """Return a duration in Go's notation."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,9 +1,8 @@
-"""The pods that a scheduler has bound to nodes, and the Nodes: a list, and then a watch from its version.
+"""Watches the pods that a scheduler has bound to nodes, and Nodes: a list, then a watch from its version.
 
-Laws: A list counts only when it is whole. While the server is away, or refuses, nothing is said about any object, so
-    what was known stays known. After `410 Gone`, an event that cannot be read, or the third refusal in a row, the
-    objects are listed again, never from a cache that may be older than what is known. An object that cannot be
-    understood is skipped.
+Laws: A list counts only if it is complete. While the server is away or refuses, nothing is reported about any object,
+    so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects are
+    listed again, never from a cache that may be older than the known state. An invalid object is skipped.
 """
 
 import logging
@@ -25,41 +24,45 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
 _SHORT = 1.0  # seconds; a server that ends watches sooner is left alone for a while
-_LAST_SECONDS = 1.0  # for the thread to end after its request was ended
-_BACKOFF = Backoff(0.5, 5.0)  # a few seconds after a server is back, it must hear of what it has changed
-_REFUSALS = 3  # in a row, after which the version may be what is refused
-_OF_CLIENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)  # whatever is asked for
+_LAST_SECONDS = 1.0  # seconds for the thread to end after its request was ended
+_BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server is back
+_REFUSALS = 3  # refusals in a row, after which the version itself may be the problem
+_OF_CLIENT = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)  # for any request
 
 GRANT_SECONDS = 10.0
-"""Seconds for which a missing permission is not an error: its role or the server may be brand new."""
+"""Seconds for which a missing permission is not an error, because the role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What an object raises in which a field has the wrong type, or a time or number that nothing can be done with."""
+"""The errors caused by objects in which a field has a wrong type or an unusable time or number."""
 
 _log = logging.getLogger(__name__)
 
 
 class ObjectHandler(Protocol):
-    """What takes objects. One thread calls it; the objects are the handler's own."""
+    """Receives objects. One thread calls it, and the handler owns the objects."""
 
     def wants(self, found: Json) -> bool:
         """Whether an object matters. Others are dropped."""
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Take all objects there are. One that is not among them does not exist anymore, or is not selected."""
+        """Take all existing objects. An object that is missing no longer exists or is not selected."""
 
     def seen(self, kind: str, found: Json) -> None:
         """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the object."""
 
 
 class KubeApiWatch(HasLifecycle):
-    """Lists and watches objects of one kind, in one thread, and gives them to a handler. Use it as a context manager.
+    """Lists and watches objects of one kind in one thread, and passes them to a handler. Use it as a context manager.
 
     Args:
         resource: the kind.
         handler: takes the objects.
         access: where the API server and the credentials are, and how long to wait for them.
-        selected: which objects, as `selectors` returns it.
+        selected: the selectors, as returned by `selectors`.
         backoff: how long to wait after a failure.
 
     Raises:
@@ -75,7 +78,7 @@ class KubeApiWatch(HasLifecycle):
         backoff: Backoff = _BACKOFF,
     ) -> None:
         self._access = access
-        access.connection()  # files are read now, so that errors are raised
+        access.connection()  # reads the files now, so that errors are raised
         self._resource = resource
         self._handler = handler
         self._selected = selected
@@ -88,7 +91,7 @@ class KubeApiWatch(HasLifecycle):
 
     @property
     def problem(self) -> str | None:
-        """Why the objects are not known as they are now. It is None if no problem is known."""
+        """Why the current objects are unknown, or None if no problem is known."""
         problem = self._problem
         return None if problem is None else f"the {self._resource.plural} cannot be watched: {problem}"
 
@@ -101,7 +104,7 @@ class KubeApiWatch(HasLifecycle):
 
     def _end(self) -> None:
         if self._thread is not None:
-            self._thread.stop(0)  # before it can see that its request has ended, so that the end is expected
+            self._thread.stop(0)  # set before the request ends, so that its end is expected
         self._lister.stop()
         self._watched.stop()
         if self._thread is not None:
@@ -128,17 +131,17 @@ class KubeApiWatch(HasLifecycle):
                     self._note_success()
                     failures = 0
                 self._note_success()
-                # A busy server ends watches whose clients are late, and they go on at once.
+                # A busy server ends the watches of slow clients, which resume at once.
                 failures = 0 if has_news or time.monotonic() - began >= _SHORT else failures + 1
             except RequestError as problem:
                 if stopping.is_set():
                     break
                 if problem.kind is AnswerTooLargeError and version != first:
-                    continue  # a busy watch has reached its limit, and goes on in a new one
+                    continue  # a busy watch has reached its limit, and is resumed in a new one
                 if _is_lost(problem, failures):
                     version = ""
                 self._note_problem(problem)
-                # After 410 the server answers, so what it has is listed soon.
+                # After 410 the server does answer, so its objects are listed soon.
                 failures, pause = (0 if problem.kind == HTTPStatus.GONE else failures) + 1, problem.pause
             if failures:
                 delay = self._backoff.delay(failures, random.random())  # noqa: S311 - no secret
@@ -147,7 +150,7 @@ class KubeApiWatch(HasLifecycle):
         self._watched.disconnect()
 
     def _list(self) -> str:
-        """Give all objects to the handler. Return the version of the list."""
+        """Pass all objects to the handler. Return the version of the list."""
         found: list[Json] = []
         version, fields, labels = "", *map(self._selected.get, ("fieldSelector", "labelSelector"))
         try:
@@ -178,10 +181,10 @@ class KubeApiWatch(HasLifecycle):
             return
         if self._problem is None or self._problem.kind != problem.kind:
             if problem.kind == HTTPStatus.GONE:
-                text = "the versions of %s are no longer known, so they are listed again: %s"
+                text = "the version of the %s is no longer known, so they are listed again: %s"
                 _log.info(text, self._resource.plural, problem)
             else:
-                text = "the %s cannot be watched: %s; what is known of them stays"
+                text = "the %s cannot be watched: %s; their last known state is used"
                 _log.error(text, self._resource.plural, problem)
         self._problem = problem
 
@@ -193,7 +196,7 @@ class KubeApiWatch(HasLifecycle):
 
 
 class KubeApiPods(KubeApiWatch):
-    """Watches the pods of one node, or those that are bound to any node if `node` is None.
+    """Watches the pods of one node, or of all nodes if `node` is None.
 
     Raises ApiAccessError, and NodeNameError if no node can have that name.
     """
@@ -213,7 +216,7 @@ class KubeApiPods(KubeApiWatch):
 
 
 class KubeApiNodes(KubeApiWatch):
-    """Watches the Node of a name, or the Nodes that have a label. Raises ApiAccessError, and NodeNameError as above."""
+    """Watches the Node with a name, or the Nodes with a label. Raises ApiAccessError, and NodeNameError as above."""
 
     def __init__(self, handler: ObjectHandler, access: Access, *, node: str = "", label: str = "") -> None:
         if node:
@@ -222,20 +225,20 @@ class KubeApiNodes(KubeApiWatch):
 
 
 def skipped(what: str, found: Json, error: Exception) -> None:
-    """Log that an object cannot be understood, as one sentence: it is the object's mistake."""
+    """Log in one sentence that an object is invalid."""
     metadata = found["metadata"]
     place = "/".join(str(one) for one in (metadata.get("namespace"), metadata.get("name")) if one)
     why = f"{type(error).__name__}: {foreign_text(str(error), 200)}"
-    _log.error("%s %s cannot be understood, and is skipped: %s", what, foreign_text(place), why)
+    _log.error("%s %s is invalid and is skipped: %s", what, foreign_text(place), why)
 
 
 def node_of(pod: Json) -> str:
-    """Return the name of the node that a pod is bound to, empty if it is bound to none."""
+    """Return the name of the node that a pod is bound to, or an empty string if it is unbound."""
     return str(pod["spec"].get("nodeName") or "")
 
 
 def _is_lost(problem: RequestError, failures: int) -> bool:
-    """Whether a watch cannot go on after its last event: versions are unknown, or the next event cannot be read."""
+    """Return whether a watch cannot continue after its last event: versions or the next event are unreadable."""
     kind = problem.kind
     if isinstance(kind, type):
         return issubclass(kind, ValueError | RecursionError) and not problem.is_unreachable
@@ -246,17 +249,17 @@ def _is_lost(problem: RequestError, failures: int) -> bool:
 
 
 def _versioned(sent: Json) -> Json:
-    """Return an object without what nobody uses and much memory keeps. Raises ValueError if it has no version."""
+    """Return an object without large unused fields. Raises ValueError if it has no version."""
     metadata = sent.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
         message = "expected an object with a version, got something else"
-        raise ValueError(message)  # noqa: TRY004 - as for an answer that is no JSON
+        raise ValueError(message)  # noqa: TRY004 - as for an answer that is not JSON
     metadata.pop("managedFields", None)
     return sent
 
 
 def _whole(found: Json, resource: ApiResource) -> Json:
-    """Return an object that is more than a bookmark. Raises RequestError if it has no UID, name or containers."""
+    """Return an object that is not a bookmark. Raises RequestError if it has no UID, name or containers."""
     metadata, spec = found["metadata"], found.get("spec")
     is_whole = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
     if resource is PODS:

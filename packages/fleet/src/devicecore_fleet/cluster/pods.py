@@ -1,9 +1,9 @@
-"""The pods of one node of a cluster: from the API server to the engine, and what became of them back to the server.
+"""The pods of one cluster node: from the API server to the engine, and their status back to the server.
 
 Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released because the server is away: a pod
-is gone only if the server has said so. A pod is shown as over, and removed, only when its devices and claims are
-released. What the server shows is compared after every change of either side, so it becomes true in the end. Two pods
-of one name are two pods, because a pod is its UID.
+is gone only if the server says so. A pod is shown as finished, and removed, only when its devices and claims have been
+released. The server's state is compared after every change on either side, so it eventually becomes correct. Two pods
+with the same name are different pods, because a pod is identified by its UID.
 
 `records` describes how a pod without running containers starts and ends.
 """
@@ -40,10 +40,10 @@ from devicecore_fleet.cluster.writer import Writer
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
-_MAX_EVENTS = 20  # events of one pod that wait for the server
-_MAX_REPEATS = 5  # of a patch that another writer undoes
+_MAX_EVENTS = 20  # pending events of one pod
+_MAX_REPEATS = 5  # attempts at a patch that another writer undoes
 _CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
-_LOOK_AGAIN = 30.0  # seconds; for a pod that the server did not know, or whose status others keep changing
+_LOOK_AGAIN = 30.0  # seconds; for a pod that the server did not know, or whose status other writers keep changing
 _log = logging.getLogger(__name__)
 
 
@@ -52,13 +52,13 @@ class ClusterPods(PodFeed, PodReporter):
 
     Args:
         node_name: the name of the node.
-        writer: takes what is to be sent to the API server.
-        wake: called when there is something to do for the engine.
+        writer: sends requests to the API server.
+        wake: called when the engine has something to do.
         host_ips: the addresses of the node.
-        node: returns the Node, which pods must fit, or None if it is not known.
+        node: returns the Node, which pods must fit, or None if unknown.
         clock: monotonic seconds.
-        wall: returns the time that the server is told.
-        says: returns what the containers of a pod would do, if its annotation does not say it.
+        wall: returns the time for reports to the server.
+        says: returns the behavior of a pod's containers if its annotation does not define it.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def objects(self) -> list[Json]:
-        """The pods as the server has shown them last, without what nothing here uses."""
+        """The pods as last shown by the server, without unused fields."""
         with self._lock:
             return [record.object for record in self._records.values() if not record.is_gone]
 
@@ -135,14 +135,14 @@ class ClusterPods(PodFeed, PodReporter):
         return self._is_listed
 
     def _take(self, pod: Json) -> None:
-        """Take a pod as the server has it, unless a newer version of it is known.
+        """Take a pod from the server, unless a newer version is known.
 
         Raises TypeError if a field has the wrong type.
         """
         uid = uid_of(pod)
         record = self._records.get(uid)
         if record is not None and version_of(pod) <= version_of(record.object):
-            return  # such as the echo of a patch, whose answer was first
+            return  # such as the echo of a patch whose answer came first
         check_types(pod)
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
@@ -154,7 +154,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._ran.add(uid)
                 self._room.take(uid, record.object)
             elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
-                record.awaits_node = True  # somebody may have changed the Node since
+                record.awaits_node = True  # somebody may have changed the Node since then
                 self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid))
         else:
             self._learn(uid, record, pod)
@@ -162,7 +162,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(uid)
 
     def _learn(self, uid: PodUid, record: PodRecord, pod: Json) -> bool:
-        """Take a newer version of a pod. Return whether the engine has to look at it."""
+        """Take a newer version of a pod. Return whether the engine must process it."""
         record.says = self._says(pod)
         is_decisive = record.take(pod)
         if is_decisive:
@@ -174,31 +174,31 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """The pods that cannot be read, by name."""
+        """The invalid pods, by name."""
         with self._lock:
             found = [record.problem for record in self._records.values() if record.problem]
         return tuple(sorted(found, key=lambda problem: problem.file))
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """None: the claims of these pods are on the API server."""
+        """No claims, because the claims of these pods are on the API server."""
         return {}
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits: it does not, because a controller makes another one elsewhere."""
+        """Whether a refused pod waits. It does not, because a controller creates another one elsewhere."""
         return False
 
     @property
     def next_poll(self) -> float:
-        """When the next containers end, or now if pods have changed (monotonic seconds)."""
+        """When the next containers exit, or now if pods have changed (monotonic seconds)."""
         with self._lock:
             if self._changed:
                 return 0.0
             return self._ends[0][0] if self._ends else math.inf
 
     def active_pods(self) -> frozenset[PodUid]:
-        """Return the UIDs of the pods that the engine has to run."""
+        """Return the UIDs of the pods that the engine must run."""
         with self._lock:
             if self._active is None:
                 records = self._records.items()
@@ -206,19 +206,19 @@ class ClusterPods(PodFeed, PodReporter):
             return self._active
 
     def sources_ready(self) -> bool:
-        """Return whether the server has listed all pods once, and those that ran before were tried."""
+        """Return whether the server has listed all pods once, and the pods that ran before have been tried."""
         return self._is_ready
 
     def running_containers(self) -> Collection[ContainerKey]:
-        """Return none: the engine knows from the checkpoint which pods have devices."""
+        """Return none, because the engine knows from the checkpoint which pods have devices."""
         return ()
 
     def has_run(self, pod: PodUid) -> bool:
-        """Whether the server showed running containers of a pod when the pod was seen first."""
+        """Return whether the server showed running containers of a pod when the pod was first seen."""
         return pod in self._ran
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as the server has it, empty if it is gone."""
+        """Return a pod as stored on the server, or an empty object if it is gone."""
         with self._lock:
             record = self._records.get(pod)
             return {} if record is None else record.object
@@ -228,7 +228,7 @@ class ClusterPods(PodFeed, PodReporter):
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
             if record is None:
-                return None  # it has gone
+                return None  # it is gone
             refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, devices)
             if refusal is None:
                 self._room.take(pod.uid, record.object)
@@ -240,14 +240,14 @@ class ClusterPods(PodFeed, PodReporter):
         return None if registered is None else registered.node
 
     def mark_running(self, pod: PodUid) -> None:
-        """Do nothing: the status of the pod says so."""
+        """Do nothing, because the pod's status shows this."""
 
     def mark_ready(self) -> None:
-        """Note that the pods of the first list were tried."""
+        """Record that the pods of the first list were tried."""
         self._is_ready = self._is_polled
 
     def poll(self) -> Changes:
-        """Return what has changed for the engine: which pods to run, and which to release."""
+        """Return the changes for the engine: which pods to run, and which to release."""
         added: list[Pod] = []
         removed: list[Pod] = []
         problems: list[ManifestError] = []
@@ -277,7 +277,7 @@ class ClusterPods(PodFeed, PodReporter):
         return Changes(tuple(added), tuple(removed), tuple(problems))
 
     def _take_step(self, uid: PodUid, record: PodRecord, now: float) -> Step:
-        """Do what a pod needs now. Return what the engine has to do."""
+        """Do what a pod needs now. Return what the engine must do."""
         planned = record.end_at
         step = record.next_step(now, self._wall())
         self._await_end(uid, record, planned)
@@ -286,7 +286,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
-            self._room.free(uid)  # before its devices are: the next pod to have them must find room
+            self._room.free(uid)  # before its devices are freed, because the next pod to get them must find room
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
         else:
@@ -297,19 +297,19 @@ class ClusterPods(PodFeed, PodReporter):
         return step
 
     def _look(self, uid: PodUid, record: PodRecord, now: float) -> None:
-        """Look at the containers of a pod, and plan the next look."""
+        """Update the containers of a pod, and schedule the next update."""
         planned = record.change_at
         self._say(record, *record.look(now, self._wall()))
         if record.change_at != planned and record.change_at < math.inf:
             heapq.heappush(self._ends, (record.change_at, uid))
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
-        """Plan a look at the pod for the end of its containers, if that is not planned yet."""
+        """Schedule an update of the pod at the end of its containers, unless it is already scheduled."""
         if record.end_at != planned and record.end_at < math.inf:
             heapq.heappush(self._ends, (record.end_at, uid))
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Take what became of a pod."""
+        """Take the current state of a pod."""
         with self._lock:
             record = self._records.get(pod.uid)
             if record is None or record.is_leaving or report == record.report:
@@ -328,7 +328,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(pod.uid)
 
     def released(self, pod: PodUid) -> None:
-        """Show that a removed pod no longer holds anything."""
+        """Record that a removed pod no longer holds anything."""
         with self._lock:
             self._room.free(pod)
             record = self._records.get(pod)
@@ -338,7 +338,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     def _say(self, record: PodRecord, *said: Said) -> None:
         now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
-        # The name of an event is its time, so no two have the same.
+        # An event's name contains its time, so no two have the same name.
         record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
         if said:
             key = "event", self._node_name, uid_of(record.object)
@@ -347,7 +347,7 @@ class ClusterPods(PodFeed, PodReporter):
     # --- what the writer calls ----------------------------------------------------------------------------------------
 
     def _read_node(self, uid: PodUid, requests: KubeApiRequests) -> None:
-        """Read the Node, so that no pod is refused because of what somebody has changed."""
+        """Read the Node, so that no pod is refused because of an outdated Node."""
         if (registered := self._registered()) is not None:
             registered.read(requests)
         with self._lock:
@@ -360,7 +360,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
 
     def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
-        """Send what the server does not show yet. Return the seconds after which to compare again."""
+        """Send what the server does not show yet. Return after how many seconds to compare again."""
         with self._lock:
             record = self._records.get(uid)
             if record is None or record.is_gone:
@@ -376,7 +376,7 @@ class ClusterPods(PodFeed, PodReporter):
         try:
             if patch is not None:
                 is_repeated = (sent := hash(json.dumps(wanted))) == record.last_wanted
-                if is_repeated and record.repeats == _MAX_REPEATS:  # so that two writers do not load the server
+                if is_repeated and record.repeats == _MAX_REPEATS:  # or two writers would overload the server
                     record.repeats = 0
                     return _LOOK_AGAIN
                 self._patch(uid, record, patch, requests)
@@ -385,7 +385,7 @@ class ClusterPods(PodFeed, PodReporter):
                 requests.delete(PODS, uid=uid, grace=0, **place)
                 record.stage = Stage.REMOVED
         except RequestError as error:
-            # Others are changing it, or another pod has its name: the watch will say.
+            # Other writers are changing it, or another pod has its name. The watch will show that.
             if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):
                 record.conflicts += 1
                 return _CONFLICT_LOOK if record.conflicts <= _MAX_REPEATS else _LOOK_AGAIN
@@ -396,12 +396,13 @@ class ClusterPods(PodFeed, PodReporter):
         return None
 
     def _is_proven(self, record: PodRecord, requests: KubeApiRequests) -> bool:
-        """Whether a pod was bound to the registered Node, and not to one that somebody has made of the same name.
+        """Return whether a pod was bound to the registered Node, not to somebody else's Node with the same name.
 
-        It was if the Node is still there after the pod was seen. One look is enough for all pods that were seen before.
+        It was if the Node still existed after the pod was seen. One read is enough for all pods that were seen before
+        it.
         """
         if (registered := self._registered()) is None:
-            return True  # somebody else has made the Node
+            return True  # somebody else has created the Node
         with self._lock:
             if record.batch <= self._last_proven:
                 return True
@@ -413,7 +414,7 @@ class ClusterPods(PodFeed, PodReporter):
         return True
 
     def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> float | None:
-        """Send the events of a pod, also of one that is gone. One that the server refuses is not sent again."""
+        """Send the events of a pod, even if it is gone. An event that the server refuses is not sent again."""
         if not self._is_proven(record, requests):
             return _CONFLICT_LOOK
         while record.events:
@@ -430,7 +431,10 @@ class ClusterPods(PodFeed, PodReporter):
         return None
 
     def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
-        """Send a patch, and take its answer: the watch may be late. It may also be early, and then nothing is new."""
+        """Send a patch, and take its answer, because the watch may be late.
+
+        If the watch was earlier, nothing is new.
+        """
         with self._lock:
             record.is_patching, answer, version = True, None, version_of(record.object)
         try:
@@ -440,7 +444,7 @@ class ClusterPods(PodFeed, PodReporter):
                 record.is_patching, is_for_engine = False, False
                 if answer is not None and uid_of(answer) == uid:
                     version = version_of(answer)
-                if version_of(record.object) > version:  # something else has changed meanwhile
+                if version_of(record.object) > version:  # something else has changed in the meantime
                     self._put(uid)
                 elif answer is not None and version > version_of(record.object):
                     is_for_engine = self._learn(uid, record, answer)
@@ -459,7 +463,7 @@ class PodReceiver(Protocol):
 
 
 class NodePods(ObjectHandler):
-    """Hands the pods of a watch to the nodes that they are bound to. `nodes` may change while the watch runs."""
+    """Passes the pods of a watch to the nodes that they are bound to. `nodes` may change while the watch runs."""
 
     def __init__(self, nodes: Mapping[str, PodReceiver]) -> None:
         self._nodes = nodes
@@ -469,7 +473,7 @@ class NodePods(ObjectHandler):
         return node_of(found) in self._nodes
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Tell each node all of its pods."""
+        """Pass to each node all of its pods."""
         of_node: dict[str, list[Json]] = {node: [] for node in tuple(self._nodes)}
         for pod in objects:
             of_node.get(node_of(pod), []).append(pod)
@@ -478,7 +482,7 @@ class NodePods(ObjectHandler):
                 receiver.listed(found)
 
     def seen(self, kind: str, found: Json) -> None:
-        """Tell the node of a pod what has changed."""
+        """Pass a changed pod to its node."""
         if (receiver := self._nodes.get(node_of(found))) is not None:
             receiver.seen(kind, found)
 
@@ -488,7 +492,7 @@ def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:
 
 
 def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
-    """The events that a kubelet sends when this becomes of a pod."""
+    """Return the events that a kubelet sends for this outcome of a pod."""
     if outcome.refusal is not None:
         yield words_of_events.refused(outcome.refusal.reason, outcome.kubelet_message)
     elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):

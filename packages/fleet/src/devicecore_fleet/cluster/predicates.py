@@ -1,7 +1,7 @@
-"""What a kubelet asks of a pod after its devices: whether the Node has room for it, and is one that it may run on.
+"""A kubelet's checks after the allocation of devices: whether a pod fits on the Node and may run there.
 
-Laws: The checks come in the order of a kubelet, and the first that fails is the answer. A pod counts from its admission
-until its containers have ended, so pods that are admitted together do not get more than the Node has.
+Laws: The checks run in a kubelet's order, and the first failure is the answer. A pod counts from its admission
+until its containers have exited, so pods that are admitted together do not get more than the Node has.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import asked_of
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-"""The field of an affinity that decides whether a pod may run on a node."""
+"""The field of an affinity that determines whether a pod may run on a node."""
 
 _Port = tuple[str, int, str]  # protocol, number and address
 _EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
@@ -43,15 +43,15 @@ _NOT_TOLERATED = PodRefusal(
 
 
 class NodeRoom:
-    """Counts what the pods of one node have asked for. Its owner holds a lock."""
+    """Counts the requests of the pods on one node. Its owner holds a lock."""
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, Mapping[str, int]] = {}
         self._used: Counter[str] = Counter()
-        self._ports: dict[PodUid, frozenset[_Port]] = {}  # of those that have some
+        self._ports: dict[PodUid, frozenset[_Port]] = {}  # ports of the pods that have some
 
     def take(self, uid: PodUid, pod: Json) -> None:
-        """Count a pod. One that is counted already is counted once."""
+        """Count a pod, but only once."""
         if uid not in self._pods:
             self._pods[uid] = asked = _asked(pod)
             self._used.update(asked)
@@ -59,7 +59,7 @@ class NodeRoom:
                 self._ports[uid] = ports
 
     def recount(self, uid: PodUid, pod: Json) -> None:
-        """Count what a pod asks for now, after a resize, if it is counted."""
+        """Count a pod's new requests after a resize, if it is counted."""
         if uid in self._pods:
             self.free(uid)
             self.take(uid, pod)
@@ -70,14 +70,14 @@ class NodeRoom:
         self._ports.pop(uid, None)
 
     def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a kubelet would refuse a pod. Return None if it would not, or if the pod is counted already.
+        """Return why a kubelet would refuse a pod, or None if it would not or the pod is already counted.
 
         Args:
             uid: the UID of the pod.
-            pod: the pod as the API server has it.
-            node: the Node as the API server has it.
-            devices: how many of each resource are healthy or in use, if the pod has any. The Node may not show yet that
-                there are so many.
+            pod: the pod on the API server.
+            node: the Node on the API server.
+            devices: how many devices of each resource are healthy or in use, if the pod has any. The Node may not show
+                this number yet.
         """
         if uid in self._pods:
             return None
@@ -103,7 +103,7 @@ class NodeRoom:
 
 
 def unsuited(pod: Json, node: Json) -> PodRefusal | None:
-    """Return why a kubelet would refuse a pod whatever else runs on the Node. Return None if it would not."""
+    """Return why a kubelet would refuse a pod regardless of other pods on the Node, or None if it would not."""
     if not _is_selected(pod, node):
         return _NOT_SELECTED
     tolerations = [
@@ -133,7 +133,7 @@ def _accepts(selector: Json | None, target: TargetNode) -> bool:
 
 
 def _asked(pod: Json) -> Mapping[str, int]:
-    """What a pod asks for in whole numbers, as a kubelet counts it: cpu in thousandths, and the pod itself as one."""
+    """Return a pod's requests as integers, as a kubelet counts them: cpu in thousandths, and the pod itself as one."""
     sizes = {**asked_of(pod["spec"], "requests"), "pods": Quantity.of(1, binary=False)}
     return {name: _whole(name, size) for name, size in sizes.items()}
 
@@ -144,7 +144,7 @@ def _whole(name: str, size: Quantity | str) -> int:
 
 
 def _ports(pod: Json) -> frozenset[_Port]:
-    """The ports of the node that the containers of a pod ask for, which run at the same time."""
+    """Return the host ports of the pod's containers that run at the same time."""
     sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(
         (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
@@ -159,6 +159,6 @@ def _clash(one: _Port, other: _Port) -> bool:
 
 
 def _claimed(pod: Json) -> Iterator[str]:
-    """The extended resources that a claim serves."""
+    """Return the extended resources that a claim serves."""
     claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

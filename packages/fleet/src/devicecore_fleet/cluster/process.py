@@ -1,7 +1,7 @@
-"""Which process this is, so that another one can tell whether it still lives.
+"""The identity of this process, by which others can find out whether it is still alive.
 
-Law: a process has ended only if this machine knows it: it ran here and its number is free or another process's, or it
-had the files that this process has locked.
+Law: a process counts as ended only if this machine is certain: it ran here and its process id is free or reused, or it
+held the files that this process has locked.
 """
 
 import os
@@ -11,24 +11,24 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import field, frozen
 
-_STARTED = 18  # the place of the start time in /proc/PID/stat, after the name of the program and the state
-_ENDED = ("Z", "X")  # states of a process of which only the number is left
+_STARTED = 18  # the position of the start time in /proc/PID/stat, counted after the program name and the state
+_ENDED = ("Z", "X")  # states of a process that has exited
 
 
 @frozen
 class Process:
-    """A process that keeps Nodes.
+    """A process that maintains Nodes.
 
     Attributes:
-        identity: no other process has it; by default that of this process.
-        ended: the identities of processes that are known to have ended if they did not run on this machine.
+        identity: unique to the process; by default that of this process.
+        ended: the identities of processes on other machines that are known to have ended.
     """
 
     identity: str = field(factory=lambda: _identity(_machine(), os.getpid()) or f"{_machine()}.{os.getpid()}")
     ended: frozenset[str] = frozenset()
 
     def has_ended(self, other: str) -> bool | None:
-        """Return whether the process of another identity has ended. Return None if that is not known."""
+        """Return whether the process with another identity has ended, or None if unknown."""
         machine, _, rest = other.partition(".")
         number = rest.partition(".")[0]
         if machine != _machine() or not (number.isascii() and number.isdecimal()):
@@ -38,13 +38,13 @@ class Process:
         except (ProcessLookupError, OverflowError):
             return True
         except PermissionError:
-            pass  # it is a process of another user
+            pass  # it is another user's process
         found = _identity(machine, int(number))
         return None if found is None else found != other
 
 
 def _identity(machine: str, number: int) -> str | None:
-    """Return the identity of a process of this machine, empty if it has ended, and None if it cannot be read."""
+    """Return the identity of a process on this machine, empty if it has ended, or None if it cannot be read."""
     try:
         stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -54,7 +54,7 @@ def _identity(machine: str, number: int) -> str | None:
 
 
 def _machine() -> str:
-    """Return what tells this boot of this machine, and this container, from others."""
+    """Return what distinguishes this boot of this machine and this container from others."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return uuid5(NAMESPACE_DNS, f"{boot} {Path('/proc/self/ns/pid').readlink()}").hex[:12]

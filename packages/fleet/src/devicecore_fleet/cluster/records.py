@@ -1,8 +1,8 @@
-"""One pod of a cluster on its node: how it begins and ends, although no container runs.
+"""One pod of a cluster on its node: how it starts and ends, although no container runs.
 
-Laws: The containers of a pod that is admitted count as started at once. They end when the pod is deleted or, if an
-annotation says so, after some time, as those of a Job do, or as `lives` says. The pod is shown as over only when its
-devices and claims are released, because then the scheduler gives them to another pod.
+Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted or, if an
+annotation says so, after some time, as in a Job, or as `lives` says. The pod is shown as finished only when its
+devices and claims have been released, because the scheduler then gives them to another pod.
 """
 
 import json
@@ -38,16 +38,16 @@ from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
 
 RUN_FOR = "devicecore.io/run-for"
-"""The annotation that says after how long the containers of a pod end by themselves, such as `90s` or `1h30m`."""
+"""The annotation with the time after which a pod's containers exit by themselves, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
-"""The annotation that says how long the containers of a deleted pod keep running, at most its grace period. The default
+"""The annotation with the time that a deleted pod's containers keep running, at most its grace period. The default
 is 0."""
 
 MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a pod that only shows a static pod of a kubelet. A kubelet never runs it."""
+"""The annotation of a mirror pod, which only shows a kubelet's static pod. A kubelet never runs it."""
 
-_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, by SIGTERM, by SIGKILL
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: on its own, after SIGTERM, after SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")
@@ -55,16 +55,16 @@ _UNUSED = (
     *("affinity", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "nodeName"),
     *("preemptionPolicy", "priority", "schedulerName", "securityContext", "serviceAccount", "serviceAccountName"),
     *("topologySpreadConstraints", "volumes"),
-)  # as they are
-_ALIKE = ("conditions", "containerStatuses", "initContainerStatuses")  # parts of a status that many pods have alike
+)  # used unchanged
+_ALIKE = ("conditions", "containerStatuses", "initContainerStatuses")  # parts of a status that many pods have in common
 _MOST_SHARED = 2048
 
 
 class Stage(Enum):
-    """How far a pod has come with the engine. A pod goes on to a later one, and never back."""
+    """The stage of a pod in the engine. A pod never returns to an earlier stage."""
 
     SEEN = 0
-    """The engine was not told of it."""
+    """The engine does not know it."""
     GIVEN = 1
     """The engine was told to run it."""
     LEAVING = 2
@@ -72,22 +72,22 @@ class Stage(Enum):
     RELEASED = 3
     """It holds nothing anymore."""
     REMOVED = 4
-    """The server was told so."""
+    """The server shows this."""
 
 
 class Step(Enum):
-    """What the engine has to do for a pod."""
+    """What the engine must do for a pod."""
 
     NOTHING = "nothing"
     RUN = "run the pod"
-    REPLACE = "run the pod as it is now, because more of it is known"
+    REPLACE = "run the current version of the pod, because more of it is known"
     RELEASE = "release the pod"
-    COMPARE = "nothing, but the server may not show yet what is so"
+    COMPARE = "nothing, but the server may not show the current state yet"
 
 
 @define(eq=False)
 class PodRecord:
-    """One pod: what the server says about it, what the engine says about it, and how far its end has come."""
+    """One pod: the server's and the engine's reports about it, and the progress of its termination."""
 
     object: Json
     pod: Pod | None = None
@@ -98,27 +98,27 @@ class PodRecord:
     ended: datetime | None = None
     exit_code: int = 0
     end_at: float = math.inf
-    """When its containers end (monotonic seconds)."""
+    """When its containers exit (monotonic seconds)."""
     deleted_at: float = math.inf
     """When its deletion was seen (monotonic seconds)."""
     _stop_code: int = _TERMINATED
     stage: Stage = Stage.SEEN
-    awaits_node: bool = False  # it may not run on the Node as it is known, so the Node is read again
+    awaits_node: bool = False  # it may not run on the known version of the Node, so the Node is read again
     is_gone: bool = False  # from the server
     events: list[tuple[Said, datetime]] = field(factory=list)
-    last_wanted: int | None = None  # the hash of the status that was sent last, which many pods have alike
+    last_wanted: int | None = None  # the hash of the last sent status, which many pods have in common
     repeats: int = 0
-    """How often that status was sent again, because another writer had undone it."""
+    """How often that status was resent because another writer had undone it."""
     conflicts: int = 0  # in a row
     is_patching: bool = False
-    batch: int = 0  # of the pods that were seen between two looks at the Node
+    batch: int = 0  # of the pods that were seen between two reads of the Node
     says: str = ""
-    """What the fleet's file says that its containers would do, if the annotation `CONTAINERS` says nothing."""
+    """The behavior of its containers in the fleet's file, if there is no annotation `CONTAINERS`."""
     change_at: float = math.inf
-    """When one of its containers is otherwise than now (monotonic seconds)."""
-    _read_from: tuple[str, ...] = ()  # the texts from which the behaviors were read
+    """When the state of one of its containers changes (monotonic seconds)."""
+    _read_from: tuple[str, ...] = ()  # the strings from which the behaviors were parsed
     _behaviors: Mapping[str, Behavior] = field(factory=dict)
-    _lives: Mapping[str, Life] = field(factory=dict)  # as they were when they were looked at last
+    _lives: Mapping[str, Life] = field(factory=dict)  # their states at the last update
 
     @property
     def name(self) -> str:
@@ -142,7 +142,7 @@ class PodRecord:
 
     @property
     def is_given(self) -> bool:
-        """Whether the engine runs it, as far as it was told."""
+        """Whether the engine was told to run it."""
         return self.stage is Stage.GIVEN
 
     @property
@@ -166,12 +166,12 @@ class PodRecord:
         return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
 
     def take(self, pod: Json) -> bool:
-        """Take the pod as the server has it now. Return whether `next_step` may have another answer."""
+        """Take the current pod from the server. Return whether the result of `next_step` may have changed."""
         before, self.object = self.object, reduced(pod)
         return _decisive(before) != _decisive(self.object)
 
     def next_step(self, now: float, wall: datetime) -> Step:
-        """Return what the engine has to do; `now` are monotonic seconds, and `wall` is the time."""
+        """Return what the engine must do. `now` is in monotonic seconds, and `wall` is the time."""
         if self.is_gone:
             return Step.NOTHING if self.is_leaving else Step.RELEASE
         if self.is_leaving:
@@ -182,7 +182,7 @@ class PodRecord:
             step = self._next_of_given(now, wall)
             if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
                 return step
-            self.stage = Stage.GIVEN  # it ran before a restart, and has not stopped yet, so it keeps its devices
+            self.stage = Stage.GIVEN  # it ran before a restart and has not stopped yet, so it keeps its devices
             return Step.RUN
         if self.pod is None or self.phase in FINAL or self.awaits_node:
             return Step.NOTHING
@@ -212,45 +212,45 @@ class PodRecord:
         return str(self.object["spec"].get("restartPolicy") or "Always")
 
     def read_behaviors(self) -> list[Said]:
-        """Read what its containers would do, if that has changed. Return an event if it cannot be understood."""
+        """Parse the behavior of its containers if that has changed. Return an event if it is invalid."""
         texts = self.says, self._annotations.get(CONTAINERS, "")
         if texts == self._read_from:
             return []
         self._read_from, (of_file, of_pod) = texts, map(str.strip, texts)
-        known = {"", *self.containers}  # a file speaks of many pods, and not all have the containers that it names
+        known = {"", *self.containers}  # a file applies to many pods, and not all have the containers that it names
         self._behaviors = {name: one for name, one in parse(of_file).items() if name in known}
         try:
             found = parse(of_pod)
             if unknown := [name for name in found if name not in known]:
-                raise BehaviorError(f"there is no container {foreign_text(unknown[0], 100)}")  # noqa: TRY301 - one answer
+                raise BehaviorError(f"there is no container {foreign_text(unknown[0], 100)}")  # noqa: TRY301 - one result
         except BehaviorError as error:
             return [not_understood(f"{CONTAINERS}: {error}")]
         self._behaviors = found or self._behaviors
         return []
 
     def _restarts(self, name: str, code: int, probe: str = "") -> bool:
-        """Whether a kubelet starts a container again that has ended with a code, or that a probe has stopped."""
+        """Return whether a kubelet restarts a container that has exited with a code, or that a probe has stopped."""
         container: Json = next((one for one in self.object["spec"]["containers"] if one.get("name") == name), {})
         own = container.get("restartPolicy")
-        if own and not probe:  # Go: `ContainerShouldRestart`; `computePodActions` asks no rule if a probe has failed
+        if own and not probe:  # Go: `ContainerShouldRestart`, without rules in `computePodActions` if a probe failed
             for rule in container.get("restartPolicyRules") or ():
                 on = rule.get("exitCodes") or {}
                 if on.get("operator") in ("In", "NotIn") and (code in (on.get("values") or ())) is (
                     on["operator"] == "In"
                 ):
-                    return True  # to restart is all that a rule can say
+                    return True  # the only action of a rule is to restart
         policy = own or self._policy
         return policy == "Always" or (policy == "OnFailure" and code != 0)
 
     def _behavior(self, name: str) -> Behavior:
         if (found := self._behaviors.get(name) or self._behaviors.get("")) is not None:
             return found
-        # A kubelet starts the containers of a pod again whose policy is Always, so such a pod never ends by itself.
+        # A kubelet restarts the containers of a pod with the policy Always, so such a pod never ends by itself.
         lasts = None if self._restarts(name, _COMPLETED) else seconds_of(self._annotations.get(RUN_FOR))
         return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
 
     def lives(self, wall: datetime) -> Mapping[str, Life]:
-        """Return how its containers are, if it is said what they would do; at its end if it has ended."""
+        """Return the states of its containers that have a behavior, at the end of the pod if it has ended."""
         if not self._behaviors or self.started is None:
             return {}
         metadata = self.object["metadata"]
@@ -264,9 +264,9 @@ class PodRecord:
         return found
 
     def look(self, now: float, wall: datetime) -> list[Said]:
-        """Look at the containers that would do something, and note when to look again. Return what a kubelet says."""
+        """Update the containers that have a behavior, and schedule the next update. Return a kubelet's events."""
         said, before = self.read_behaviors(), self._lives
-        if not self._behaviors and not before:  # as nearly all pods
+        if not self._behaviors and not before:  # as for nearly all pods
             self.change_at = math.inf
             return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)
@@ -278,7 +278,7 @@ class PodRecord:
         return said
 
     def _said_of(self, name: str, image: str, before: Life | None, now: Life) -> list[Said]:
-        """Return what a kubelet says about a container that was as `before` when it was looked at last, if it was."""
+        """Return a kubelet's events about a container whose state at the last update, if any, was `before`."""
         said, would = list[Said](), self._behavior(name)
         if would.probe and before is not None and now.ends > before.ends:
             said += failed_probe(would.probe, name, restarts=self._restarts(name, would.code or 0, would.probe))
@@ -290,14 +290,14 @@ class PodRecord:
         return said
 
     def recall(self) -> None:
-        """Take from the server how far a process before this one has come with the pod."""
+        """Restore from the server how far an earlier process has come with the pod."""
         status = self.object.get("status") or {}
         known = status.get("containerStatuses") or []
         states = [one.get("state") or {} for one in known]
         self.start_time = _parsed(status.get("startTime"))
         self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
         if any(one.get("restartCount") for one in known):
-            self.started = self.start_time  # when its first containers started is not shown anymore
+            self.started = self.start_time  # the start of its first containers is no longer shown
         is_over = self.phase in FINAL or self.is_deleting or not any(one.get("restartCount") for one in known)
         if is_over and states and all("terminated" in state for state in states):
             self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
@@ -305,11 +305,11 @@ class PodRecord:
 
     @property
     def has_run(self) -> bool:
-        """Whether its containers are known to run."""
+        """Whether its containers are known to be running."""
         return self.started is not None and self.ended is None
 
     def leave(self, wall: datetime) -> list[Said]:
-        """Begin to release the pod. Return the events that a kubelet sends then."""
+        """Start releasing the pod. Return the events that a kubelet then sends."""
         self.stage = Stage.RELEASED if self.pod is None else Stage.LEAVING  # the engine has never seen it
         if self.ended is not None or self.phase in FINAL:
             return []
@@ -317,26 +317,26 @@ class PodRecord:
         self.ended = wall
         if self.started is None:
             return [PAST_DEADLINE] if self.is_late else []
-        # Sidecars are stopped even if the others have ended by themselves.
+        # Sidecars are stopped even if the others have exited by themselves.
         killed = runs if self.is_deleting or self.is_late else []
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
-        if not killed:  # the containers have ended by themselves, or because of their probes
+        if not killed:  # the containers have exited by themselves, or because of their probes
             ended = {name: self._behavior(name).probe for name in runs}
-            # A kubelet stops the pod, as none of its containers goes on, and gives no other reason.
+            # A kubelet stops the pod, because none of its containers continues, and gives no other reason.
             stopped = [(unhealthy(probe, name), killing(name)) for name, probe in ended.items() if probe]
             said += [one for both in stopped for one in both]
         return said + [killing(name, "initContainers") for name in sidecars(self.object["spec"])]
 
     @property
     def is_late(self) -> bool:
-        """Whether the pod was ended because it had been active for longer than its `activeDeadlineSeconds`."""
+        """Whether the pod was ended because it was active for longer than its `activeDeadlineSeconds`."""
         allowed = self.object["spec"].get("activeDeadlineSeconds")
         if allowed is None or self.ended is None or self.start_time is None or self.exit_code == _COMPLETED:
             return False
         return (self.ended - self.start_time).total_seconds() >= float(allowed)
 
     def _read(self) -> None:
-        """Read the pod. If it cannot be read, what was read before stays."""
+        """Parse the pod. If that fails, the previous result stays."""
         try:
             self.pod, self.problem = pod_of(self.object), None
         except DocumentError as error:
@@ -344,7 +344,7 @@ class PodRecord:
                 self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
 
     def plan_end(self, now: float, wall: datetime) -> None:
-        """Decide when the containers end, and with which exit code."""
+        """Decide when the containers exit, and with which exit code."""
         self.read_behaviors()
         end, code = math.inf, _COMPLETED
         would = [self._behavior(name) for name in self.containers]
@@ -368,7 +368,7 @@ class PodRecord:
         self.end_at, self.exit_code = end, code
 
     def _stop_at(self, now: float, wall: datetime, goes_on: float) -> float:
-        """When the containers of the deleted pod stop. A second deletion may shorten the grace period."""
+        """Return when the containers of the deleted pod stop. A second deletion may shorten the grace period."""
         if self.started is None:
             return now
         grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
@@ -379,7 +379,7 @@ class PodRecord:
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
 
     def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
-        """Return what is known about a pod here. Return None if nothing is to be said about it."""
+        """Return what is known about a pod here, or None if there is nothing to report."""
         report = self.report
         if self.phase in FINAL or (report is None and self.ended is None):
             return None
@@ -392,14 +392,15 @@ class PodRecord:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             is_new = any(one.waiting is not None and one.ended is None for one in self.lives(now).values())
-            phase = PENDING if is_new else RUNNING  # as long as a container has never run
+            phase = PENDING if is_new else RUNNING  # while a container has never run
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
         prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,
-            # A pod is shown as over when nothing is left of it, because then its devices can be given to another one.
+            # A pod is shown as finished when nothing is left of it, because its devices can then be given to another
+            # pod.
             has_sandbox=not self.is_released if is_over else prepared,
             started=self.started,
             ended=self.ended,
@@ -433,17 +434,17 @@ _TYPES: tuple[tuple[str, str, Any], ...] = (
     ("status", "conditions", _OBJECTS),
     ("status", "containerStatuses", _OBJECTS),
 )
-"""The fields of a pod that are used here, and what each must be if it is there."""
+"""The fields of a pod that are used here, and the type of each, if present."""
 
 _CLASSES = tuple(
     (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
     for part, name, kind in _TYPES
 )
-"""The same with the class of each field, and of the values in it, because each pod is checked several times."""
+"""The same with the class of each field and of the values in it, because each pod is checked several times."""
 
 
 def check_types(pod: Json) -> None:
-    """Raise TypeError if a field of a pod that is used here has another type than an API server lets it have."""
+    """Raise TypeError if a field that is used here has a type that an API server would not accept."""
     for part, name, outer, *inner in _CLASSES:
         found = (pod.get(part) or {}).get(name)
         if found is None:
@@ -458,11 +459,11 @@ def check_types(pod: Json) -> None:
     for part in ("containers", "initContainers", "ephemeralContainers"):
         for one in pod["spec"].get(part) or ():
             if not isinstance(one.get("name"), str) or not isinstance(one.get("resources") or {}, dict):
-                message = f"spec.{part} has an item with another name or other resources than are possible"
+                message = f"spec.{part} has an item with an impossible name or impossible resources"
                 raise TypeError(message)
             for rule in one.get("restartPolicyRules") or ():
                 if not isinstance((rule.get("exitCodes") or {}).get("values") or [], list):
-                    message = f"spec.{part} has an item with other rules than are possible"
+                    message = f"spec.{part} has an item with impossible rules"
                     raise TypeError(message)
 
 
@@ -472,7 +473,7 @@ def uid_of(pod: Json) -> PodUid:
 
 
 def _decisive(pod: Json) -> tuple[object, ...]:
-    """Return what `next_step` depends on, which the answer to a status patch seldom changes."""
+    """Return what `next_step` depends on, which the answer to a status patch rarely changes."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     fields = ("deletionTimestamp", "deletionGracePeriodSeconds", "annotations", "labels")
     claims = (status.get("resourceClaimStatuses"), status.get("extendedResourceClaimStatus"))
@@ -480,21 +481,21 @@ def _decisive(pod: Json) -> tuple[object, ...]:
 
 
 def _time(state: Json, name: str) -> datetime | None:
-    """Return a time in the state of a container. Return None if it has none, or no text that is a time."""
+    """Return a time in a container's state, or None if there is no valid time."""
     return _parsed(next((found.get(name) for key in ("running", "terminated") if (found := state.get(key))), None))
 
 
 def _parsed(text: object) -> datetime | None:
-    """Return the time in UTC that a string says. Return None for another text."""
+    """Return the time in UTC that a string represents, or None for any other string."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):  # of a time whose zone leads out of the calendar
+    except (ValueError, OverflowError):  # for a time that its zone moves out of the calendar
         return None
 
 
 def seconds_of(text: object) -> float | None:
-    """Return the seconds of a duration such as `1h30m`, `500ms` or `90`. Return None for another text."""
+    """Return the seconds of a duration such as `1h30m`, `500ms` or `90`, or None for any other string."""
     whole = text.strip() if isinstance(text, str) else ""
     whole += "s" if whole[-1:].isdecimal() else ""
     parts = _DURATION.findall(whole)
@@ -504,9 +505,9 @@ def seconds_of(text: object) -> float | None:
 
 
 def reduced(pod: Json) -> Json:
-    """Return a pod without the fields that are not used here: ten thousand whole pods would take much memory.
+    """Return a pod without unused fields, because ten thousand complete pods would take much memory.
 
-    What the pods of a controller have alike is the same object in all of them, so nobody may change it.
+    A controller's pods share the objects that they have in common, so nobody may change these.
     """
     metadata = {key: value for key, value in pod["metadata"].items() if key not in ("generateName", "ownerReferences")}
     spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}

@@ -1,6 +1,6 @@
-"""One line in the log for all nodes of a process that are refused for the same reason.
+"""One log line for all nodes of a process that are refused for the same reason.
 
-Law: each node that is refused is counted in a line soon after the last of them.
+Law: every refused node is counted in a log line soon after the last refusal.
 """
 
 import logging
@@ -12,10 +12,10 @@ from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Writer
 
 TOGETHER = 1.0
-"""Seconds without another one after which nodes are named."""
+"""Seconds without another refusal, after which the line is logged."""
 
-_NAMED = 3  # nodes of a line
-_NODE = "NODE"  # stands for the name of each in the reason
+_NAMED = 3  # nodes named in a line
+_NODE = "NODE"  # replaces each name in the reason
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def log_refused(node: str, why: str) -> None:
 
 
 class Refusals:
-    """Collects the nodes that are refused. Thread-safe.
+    """Collects the refused nodes. Thread-safe.
 
     Args:
         writer: runs the job that logs them.
@@ -41,7 +41,7 @@ class Refusals:
         self._last = 0.0
 
     def add(self, node: str, why: str) -> None:
-        """Take a node and why it is refused. Return at once."""
+        """Add a node and the reason why it is refused. Returns at once."""
         with self._lock:
             self._waiting.setdefault(why.replace(node, _NODE), []).append(node)
             self._last = self._clock()

@@ -1,11 +1,11 @@
-"""The Node of a node, and its Lease: made, kept true, and renewed.
+"""The Node object of a node, and its Lease: creates, corrects and renews them.
 
-Laws: A Node that devicecore has not made is refused and left as it is, unless its user wants to adopt it; so is one
-whose Lease somebody else holds. If that is a process of devicecore that may have ended, the Lease is waited for. A Node
-that was there and was deleted is not made again, as by a kubelet, because somebody wanted it gone; until it is there
-again, it is looked for once a minute, and has no Lease. One that was replaced is judged as at the start. What others
-write into the status of the Node, such as the node lifecycle controller after an outage, is put right when the watch
-shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
+Laws: A Node that devicecore did not create is refused and left unchanged, unless its user wants to adopt it; so is a
+    Node whose Lease somebody else holds. If the holder is a devicecore process that may have ended, this waits for the
+    Lease. As in a kubelet, a deleted Node is not recreated, because somebody wanted it gone. Until it exists again, it
+    is read once a minute and has no Lease. A replaced Node is judged like at the start. What others write into the
+    Node's status, such as the node lifecycle controller after an outage, is corrected when the watch shows it, at most
+    once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -50,7 +50,7 @@ from devicecore_fleet.cluster.words.nodes import (
 from devicecore_fleet.cluster.words.patches import Json, version_of
 from devicecore_fleet.cluster.writer import Job, Writer
 
-_REPLACED_LOOK = 1.0  # seconds; another Node has taken the name since it was read
+_REPLACED_LOOK = 1.0  # seconds; another Node has taken the name since the last read
 _GONE_LOOK = timedelta(minutes=1)
 
 NOTHING: Mapping[str, Mapping[str, str | None]] = {}
@@ -65,9 +65,9 @@ def utc_now() -> datetime:
 
 
 class RegisteredNodes(ObjectHandler):
-    """Hands the Nodes of a watch to the nodes of this process.
+    """Passes the Nodes of a watch to the nodes of this process.
 
-    `seen_by` has what takes the Node of each name; None stands for a Node that the watch does not show anymore.
+    `seen_by` has a receiver by the name of each Node. None means that the watch no longer shows the Node.
     """
 
     def __init__(self, seen_by: Mapping[str, Callable[[Json | None], None]]) -> None:
@@ -78,32 +78,32 @@ class RegisteredNodes(ObjectHandler):
         return found["metadata"]["name"] in self._seen_by
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Tell each node its Node."""
+        """Pass each Node to its node."""
         found = {one["metadata"]["name"]: one for one in objects}
-        for name, seen in tuple(self._seen_by.items()):  # nodes may be added and removed meanwhile
+        for name, seen in tuple(self._seen_by.items()):  # nodes may be added and removed in the meantime
             seen(found.get(name))
 
     def seen(self, kind: str, found: Json) -> None:
-        """Tell a node what has become of its Node."""
+        """Pass a changed Node to its node."""
         if (seen := self._seen_by.get(found["metadata"]["name"])) is not None:
             seen(None if kind == "DELETED" else found)
 
 
 class RegisteredNode(NodeStatusSink):
-    """Registers one node and keeps its Node and Lease. Thread-safe.
+    """Registers one node and maintains its Node and Lease. Thread-safe.
 
     It is the sink of the node's device manager. Its owner calls `tick` every 10 seconds.
 
     Args:
-        description: what the node is made of.
-        writer: takes what is to be sent to the API server.
+        description: describes the Node.
+        writer: sends requests to the API server.
         wall: the time.
-        changed: called after each answer of the server that says something new.
+        changed: called after each answer of the server with news.
         process: holds the Lease; by default this process.
-        heartbeat: how often the Node is read and its conditions are reported if nothing changes. None is never.
-        refused: called with the name of the node and the reason if it is refused.
-        first: the removal of an earlier node of this name, which ends before this one is registered.
-        changes: labels and annotations that a Node which exists must get, or lose if they are None.
+        heartbeat: how often the Node is read and its conditions are reported if nothing changes, or None for never.
+        refused: called with the node's name and the reason if it is refused.
+        first: the removal of an earlier node with this name, which is finished before this one is registered.
+        changes: labels and annotations to set on an existing Node, or to remove if they are None.
     """
 
     def __init__(
@@ -127,20 +127,20 @@ class RegisteredNode(NodeStatusSink):
         self._writer = writer
         self._wall = wall
         self._changed = changed
-        self._lock = threading.Lock()  # held while the fields change that say whether the Node is ours
+        self._lock = threading.Lock()  # held while the fields change that tell whether the Node is ours
         self._description = description
         self._status = NodeStatus()
-        self._node: Json | None = None  # as the server has shown it last
+        self._node: Json | None = None  # as last shown by the server
         self._lease: Json | None = None
-        self._awaited: tuple[int, datetime] | None = None  # the version of a Lease that may be free soon, since when
-        self._wait: float | None = None  # seconds after which to look at that Lease again
+        self._awaited: tuple[int, datetime] | None = None  # a Lease that may be free soon: version and since when
+        self._wait: float | None = None  # seconds until that Lease is read again
         self._refusal: str | None = None
-        self._must_read = False  # whether the Node is to be read again
-        self._is_doubted = False  # the watch has shown another Node, or none, and the Node was not read since
-        self._is_overwritten = False  # by others, and it is put right at the next tick
-        self._may_repair = True  # at once: not twice between two ticks
+        self._must_read = False  # whether to read the Node again
+        self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
+        self._is_overwritten = False  # by others; corrected at the next tick
+        self._may_repair = True  # at once, but not twice between two ticks
         self._next_look: datetime | None = None  # for a Node that is gone
-        self._next_report: datetime | None = None  # of the conditions, or None if it is not known, or now
+        self._next_report: datetime | None = None  # the next report of the conditions, or None if unknown or due
         self._problem: str | None = "the Node is not registered yet"
 
     @property
@@ -150,7 +150,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def node(self) -> Json:
-        """The Node as the server has shown it last, or as it will be made, with what this node wants to be allocatable.
+        """The Node as last shown by the server, or as it will be created, with this node's desired allocatable.
 
         Its status has nothing else.
         """
@@ -168,19 +168,19 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the Node is there, and may be changed: devicecore has made it, or was told to adopt it."""
+        """Whether the Node exists and may be changed: devicecore created it, or was told to adopt it."""
         with self._lock:
             is_there = self._node is not None and self._next_look is None
             return is_there and not self._is_doubted and self._refusal is None
 
     @property
     def is_gone(self) -> bool:
-        """Whether the Node was there, and somebody has deleted it."""
+        """Whether the Node existed and somebody has deleted it."""
         return self._next_look is not None
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node is left alone until this process or this node starts again. It is None if it is not."""
+        """Why the Node is left alone until this process or this node restarts, or None if it is not."""
         return self._refusal
 
     @property
@@ -195,14 +195,14 @@ class RegisteredNode(NodeStatusSink):
         return None if problem is None else SinkError(f"node {self.name}", problem)
 
     def publish(self, status: NodeStatus) -> None:
-        """Show the counts of devices on the Node. A resource that is removed stays with 0, as in a kubelet."""
+        """Show the counts of devices on the Node. As in a kubelet, a removed resource stays with 0."""
         with self._lock:
             gone = dict.fromkeys({**self._status.capacity, **dict.fromkeys(status.removed)}, 0)
             self._status = NodeStatus({**gone, **status.capacity}, {**gone, **status.allocatable})
         self._writer.put(("node", self.name), self._write)
 
     def tick(self) -> None:
-        """Renew the Lease, and report the conditions of the Node if that is due. This does not wait."""
+        """Renew the Lease, and report the conditions of the Node if due. Does not wait."""
         if self._refusal is not None:
             return
         due = self._next_look or self._next_report
@@ -213,7 +213,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
 
     def doubt(self) -> None:
-        """Assume that the Node is not ours until it is read again, which is soon. This does not wait."""
+        """Assume that the Node is not ours until it is read again, which happens soon. Does not wait."""
         with self._lock:
             self._is_doubted = self._must_read = True
         self._changed()
@@ -221,7 +221,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it does not show it anymore. This does not wait."""
+        """Take the Node from the watch, or None if the watch no longer shows it. Does not wait."""
         node = self._node
         if node is None or self._refusal is not None:
             return  # it is registered first
@@ -241,7 +241,7 @@ class RegisteredNode(NodeStatusSink):
     # --- what the writer calls ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again. Return whether it is the one that is registered; if not, nothing passes until it is."""
+        """Read the Node again. Return whether it is the registered Node. If not, nothing passes until it is."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             self._take(node)
             return True
@@ -252,8 +252,8 @@ class RegisteredNode(NodeStatusSink):
     def delete(self, requests: KubeApiRequests) -> float | None:
         """Delete the Node, unless it was refused or is not ours. Return after how many seconds to try again.
 
-        A Node that was made by a request without an answer is ours, too. This must not run during another job of the
-        Node: one that is registered meanwhile would stay.
+        A Node that was created by an unanswered request is also ours. This must not run during another job of the
+        Node, because a Node that is registered in the meantime would stay.
         """
         if self._refusal is not None:
             return None
@@ -272,7 +272,7 @@ class RegisteredNode(NodeStatusSink):
         return None
 
     def _may_delete(self, requests: KubeApiRequests, found: Json) -> bool:
-        """Whether a Node is ours, or would be if it were registered."""
+        """Return whether a Node is ours, or would be if it were registered."""
         if found["metadata"]["uid"] == self.uid:
             return True
         if foreign_node(found, self._description):
@@ -299,7 +299,7 @@ class RegisteredNode(NodeStatusSink):
                 return self._wait
             self._is_overwritten, wanted = False, self._wanted()
             patch = node_patch(node, wanted, self._wall(), self._heartbeat)
-            if patch is not None:  # with the UID, so that a Node that somebody makes of this name is not changed
+            if patch is not None:  # with the UID, so that somebody else's new Node with this name is not changed
                 patch["metadata"] = {"uid": node["metadata"]["uid"]}
                 node = requests.patch(NODES, self.name, patch, subresource="status")
                 self._take(node)
@@ -308,7 +308,7 @@ class RegisteredNode(NodeStatusSink):
             if error.reason == "NotFound":
                 self._note_gone(error)
                 return None
-            # Somebody may have made a Node of this name.
+            # Somebody may have created a Node with this name.
             self._must_read |= error.status == HTTPStatus.CONFLICT or "metadata.uid" in error.message
             self._problem = str(error)
             self._changed()
@@ -319,7 +319,7 @@ class RegisteredNode(NodeStatusSink):
         return None
 
     def _current(self, requests: KubeApiRequests) -> Json | None:
-        """Return the Node, which is made or read again if it must be. Return None if it is not ours."""
+        """Return the Node, after creating or reading it if necessary. Return None if it is not ours."""
         node, is_gone = self._node, self._next_look is not None
         must_read = self._must_read or self._is_doubted or is_gone or self._wall() >= (self._next_report or NEVER)
         if node is not None and not must_read:
@@ -342,7 +342,7 @@ class RegisteredNode(NodeStatusSink):
             return None
         was_ours = self.is_ours
         with self._lock:
-            self._is_doubted = self._must_read  # the watch may have shown another one while this was read
+            self._is_doubted = self._must_read  # the watch may have shown a different one while this was read
             self._next_look = None
             if is_new:
                 self._node = found
@@ -355,7 +355,7 @@ class RegisteredNode(NodeStatusSink):
         return node_status(self._description, self._status)
 
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
-        """Return a Node that was not ours before, made if there is none. Return None if others have its Lease."""
+        """Return a Node that was not ours before, created if missing. Return None if somebody else has its Lease."""
         self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
         if not self._description.adopts and self._lease is not None and self._yield_to_holder(self._lease, waits=True):
             return None
@@ -369,16 +369,16 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _refuse_foreign(self, found: Json) -> bool:
-        """Refuse a Node that devicecore has not made. Return whether this one was refused."""
+        """Refuse a Node that devicecore did not create. Return whether this one was refused."""
         why = "" if self._description.adopts else foreign_node(found, self._description)
         if why:
-            self._refuse(f"it exists and devicecore has not made it: {why}")
+            self._refuse(f"it exists and devicecore did not create it: {why}")
         return bool(why)
 
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
         """Leave the Node alone if somebody else holds its Lease. Return whether somebody does.
 
-        The Node is refused, unless it `waits` for a Lease that may end: a process that lives renews it meanwhile.
+        The Node is refused, unless it `waits` for a Lease that may end: a live process renews it in the meantime.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
@@ -388,27 +388,27 @@ class RegisteredNode(NodeStatusSink):
             self._awaited = None
             return False
         if who is Held.BY_OTHERS or version != before or not waits:
-            self._refuse(holder_of(found, self.name), "Stop that one first, or choose another name")
+            self._refuse(holder_of(found, self.name), "Stop that process first, or choose another name")
             return True
         self._awaited, self._wait = (version, since), min(RENEW_SECONDS, left, seconds_left(found, now))
-        self._problem = f"{holder_of(found, self.name)}, and is taken over unless that one renews it"
+        self._problem = f"{holder_of(found, self.name)}, and is taken over unless that process renews it"
         self._changed()
         return True
 
     def _refuse(self, why: str, cure: str = "Choose another name, or take it over with --adopt") -> None:
-        refusal = f"{why}. Nothing of it is changed. {cure}"
+        refusal = f"{why}. It is left unchanged. {cure}"
         with self._lock:
             self._refusal = self._problem = refusal
         self._refused(self.name, refusal)
         self._changed()
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
-        """Give the Node that is there the labels and annotations that it lacks, or that were changed here.
+        """Give the existing Node the labels and annotations that it lacks or that were changed here.
 
         What others have changed stays.
 
-        The label of a fleet is not added, because by it users delete the Nodes that fleets have made. As by a kubelet,
-        only its own labels (operating system, architecture, name) are put right, and taints stay.
+        The label of a fleet is not added, because users select by it when they delete the Nodes of fleets. As in a
+        kubelet, only its own labels (operating system, architecture, name) are corrected, and taints stay.
         """
         own = node_object(evolve(self._description, labels={}), self._wall())["metadata"]["labels"]
         changes: Json = {}
@@ -424,7 +424,7 @@ class RegisteredNode(NodeStatusSink):
         keys = {one["key"] for one in (found.get("spec") or {}).get("taints") or ()}
         if lacking := [taint["key"] for taint in self._description.taints if taint["key"] not in keys]:
             _log.warning(
-                "node %s was there before without the taint %s, so pods that do not tolerate it may be bound to it",
+                "node %s already existed without the taint %s, so pods that do not tolerate it may be bound to it",
                 self.name,
                 ", ".join(lacking),
             )
@@ -434,7 +434,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _note_gone(self, error: RequestError) -> None:
-        """Note that somebody has deleted the Node. It is looked for at the next tick, and then once a minute."""
+        """Record that somebody has deleted the Node. It is read at the next tick, and then once a minute."""
         now = self._wall()
         with self._lock:
             self._next_look = now if self._next_look is None else now + _GONE_LOOK
@@ -442,7 +442,7 @@ class RegisteredNode(NodeStatusSink):
         self._changed()
 
     def _say(self, requests: KubeApiRequests, node: Json, said: events.Said, now: datetime) -> None:
-        # A kubelet's events about its Node have its name as UID.
+        # A kubelet's events about its Node have the Node's name as UID.
         event = events.event({**node, "kind": "Node"}, self.name, said, now)
         try:
             requests.create(EVENTS, event, event["metadata"]["namespace"])
@@ -451,7 +451,7 @@ class RegisteredNode(NodeStatusSink):
                 raise
 
     def _take(self, node: Json) -> None:
-        """Take the Node as the server has it now, unless a newer version or another Node is known."""
+        """Take the current Node from the server, unless a newer version or a different Node is known."""
         with self._lock:
             before = self._node
             is_same = before is not None and node["metadata"]["uid"] == before["metadata"]["uid"]
@@ -460,7 +460,7 @@ class RegisteredNode(NodeStatusSink):
         self._changed()
 
     def _renew(self, requests: KubeApiRequests) -> None:
-        """Renew the Lease, or make it. A Node that is not known to be ours has none from us."""
+        """Renew or create the Lease, but only for a Node that is known to be ours."""
         if not self.is_ours:
             return
         before = self._lease
@@ -469,12 +469,12 @@ class RegisteredNode(NodeStatusSink):
         except RequestError as error:
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
-            # Another writer has made, changed or deleted it, or an answer was lost.
+            # Another writer has created, changed or deleted it, or an answer was lost.
             self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
             if self._lease is None:
                 if before is None:
-                    raise  # there is no namespace for it yet
-                self.doubt()  # its Node may have gone with it
+                    raise  # its namespace does not exist yet
+                self.doubt()  # its Node may be gone as well
             elif not self._yield_to_holder(self._lease, waits=False):
                 self._lease = self._lease_anew(requests)
 

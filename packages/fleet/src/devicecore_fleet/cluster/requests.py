@@ -1,6 +1,6 @@
 """Reads and writes objects of any kind on an API server.
 
-Law: a method returns what the server has answered, or raises a `RequestError`.
+Law: a method returns the server's answer or raises a `RequestError`.
 """
 
 from http import HTTPStatus
@@ -15,11 +15,11 @@ _WRITTEN = {"fieldManager": "devicecore"}
 class KubeApiRequests(ApiServers):
     """Reads and writes objects of any kind. Thread-safe. Use it as a context manager.
 
-    Every method raises `RequestError` if the server refuses or does not answer, or if this is not started.
+    Every method raises `RequestError` if the server refuses or does not answer, or if this object is not started.
 
     Args:
         access: where the API server and the credentials are, and how long to wait for them.
-        connections: how many are kept.
+        connections: how many are kept open.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
@@ -29,13 +29,13 @@ class KubeApiRequests(ApiServers):
         super().__init__("the client of the API server", access, connections)
 
     def get(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json]:
-        """Return an object as it is now."""
+        """Return the current object."""
         return self._send(ApiRequest(f"get {resource.plural}", "GET", resource.path(namespace, name)))
 
     def find(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json] | None:
-        """Return an object as it is now, or None if there is none.
+        """Return the current object, or None if there is none.
 
-        Of the core group, only the server's own word says so: something else may answer 404 at its address.
+        In the core group, only the server's own Status counts: something else may answer 404 at its address.
         """
         try:
             return self.get(resource, name, namespace)
@@ -45,23 +45,23 @@ class KubeApiRequests(ApiServers):
             return None
 
     def list(self, resource: ApiResource, fields: str = "") -> list[Json]:
-        """Return the objects that a field selector matches; all of them, or a RequestError."""
+        """Return all objects that a field selector matches."""
         return [one for items, _ in pages(self._send, resource, fields) for one in items]
 
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Create an object. Return it as the server has it."""
+        """Create an object. Return it as the server stored it."""
         path = resource.path(namespace)
         return self._send(ApiRequest(f"create {resource.plural}", "POST", path, _WRITTEN, body))
 
     def update(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Replace an object that has the version of `body`. Return it as the server has it."""
+        """Replace an object that has the version of `body`. Return it as the server stored it."""
         path = resource.path(namespace, str(body["metadata"]["name"]))
         return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, _WRITTEN, body))
 
     def patch(
         self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
     ) -> dict[str, Json]:
-        """Change an object with a strategic merge patch. Return it as the server has it."""
+        """Change an object with a strategic merge patch. Return it as the server stored it."""
         path = resource.path(namespace, name, subresource)
         permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
         return self._send(ApiRequest(permission, "PATCH", path, _WRITTEN, body, PatchType.STRATEGIC.value))
@@ -69,7 +69,7 @@ class KubeApiRequests(ApiServers):
     def delete(
         self, resource: ApiResource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
     ) -> None:
-        """Delete the object that has this UID, after `grace` seconds if that is given."""
+        """Delete the object with this UID, after `grace` seconds if given."""
         body: dict[str, Json] = {"preconditions": {"uid": uid}}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
@@ -77,12 +77,12 @@ class KubeApiRequests(ApiServers):
 
     @property
     def sent(self) -> int:
-        """How many requests were sent."""
+        """The number of requests sent."""
         return self._sent
 
     @property
     def answered(self) -> float:
-        """When the latest request began that the server has answered, other than by asking for a pause.
+        """The start of the latest request that the server answered other than by asking for a pause.
 
         In seconds of `time.monotonic`; minus infinity if there is none.
         """

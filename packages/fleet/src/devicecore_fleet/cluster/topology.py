@@ -1,8 +1,8 @@
-"""Keeps the NodeResourceTopology of a node as its devices are.
+"""Keeps a node's NodeResourceTopology in sync with its devices.
 
-Law: the object is read before it is written, and written only if it differs. On a Node that this process has made, one
-that another program has made is left alone. A server without the kind is asked again after a while, because somebody
-may install the CustomResourceDefinition later.
+Law: the object is read before it is written, and written only if it differs. On a Node that this process created, an
+object of another program is left alone. If a server does not have the kind, this retries after a while, because
+somebody may install the CustomResourceDefinition later.
 """
 
 import logging
@@ -22,7 +22,7 @@ from devicecore_fleet.cluster.writer import Writer
 TOPOLOGIES = ApiResource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")
 
 KIND_RETRY = 300.0
-"""Seconds after which a server that does not have the kind is asked again."""
+"""Seconds before a retry on a server that does not have the kind."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ class TopologyPublisher:
     Args:
         node: the name of the node.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
-        writer: takes what is to be sent to the API server.
-        uid: returns the UID of the Node, or None while it is not known.
+        writer: sends requests to the API server.
+        uid: returns the UID of the Node, or None while unknown.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TopologyPublisher:
         self._is_made = False  # the object, by this publisher
 
     def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
-        """Publish the state of devices, and what is pinned of each NUMA node, if it has changed. Return at once."""
+        """Publish the state of devices, and what is pinned on each NUMA node, if it has changed. Returns at once."""
         uid = self._uid()
         seen = self._seen
         if seen is not None and state is seen[0] and uid == seen[1] and zones is seen[2]:
@@ -75,7 +75,7 @@ class TopologyPublisher:
         missing = [one for one in wanted["metadata"].get("ownerReferences") or [] if one not in owners]
         is_owned = any(one.get("kind") == "Node" and one.get("name") == self._node for one in owners)
         if missing and not is_owned and not self._is_made:
-            _log.warning("another program has made the NodeResourceTopology %s: it is left alone", self._node)
+            _log.warning("another program created the NodeResourceTopology %s: it is left alone", self._node)
             return KIND_RETRY
         metadata = {**before["metadata"], "ownerReferences": [*owners, *missing]}
         changed = {name: wanted[name] for name in ("attributes", "zones")}

@@ -1,10 +1,10 @@
 """Writes to an API server: many keys, few threads.
 
-Laws: Of each key one job runs at a time, and only the newest that was put waits. A job that fails is tried again until
-it succeeds or is replaced. If more jobs are due than the server answers, each kind of them has its share of the
-requests, so none waits for all of another; only a Lease that has waited for long goes before all. If jobs wait although
-the server answers, there are more threads, up to a limit. If the server does not answer or asks for a pause, nothing is
-sent for a while; only the answer to a job that was begun later and has asked the server ends that.
+Laws: For each key, one job runs at a time, and only the newest waits. A failed job is retried until
+it succeeds or is replaced. If more jobs are due than the server can answer, each kind of job gets its share of the
+requests, so none waits for all jobs of another kind; only a Lease that has waited for long takes precedence. If jobs
+wait although the server answers, threads are added up to a limit. If the server does not answer or asks for a pause,
+nothing is sent for a while. Only an answer to a job that was started later and sent a request ends this.
 """
 
 import heapq
@@ -31,27 +31,27 @@ Job = Callable[[KubeApiRequests], float | None]
 """Sends requests. Returns the seconds after which it wants to run again, or None if it is done."""
 
 THREADS = 4
-"""Threads, each with a connection of its own: 50 pods a second need one or two."""
+"""The number of threads, each with its own connection. 50 pods per second need one or two."""
 
 SHARES = {"lease": 2.0, "node": 2.0, "pod": 4.0, "event": 0.5}
-"""How many requests a kind of jobs, the first part of their keys, gets next to the others while more are due than the
-server answers; 1 if it is not named. Events tell people what statuses say, too.
+"""The relative share of requests of each kind of job (the first part of the key) while more jobs are due than the
+server can answer; 1 by default. Events get less, because statuses show the same.
 """
 
 URGENT = ("lease", 15.0)
-"""A kind of jobs, and the seconds for which one may wait before it goes first: a node whose Lease is not renewed for 40
+"""A kind of job, and the seconds after which one takes precedence: a node whose Lease is not renewed for 40
 seconds counts as lost.
 """
 
 _BACKOFF = Backoff(0.5, 10.0)
-_OUTAGE = Backoff(0.5, 3.0)  # 10 s after its return, a cluster must see its nodes again
+_OUTAGE = Backoff(0.5, 3.0)  # a cluster must see its nodes again 10 s after its return
 _WINDOW = 10.0  # seconds over which requests are counted
-_GROW = 2.0  # seconds for which a job that is due may wait before there are more connections
-_LATE = 10.0  # seconds for which a job that is due may wait before the log says why
+_GROW = 2.0  # seconds for which a due job may wait before connections are added
+_LATE = 10.0  # seconds for which a due job may wait before the reason is logged
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_DENIED_SECONDS = 60.0  # after a second denial: only a change of the object or of a policy helps
-_SAY_AGAIN = 60.0  # seconds after which another job of a kind is named that fails for the same reason
-_LAST_SECONDS = 2.0  # for the threads to end after their requests were ended
+_DENIED_SECONDS = 60.0  # after a second denial, when only a change of the object or a policy helps
+_SAY_AGAIN = 60.0  # seconds after which another job of the same kind that fails for the same reason is logged
+_LAST_SECONDS = 2.0  # seconds for the threads to end after their requests were canceled
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Writer(Protocol):
     """Takes jobs that send requests."""
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon, in place of any other of this key that has not begun. Any thread may call this.
+        """Run a job soon. It replaces any job with this key that has not started. Any thread may call this.
 
         The first part of a key is the kind of the job: see `SHARES`.
         """
@@ -84,7 +84,7 @@ class _Entry:
 
 @define(eq=False)
 class _Kind:
-    """The jobs of one kind that wait, by the time at which they are due, and how much of its share it has had."""
+    """The waiting jobs of one kind by due time, and the used part of the kind's share."""
 
     share: float
     queue: list[tuple[float, int, _Entry]] = field(factory=list)
@@ -98,7 +98,7 @@ class _Window:
     began: float
     sent: int
     ended: int = 0
-    latest: float = 0.0  # seconds for which a job has waited after it was due
+    latest: float = 0.0  # seconds that a job has waited since it was due
 
 
 class ApiWriter(HasLifecycle, Writer):
@@ -106,8 +106,8 @@ class ApiWriter(HasLifecycle, Writer):
 
     Args:
         requests: sends the requests. This starts and stops it.
-        threads: how many jobs run at once at first.
-        most: how many may run at once if jobs wait although the server answers; by default not more than at first.
+        threads: how many jobs initially run at once.
+        most: how many may run at once if jobs wait although the server answers; by default the same number.
         backoff: how long to wait after a failure.
         clock: monotonic seconds.
     """
@@ -130,7 +130,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._condition = threading.Condition()  # held while the jobs change, never during a request
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
-        self._had = 0.0  # of the kind whose turn was last
+        self._had = 0.0  # the share of the kind whose turn was last
         self._window = _Window(clock(), 0)
         self._said_slow = -math.inf
         self._well_since = -math.inf
@@ -170,7 +170,7 @@ class ApiWriter(HasLifecycle, Writer):
             self._condition.notify_all()
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in self._threads:  # which stay known to the stop that follows one that was interrupted
+        for thread in self._threads:  # kept for a stop that follows an interrupted one
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -180,11 +180,11 @@ class ApiWriter(HasLifecycle, Writer):
 
     @property
     def waiting(self) -> int:
-        """How many jobs are not done."""
+        """The number of unfinished jobs."""
         return len(self._entries)
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon, in place of any other of this key that has not begun."""
+        """Run a job soon. It replaces any job with this key that has not started."""
         with self._condition:
             entry = self._entries.get(key)
             if entry is None:
@@ -194,7 +194,7 @@ class ApiWriter(HasLifecycle, Writer):
             entry.job = job
             if entry.is_running:
                 entry.is_replaced = True
-            elif not entry.failures and entry.due > self._clock():  # it waits because it has asked for that
+            elif not entry.failures and entry.due > self._clock():  # it waits because it asked for that
                 entry.due = self._clock()
                 self._push(entry)
 
@@ -208,7 +208,7 @@ class ApiWriter(HasLifecycle, Writer):
     def _work(self, stopping: threading.Event) -> None:
         while True:
             with self._condition:
-                if stopping.is_set():  # asked with the lock held: else a stop could notify just before the wait
+                if stopping.is_set():  # checked with the lock held, because a stop could notify just before the wait
                     return
                 entry, seconds = self._next()
                 if entry is None:
@@ -223,7 +223,7 @@ class ApiWriter(HasLifecycle, Writer):
                 self._ended(entry, again, error)
 
     def _next(self) -> tuple[_Entry | None, float | None]:
-        """Return the next job that is due, or after how many seconds one is."""
+        """Return the next due job, or the seconds until one is due."""
         now = self._clock()
         if now < self._not_before and self._entries:
             return None, self._not_before - now
@@ -231,12 +231,12 @@ class ApiWriter(HasLifecycle, Writer):
         for name, kind in self._kinds.items():
             queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
-                heapq.heappop(queue)  # it was put again, with another time
+                heapq.heappop(queue)  # it was put again with another time
             if not queue:
                 continue
             soonest = min(soonest, queue[0][0])
             if queue[0][0] > now:
-                kind.had = max(kind.had, self._had)  # what it did not need is not made up for
+                kind.had = max(kind.had, self._had)  # an unused share is not carried over
             elif name == URGENT[0] and now - queue[0][0] > URGENT[1]:
                 turn, is_urgent = kind, True
             elif turn is None or (kind.had < turn.had and not is_urgent):
@@ -251,7 +251,7 @@ class ApiWriter(HasLifecycle, Writer):
         return entry, None
 
     def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
-        """Accept the end of a job: its result, or its error."""
+        """Process the end of a job: its result or its error."""
         now = self._clock()
         entry.is_running = False
         self._window.ended += 1
@@ -274,7 +274,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._push(entry)
 
     def _failed(self, entry: _Entry, error: Exception, now: float) -> float:
-        """Note why a job has failed. Return the seconds for which the server asked not to be called."""
+        """Record why a job failed. Return how many seconds of pause the server asked for."""
         if not isinstance(error, RequestError):
             if entry.problem is not type(error):
                 _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
@@ -287,7 +287,7 @@ class ApiWriter(HasLifecycle, Writer):
                 delay = self._outage.delay(self._outages, random.random())  # noqa: S311 - no secret
                 self._not_before = now + max(delay, error.pause)
             if self._problem is None:
-                _log.error("cannot write to the API server: %s; it is tried again until it succeeds", error)
+                _log.error("cannot write to the API server: %s; retrying until it succeeds", error)
             self._problem = str(error)
         else:
             kind = error.status, error.reason
@@ -302,17 +302,17 @@ class ApiWriter(HasLifecycle, Writer):
         return error.pause
 
     def _say(self, key: Hashable, error: RequestError, now: float) -> None:
-        """Log why a job fails. If others of its kind fail in the same way, one of them is logged a minute."""
+        """Log why a job fails. If others of its kind fail in the same way, only one per minute is logged."""
         what, *_ = parts = key if isinstance(key, tuple) else (key,)
         if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
             common = what, error.status, error.reason
             if now - self._said.get(common, -math.inf) < _SAY_AGAIN:
                 return
             self._said[common] = now
-        _log.error("%s: %s; it is tried again until it succeeds", " ".join(map(str, parts)), error)
+        _log.error("%s: %s; retrying until it succeeds", " ".join(map(str, parts)), error)
 
     def _look_at_window(self, now: float) -> None:
-        """Add connections if jobs wait. Log what the server lets through, and what is needed, if they wait for long."""
+        """Add connections if jobs wait. If they wait for long, log the server's rate and the required rate."""
         window, seconds = self._window, now - self._window.began
         if seconds < _WINDOW:
             return
@@ -327,24 +327,24 @@ class ApiWriter(HasLifecycle, Writer):
         self._said_slow = now
         of_job = sent / max(1, window.ended)
         _log.warning(
-            "the API server lets %.3g requests a second through over %d connections, and %.3g are needed: "
-            "what is to be sent waits for up to %.0f s",
+            "the API server lets %.3g requests per second through over %d connections, but %.3g are needed: "
+            "requests wait for up to %.0f s",
             sent / seconds,
             of_connections,
-            (window.ended + len(self._entries)) * of_job / seconds,  # then nothing would wait
+            (window.ended + len(self._entries)) * of_job / seconds,  # otherwise nothing would wait
             window.latest,
         )
 
     def _note_success(self) -> None:
         if self._problem is not None:
-            _log.warning("the API server is written to again")
+            _log.warning("writing to the API server works again")
             self._well_since = self._clock()
         self._outages, self._not_before, self._problem = 0, 0.0, None
 
 
 def _run(job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
-    """Run a job. Return what it has returned, or its error."""
+    """Run a job. Return its result or its error."""
     try:
         return job(requests), None
-    except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
+    except Exception as error:  # noqa: BLE001 - nobody would notice the end of this thread
         return None, error

@@ -1,7 +1,7 @@
-"""Commands to a fleet that runs, by a unix socket.
+"""Commands to a running fleet over a unix socket.
 
-Law: only the user of the fleet may connect, a client that stalls delays others for at most `PATIENCE` seconds with its
-request and as long with the answer, and a request has at most `MAX_REQUEST` bytes.
+Law: only the fleet's user may connect, a client that stalls delays others by at most `PATIENCE` seconds for its
+request and again for the answer, and a request has at most `MAX_REQUEST` bytes.
 """
 
 import json
@@ -21,19 +21,19 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.sockets import OwnedSocket, is_served
 
 PATIENCE = 5.0
-"""Seconds for a client to send its request and take its answer."""
+"""Seconds for a client to send its request, and to read the answer."""
 
 MAX_REQUEST = 4_096
-"""Bytes of a request."""
+"""The maximum size of a request, in bytes."""
 
 _MAX_ANSWER = 64 * 1024
 _MAX_WORDS = 8
-_PAUSE = 0.5  # seconds after a failed accept, as if there are no more descriptors
+_PAUSE = 0.5  # seconds to wait after a failed accept, for example without free descriptors
 
 _log = logging.getLogger(__name__)
 
 Order = Callable[[str, Sequence[str]], tuple[Sequence[str], int]]
-"""Has nodes obey. Returns sentences and how many nodes obeyed."""
+"""Executes a command on nodes. Returns sentences and how many nodes obeyed."""
 
 
 @frozen
@@ -58,7 +58,7 @@ class FleetSocket(HasLifecycle):
     def _begin(self) -> None:
         try:
             if is_served(str(self._path)):
-                problem = f"another fleet runs already and uses {self._path}: stop it, or choose another --control"
+                problem = f"another fleet is already running at {self._path}: stop it, or choose another --control"
                 raise FleetSocketError(problem)
             self._listening = listening = socket.socket(socket.AF_UNIX)
             with self._owned.binding() as private:
@@ -83,7 +83,7 @@ class FleetSocket(HasLifecycle):
             try:
                 connection, _ = listening.accept()
             except OSError as error:
-                if self._listening is listening:  # else it was stopped
+                if self._listening is listening:  # otherwise it was stopped
                     _log.error("the socket of the fleet cannot take a command now: %s", error)
                     time.sleep(_PAUSE)
                 continue
@@ -120,11 +120,11 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
             problem = f"no fleet answers at {foreign_text(str(path))}: {cause}"
             raise FleetSocketError(problem) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise FleetSocketError(f"the process that listens at {foreign_text(str(path))} is no fleet") from error
+            raise FleetSocketError(f"the process that listens at {foreign_text(str(path))} is not a fleet") from error
 
 
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
-    """Return a line of at most `limit` bytes, which has to come in so many seconds, however small its parts are."""
+    """Return a line of at most `limit` bytes. It must arrive within this many seconds, however small its parts are."""
     data, end = b"", time.monotonic() + seconds
     while not data.endswith(b"\n") and len(data) < limit:
         connection.settimeout(max(1e-3, end - time.monotonic()))

@@ -1,6 +1,6 @@
 """The command `devicecore fleet`, and the loop of its main thread.
 
-Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and pods stay as they are on the API server.
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and pods on the API server stay unchanged.
 """
 
 import fnmatch
@@ -37,15 +37,15 @@ END_WITHIN = 10.0
 CONTROL = "DEVICECORE_FLEET"
 """The environment variable with the path of the socket for commands."""
 
-_REST_FACTOR = 10  # with 1,000 nodes, drawing is long: the view then rests this many times as long
-_LEAST_REST = 0.2  # seconds between two pictures
+_REST_FACTOR = 10  # with 1,000 nodes, drawing takes long: the view then rests this many times as long
+_LEAST_REST = 0.2  # seconds between two frames
 _MOST_REST = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class _RunsByDefault(click.Group):
-    """A group in which `fleet FILE` is `fleet run FILE`."""
+    """A group in which `fleet FILE` means `fleet run FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the command `run` if the first word is not a command."""
@@ -59,10 +59,10 @@ class _RunsByDefault(click.Group):
 
 @click.group(cls=_RunsByDefault)
 def fleet() -> None:
-    """Run many nodes in one process, without machines.
+    """Run many virtual nodes in one process, without machines.
 
     Each node has the real device managers, so pods get devices, are refused, and fail as on a real machine. No
-    container runs.
+    containers run.
 
     \b
     $ devicecore fleet shapes dgx-h100 > fleet.yaml
@@ -83,14 +83,16 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices again."
 )
-@click.option("--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Take commands here, or at ${CONTROL}.")
+@click.option(
+    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Accept commands here, or at ${CONTROL}."
+)
 @click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
 @click.option(
     "--taint/--no-taint",
     "taints",
     default=True,
     show_default=True,
-    help="Repel ordinary pods, which would look as if they ran.",
+    help="Repel ordinary pods, which would only appear to run.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
@@ -149,7 +151,7 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     remove NODES    stop nodes and delete their Node objects
     reload          read the file again, and run the nodes in it
 
-    The exit status is 1 if no node can carry out the command.
+    The exit status is 1 if no node can execute the command.
 
     \b
     $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
@@ -175,7 +177,7 @@ def shapes(name: str | None, *, as_json: bool) -> int:
     if name is not None and name not in known:
         raise click.BadParameter(f"expected one of {', '.join(known)}, got {name!r}.", param_hint="NAME")
     if name is not None and as_json:
-        raise click.UsageError("--json is for the names: a file is YAML.")
+        raise click.UsageError("--json is only for the list of names: a file is YAML.")
     if as_json:
         print_json(list(known))
     else:
@@ -187,16 +189,16 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import assembly  # not before: it needs the extra, and a mistake in the file comes first
+    from devicecore_fleet.fleet import assembly  # needs the extra; errors in the file come first
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
-    # Signals first: every thread has to inherit that they are blocked.
+    # Signals first, because every thread must inherit that they are blocked.
     reloading = () if _has_terminal() else (signal.SIGHUP,)
     with Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
-        if control is not None:  # first, so that a second fleet ends before it registers nodes
+        if control is not None:  # first, so that a second fleet exits before it registers nodes
             last_to_first.enter_context(FleetSocket(control, _ordered(running)))
         chosen = assembly.FleetSettings(**settings)
         started = assembly.start(description, chosen, signals.wake, last_to_first, lambda: read_fleet(file))
@@ -221,7 +223,7 @@ def _has_terminal() -> bool:
 
 
 def _ordered(running: "Sequence[Fleet]") -> Order:
-    """Return what gives orders to the fleet, if one is running."""
+    """Return the function that sends commands to the fleet, which must be running when it is called."""
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
         for one in tuple(running):
@@ -234,7 +236,7 @@ def _ordered(running: "Sequence[Fleet]") -> Order:
 
 @define(eq=False)
 class _Loop:
-    """What the main thread does until a signal ends the process."""
+    """The main thread's loop until a signal ends the process."""
 
     signals: Signals
     fleet: "Fleet"
@@ -247,7 +249,7 @@ class _Loop:
     _printed: dict[str, NodeView] = field(factory=dict)
 
     def run(self) -> None:
-        """Go on until a signal ends it."""
+        """Loop until a signal arrives."""
         while not self.signals.ended_by:
             due = self.fleet.step()
             self._show_if_due()
@@ -263,12 +265,12 @@ class _Loop:
 
     @property
     def _wanted(self) -> object:
-        """What a picture depends on."""
+        """What a frame depends on."""
         return self.fleet.version, tuple(self.log_lines)
 
     @property
     def _is_outdated(self) -> bool:
-        """Whether a picture is shown at all, and not that of now."""
+        """Whether a view is shown and is not current."""
         return type(self.screen) is not screens.Screen and self._wanted != self._shown
 
     def _show_if_due(self) -> None:
@@ -283,7 +285,7 @@ class _Loop:
         self._shown, self._next_show = wanted, ended + rest
 
     def _pictures(self, views: list[NodeView]) -> list[screens.Picture]:
-        """Return a picture of the fleet, or with --json one of each node that has changed."""
+        """Return a frame of the fleet, or, with --json, one line for each node that has changed."""
         log_lines = tuple(self.log_lines)
         shown = [view for view in views if fnmatch.fnmatchcase(view.name, self.nodes)]
 

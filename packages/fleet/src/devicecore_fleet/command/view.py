@@ -13,7 +13,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_fleet.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 
 _LOG_LINES = 6
-_MAX_CELLS = 32  # devices of a plugin that are drawn; of more, only the numbers
+_MAX_CELLS = 32  # maximum number of a plugin's devices that are drawn; for more, only counts are shown
 _MAX_NAME = 40
 _MAX_ROWS = 1_000
 _SQUARES = {
@@ -32,11 +32,11 @@ def render_fleet(
     """Draw a fleet.
 
     Args:
-        totals: of all nodes.
-        nodes: those that are drawn.
+        totals: the totals of all nodes.
+        nodes: the nodes to draw.
         log_lines: lines of the log, the latest last.
         width: columns.
-        height: lines; None for no limit.
+        height: lines, or None for no limit.
     """
     sections = [[*_summary(totals)], [*_rows(nodes)], [*log_section(log_lines, _LOG_LINES)]]
     lines = [line for section in sections for line in section]

@@ -1,5 +1,5 @@
-"""Many truthful nodes in one process: each has both managers, and none has a thread.
+"""Many realistic nodes in one process: each has both managers, and none has its own thread.
 
-Read `description` for what a fleet's file says, `reading` for how it is read, `virtual_node` for one node, `commands`
-and `schedule` for what may happen to it, and `fleet` for how they run together.
+Read `description` for the content of a fleet's file, `reading` for its parser, `virtual_node` for one node, `commands`
+and `schedule` for what can happen to it, and `fleet` for how they run together.
 """

@@ -1,6 +1,6 @@
-"""What a fleet shares: one watch, one writer, one saver, a few threads; made from settings, and started.
+"""Creates and starts what a fleet shares, according to its settings: one watch, one writer, one saver, a few threads.
 
-Law: everything that is started is stopped in the reverse order, even if a later start fails.
+Law: everything that was started is stopped in reverse order, even if a later start fails.
 """
 
 import fcntl
@@ -36,37 +36,40 @@ from devicecore_fleet.fleet.slices import StoredSlices
 from devicecore_fleet.fleet.virtual_node import SharedParts
 
 WORKERS = 16
-"""Threads that read claims, and as many that wait for the disk and the sockets of nodes that have some. They end when
-idle. A server that does not answer keeps only the first busy.
+"""The number of threads that read claims, and also of threads that wait for disks and sockets of nodes. They end when
+idle. A server that does not answer blocks only the former.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
-"""For how many nodes there is one connection for writing at first, and the most of them. A server that takes 0.2 s for
-a request then lets through three Leases of each node in the time for one. Nodes may be added, and servers be slower.
+"""The number of nodes per connection for writing, initially, and the maximum number of connections.
+
+A server that takes 0.2 s per request then has three times the capacity needed for all Leases. This leaves room for more
+nodes and slower servers.
 """
 
-_MAX_LOCK, _MAX_BEFORE = 4096, 20  # bytes that are read, and processes that are remembered: some end at once
+_MAX_LOCK, _MAX_BEFORE = 4096, 20  # bytes that are read, and processes that are remembered, because some end at once
 
 LOCK_NAME = ".lock"
-"""The file in the root that a fleet locks, with the identities of the processes that have done so. No node has such a
-name.
+"""The file in the root that a fleet locks, with the identities of the processes that have locked it.
+
+No node can have this name.
 """
 
 
 @frozen
 class RootInUseError(SetUpError):
-    """Another fleet keeps its files in the directory."""
+    """Another fleet stores its files in the directory."""
 
     root: str
-    _text = "another fleet runs already and keeps its files in {root}: stop it, or choose another --root"
+    _text = "another fleet is already running and stores its files in {root}: stop it, or choose another --root"
 
 
 @frozen
 class NoServiceAccountError(SetUpError):
-    """This process is in no pod, so it has no service account."""
+    """This process does not run in a pod, so it has no service account."""
 
     directory: str
-    _text = "expected the service account of a pod in {directory}: outside of a pod, name a --kubeconfig"
+    _text = "expected the service account of a pod in {directory}: outside a pod, use --kubeconfig"
 
 
 @frozen
@@ -74,14 +77,14 @@ class FleetSettings:
     """What the user of a fleet has chosen.
 
     Attributes:
-        kubeconfig: the API server; None for the service account of this pod.
+        kubeconfig: the API server, or None for this pod's service account.
         context: the context of the kubeconfig, if not its current one.
-        root: where nodes keep their files; None to keep them in memory.
-        taints: whether Nodes keep pods away that do not tolerate the fleet.
-        metrics_port: where to serve metrics; None for nowhere.
+        root: where nodes store their files, or None for memory.
+        taints: whether Nodes repel pods that do not tolerate the fleet.
+        metrics_port: where to serve metrics, or None.
         metrics_host: the address of this port.
-        node_ip: the address of all nodes; None for that of this machine.
-        adopt: whether Nodes and Leases that devicecore has not made are taken over.
+        node_ip: the address of all nodes, or None for this machine's.
+        adopt: whether to take over Nodes and Leases that devicecore did not create.
     """
 
     kubeconfig: Path | None
@@ -101,16 +104,16 @@ def start(
     last_to_first: ExitStack,
     read: Callable[[], FleetDescription] | None = None,
 ) -> Fleet:
-    """Start a fleet, and then the watch of its pods. `read` reads its file again when it is told to reload.
+    """Start a fleet, then the watch of its pods. `read` reads its file again on `reload`.
 
     Raises:
-        RootInUseError: another fleet keeps its files in the root.
-        NoServiceAccountError: no kubeconfig is named, and this is not a pod.
+        RootInUseError: another fleet stores its files in the root.
+        NoServiceAccountError: there is no kubeconfig, and this is not a pod.
         SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
-        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+        StoreError: an unusable checkpoint cannot be set aside.
     """
     if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
-        # Else the adapter would take ~/.kube/config, perhaps of another cluster.
+        # Otherwise the adapter would use ~/.kube/config, perhaps of another cluster.
         raise NoServiceAccountError(SERVICE_ACCOUNT)
     process = Process() if settings.root is None else _locked(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
@@ -152,9 +155,9 @@ def start(
 
 
 def _locked(root: Path, last_to_first: ExitStack) -> Process:
-    """Keep other fleets out of the root until the process ends, or until the stack closes.
+    """Keep other fleets out of the root until the process ends or the stack closes.
 
-    Return this process, which knows that those that had the root before have ended.
+    Return this process, which knows that earlier owners of the root have ended.
     """
     lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     last_to_first.callback(os.close, lock)

@@ -1,6 +1,6 @@
-"""What a user or a schedule can do to a node, in words.
+"""The commands with which a user or a schedule changes a node.
 
-Law: words that mean nothing on a node are refused with a sentence, before anything is done.
+Law: a command that does not apply to a node is refused with a sentence before anything is done.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +30,16 @@ USAGE = (
 
 
 def check_command(command: Sequence[str], group: GroupDescription) -> str:
-    """Return why a node of a group cannot obey, empty if it can."""
+    """Return why a node of a group cannot execute a command, or an empty string if it can."""
     match command:
         case ["unhealthy" | "healthy", device]:
             return "" if places_of(device, group) else f"there is no device {_shown(device)}"
         case ["plugin-gone" | "plugin-back", name]:
             known = [str(one.resource) for one in group.plugins]
-            return "" if name in known else f"there is no plugin of {_shown(name)}: there is {_listed(known)}"
+            return "" if name in known else f"there is no plugin of {_shown(name)}, only of {_listed(known)}"
         case ["driver-gone" | "driver-back", name]:
             known = [str(one.name) for one in group.drivers]
-            return "" if name in known else f"there is no driver {_shown(name)}: there is {_listed(known)}"
+            return "" if name in known else f"there is no driver {_shown(name)}, only {_listed(known)}"
         case ["partition" | "heal" | "down" | "up" | "reboot"]:
             return ""
         case _:
@@ -47,7 +47,7 @@ def check_command(command: Sequence[str], group: GroupDescription) -> str:
 
 
 def places_of(device: str, group: GroupDescription) -> tuple[tuple[str, str], ...]:
-    """Return the devices meant by a name, or by `PROVIDER=NAME`, each as its resource or driver and its name."""
+    """Return the devices matching a name or `PROVIDER=NAME`, each as its resource or driver and its name."""
     providers = [(str(one.resource), {str(each.id) for each in one.devices}) for one in group.plugins]
     providers += [(str(one.name), set(one.names)) for one in group.drivers]
     return tuple(

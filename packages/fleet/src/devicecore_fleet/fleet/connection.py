@@ -1,7 +1,7 @@
-"""What connects a virtual node with an API server, through what all nodes of the fleet share.
+"""The connection of a virtual node to an API server, through what all nodes of the fleet share.
 
-Laws: a node that is down or separated sends nothing and learns nothing. Until its Node is known to be ours, it sends
-nothing of its pods and devices, and takes no pod.
+Laws: a node that is down or partitioned sends and receives nothing. Until its Node is known to be ours, it reports no
+    pods and devices, and accepts no pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,18 +33,18 @@ _ARCHITECTURE = "kubernetes.io/arch"
 
 @frozen
 class SharedConnection:
-    """What connects all nodes of a fleet with the API server.
+    """The shared connection of all nodes of a fleet to the API server.
 
     Attributes:
         writer: sends requests.
         claims: reads claims.
         slices: the ResourceSlices at the start.
         host_ips: the addresses of all nodes.
-        taints: whether a new Node keeps pods away that do not tolerate the fleet.
-        adopts: whether Nodes and Leases that devicecore has not made are taken over.
+        taints: whether a new Node repels pods that do not tolerate the fleet.
+        adopts: whether to take over Nodes and Leases that devicecore did not create.
         process: holds the Leases.
         refused: called with the name of a node and the reason if it is refused.
-        removals: what deletes the Nodes of removed nodes, by name, until they are deleted.
+        removals: the pending deletions of removed nodes' Nodes, by name.
     """
 
     writer: Writer
@@ -59,12 +59,12 @@ class SharedConnection:
 
 
 class ServerConnection(NodeConnection):
-    """One node at the API server.
+    """One node on the API server.
 
     Args:
         name: the node's name.
-        group: what it has.
-        shared: what connects all nodes with the API server.
+        group: its group.
+        shared: the shared connection of all nodes to the API server.
         wake: called from any thread when the node has something to do.
     """
 
@@ -82,12 +82,12 @@ class ServerConnection(NodeConnection):
         self._slices = NodeSlices(name, group, self._proven, shared.slices, self._uid)
 
     def link(self) -> NodeLink:
-        """Start over, with the pods that the server has shown."""
+        """Start over with the pods that the server has shown."""
         self.gate.forget_jobs()
         self._starts += 1
         self._node = self._new_node(self._changes or self._node.unsent)
         self._changes = NOTHING
-        self._decide()  # it closes, because the Node is not registered again yet
+        self._decide()  # this closes the gate, because the Node is not registered again yet
         self._proven.forget_jobs()
         before, self._pods = self._pods, self._new_pods()
         if before.is_listed:
@@ -99,28 +99,28 @@ class ServerConnection(NodeConnection):
         return evolve(link, observe=topology.publish)
 
     def tick(self) -> None:
-        """Renew the Lease, and register the Node if it is not. This does not wait."""
+        """Renew the Lease, and register the Node if necessary. Does not wait."""
         self._node.tick()
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
-        """Show the devices of a driver, but for those that are unhealthy."""
+        """Publish a driver's devices, except unhealthy ones."""
         self._slices.publish(DriverName(driver), unhealthy)
 
     def cut(self, *, is_cut: bool) -> None:
-        """Separate the node from the API server, or connect it again."""
+        """Disconnect the node from the API server, or reconnect it."""
         if is_cut:
             self.gate.close()
         elif self.gate.is_closed:
-            self._node.doubt()  # because what the watch has shown meanwhile was missed
+            self._node.doubt()  # because events of the watch were missed in the meantime
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:
-        """Take the Node as the watch shows it, or None if it does not show it anymore."""
+        """Take the Node from the watch, or None if the watch no longer shows it."""
         if not self.gate.is_closed:
             self._node.seen(node)
 
     def catch_up(self) -> None:
-        """List the pods that are bound to the node, which is added while the watch of pods runs."""
+        """List the pods that are bound to the node. It is added while the watch of pods is running."""
 
         def catch_up(requests: KubeApiRequests) -> None:
             self.gate.catch_up(lambda: requests.list(PODS, f"spec.nodeName={self._name}"))
@@ -128,9 +128,9 @@ class ServerConnection(NodeConnection):
         self._shared.writer.put(("pods", self._name), catch_up)
 
     def change(self, group: GroupDescription) -> None:
-        """Take what the node has from its next start on; it does not run.
+        """Set what the node has from its next start on. The node must not be running.
 
-        Labels and annotations of the group before go.
+        Labels and annotations of the previous group are removed.
         """
         before, self._group = self._group, group
         self._slices = NodeSlices(self._name, group, self._proven, self._shared.slices, self._uid)
@@ -147,7 +147,7 @@ class ServerConnection(NodeConnection):
         return {"labels": dict(found.labels), "annotations": dict(found.annotations)}
 
     def remove(self) -> None:
-        """Delete the Node, and send nothing more of it. The node does not run."""
+        """Delete the Node, and send nothing more about it. The node must not be running."""
         self.gate.close()
         self.gate.forget_jobs()
         node, removals = self._node, self._shared.removals
@@ -159,7 +159,7 @@ class ServerConnection(NodeConnection):
             return again
 
         removals[self._name] = delete
-        # With the key of the node's own job, so that one that is registering it now ends before.
+        # With the key of the node's own job, so that a registration in progress finishes first.
         self._shared.writer.put(("node", self._name), delete)
 
     @property
@@ -169,7 +169,7 @@ class ServerConnection(NodeConnection):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node of this name is left alone. It is None if it is not."""
+        """Why the Node with this name is left alone, or None if it is not."""
         return self._node.refusal
 
     def _uid(self) -> str | None:
@@ -189,7 +189,7 @@ class ServerConnection(NodeConnection):
         shared = self._shared
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
-        # A fleet renews Leases, by which a cluster knows that nodes are alive, and no more.
+        # A fleet only renews Leases, which show a cluster that nodes are alive.
         return RegisteredNode(
             description,
             self.gate,
@@ -206,14 +206,14 @@ class ServerConnection(NodeConnection):
         self._wake()
 
     def _decide(self) -> None:
-        """Let pods and devices pass while the Node is known to be ours, and stop them while it is not."""
+        """Let pods and devices pass only while the Node is known to be ours."""
         self._proven.decide(lambda: self._node.is_ours)
 
 
 def describe(
     name: str, group: GroupDescription, starts: int, host_ips: tuple[str, ...], *, taints: bool
 ) -> NodeDescription:
-    """Return what the Node of a virtual node says after so many starts of the node."""
+    """Return the description of a virtual node's Node after this many starts of the node."""
     return NodeDescription(
         name,
         group.capacity,

@@ -1,7 +1,7 @@
-"""What a fleet's file says: groups of nodes that are alike, their devices, and what happens to them.
+"""The content of a fleet's file: groups of identical nodes, their devices, and what happens to them.
 
-Law: the values are immutable, and the nodes of a group share theirs, so the descriptions of a thousand nodes need no
-more memory than that of one. What a node publishes in ResourceSlices has its name, and is its own.
+Law: the values are immutable and shared by the nodes of a group, so the descriptions of a thousand nodes need no
+more memory than one. Only the content of ResourceSlices, which contains the node's name, is separate for each node.
 """
 
 import fnmatch
@@ -24,7 +24,7 @@ _PLACE = re.compile(r"\{(node|number)(?::0([1-9]))?\}")
 Json = Mapping[str, object]
 
 MAX_NODES = 5_000
-"""Nodes of a fleet: as many as Kubernetes supports in a cluster."""
+"""The maximum number of nodes in a fleet: as many as Kubernetes supports in a cluster."""
 
 
 def filled(pattern: str, number: int, node: str = "") -> str:
@@ -37,9 +37,9 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 
 
 def filled_in(value: object, number: int, node: str) -> object:
-    """Return parsed JSON in whose texts, and not in whose keys, the same is replaced.
+    """Return parsed JSON with the same replacements in its strings, but not in its keys.
 
-    Raises ValueError if a string that stands for the number of an attribute is none.
+    Raises ValueError if the string for a numeric attribute is not a number.
     """
     match value:
         case {"int": str(text), **others} if not others:
@@ -56,13 +56,13 @@ def filled_in(value: object, number: int, node: str) -> object:
 
 @frozen
 class DevicePattern:
-    """`count` devices that differ in their number only.
+    """`count` devices that differ only in their numbers.
 
     Attributes:
         name: the pattern of their names.
         first: the number of the first.
         numa: the NUMA nodes to which they are attached, in equal parts, or none if they have no topology.
-        fields: of a DRA driver's devices, what a ResourceSlice says about them next to their names.
+        fields: for a DRA driver's devices, their fields in a ResourceSlice besides the name.
     """
 
     name: str
@@ -108,7 +108,7 @@ class DriverDescription:
         return tuple(filled(pattern.name, number) for pattern in self.patterns for number, _ in pattern.numbers())
 
     def published(self, node: str) -> tuple[PublishedDevice, ...]:
-        """Return the devices as ResourceSlices of a node have them."""
+        """Return the devices in the form of a node's ResourceSlices."""
         return tuple(
             PublishedDevice(filled(pattern.name, number), fields=_fields(pattern, number, numa, node))
             for pattern in self.patterns
@@ -126,12 +126,12 @@ def _fields(pattern: DevicePattern, number: int, numa: int | None, node: str) ->
 
 @frozen
 class BehaviorDescription:
-    """What the containers of some pods would do on a node.
+    """The behavior of some pods' containers on a node.
 
     Attributes:
-        pods: their names, or `NAMESPACE/NAME`, as a pattern.
+        pods: a pattern for their names, or for `NAMESPACE/NAME`.
         labels: labels that they all have.
-        says: what the annotation of a pod would say.
+        says: the equivalent of a pod's annotation.
     """
 
     pods: str
@@ -139,7 +139,7 @@ class BehaviorDescription:
     says: str
 
     def fits(self, pod: Mapping[str, Any]) -> bool:
-        """Whether it is about a pod, which is an object of the API."""
+        """Return whether it applies to a pod, given as an API object."""
         metadata = pod["metadata"]
         name = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
         name = name if "/" in self.pods else str(metadata["name"])
@@ -148,20 +148,20 @@ class BehaviorDescription:
 
 @frozen
 class GroupDescription:
-    """Nodes that are alike.
+    """A group of identical nodes.
 
     Attributes:
-        pattern: of their names.
+        pattern: the pattern of their names.
         count: how many.
         first: the number of the first.
         capacity: cpu, memory, pods and perhaps others, as quantities.
-        directory: where each node's own directory with sockets is; None for nodes without sockets.
-        topology_objects: whether a NodeResourceTopology is published of each.
-        annotations: of each Node; `{node}` is its name.
-        provider_id: of each Node, with `{node}`; empty for none.
-        containers: what the containers of pods would do. Of several that fit a pod, the first counts.
-        managers: the managers of CPUs and memory, and the machine, or None if the nodes have none.
-        allocatable: what pods may have of the capacity, where that is less.
+        directory: the pattern of each node's directory with sockets, or None for nodes without sockets.
+        topology_objects: whether to publish a NodeResourceTopology for each node.
+        annotations: annotations of each Node, where `{node}` is its name.
+        provider_id: the id of each Node, with `{node}`, or an empty string.
+        containers: the behaviors of pods' containers. If several apply to a pod, the first counts.
+        managers: the CPU and memory managers and the machine, or None if the nodes have none.
+        allocatable: the part of the capacity that pods may use, where that is less.
     """
 
     pattern: str
@@ -182,12 +182,12 @@ class GroupDescription:
     allocatable: Mapping[str, str] = field(factory=dict, hash=False)
 
     def said_of(self, pod: Mapping[str, Any]) -> str:
-        """Return what the containers of a pod would do, as its annotation would say it; empty for nothing."""
+        """Return the behavior of a pod's containers in the form of an annotation, or an empty string."""
         return next((one.says for one in self.containers if one.fits(pod)), "")
 
     @property
     def title(self) -> str:
-        """What commands call the group: its pattern up to the number, such as `dgx` of `dgx-{number:03}`."""
+        """The group's name in commands: its pattern up to the number, such as `dgx` of `dgx-{number:03}`."""
         return self.pattern.partition("{")[0].rstrip("-.")
 
     @property
@@ -203,14 +203,14 @@ class GroupDescription:
 
 @frozen
 class PlannedCommand:
-    """A command to nodes at a time.
+    """A command that is sent to nodes at a certain time.
 
     Attributes:
         at: seconds after the start of the fleet.
         nodes: a name, or a pattern with `*`, `?` and `[...]`.
-        command: what happens to each of them, in words.
+        command: the words of the command.
         lasts: seconds after which it is undone, or None if it stays.
-        every: seconds after which it happens again; None for once.
+        every: seconds after which it is repeated, or None.
     """
 
     at: float
@@ -222,7 +222,7 @@ class PlannedCommand:
 
 @frozen
 class FleetDescription:
-    """All that a file says."""
+    """The complete content of a file."""
 
     groups: tuple[GroupDescription, ...]
     commands: tuple[PlannedCommand, ...] = ()

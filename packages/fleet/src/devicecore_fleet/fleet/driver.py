@@ -1,6 +1,6 @@
 """The DRA driver of a virtual node.
 
-Law: a claim gets the devices of its allocation, and no device that another claim of the node has.
+Law: a claim gets the devices of its allocation, but no device that another claim on the node has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore_fleet.fleet.description import DriverDescription
 
-_MAX_REMEMBERED = 128  # of each node: claims that are being prepared, or are prepared
+_MAX_REMEMBERED = 128  # per node: claims that are prepared or being prepared
 
 
 class RememberedClaims(ClaimSource):
-    """Reads claims, and remembers each until it is unprepared, so that a preparation reads a claim once.
+    """Reads claims and caches each until it is unprepared, so that a preparation reads a claim only once.
 
     Args:
-        source: where claims are read.
+        source: the source of claims.
     """
 
     def __init__(self, source: ClaimSource) -> None:
@@ -45,12 +45,12 @@ class RememberedClaims(ClaimSource):
         claim = self._source.get(key)
         with self._lock:
             self._read[claim.uid] = claim
-            while len(self._read) > _MAX_REMEMBERED:  # the oldest; it is read again if a driver asks for it
+            while len(self._read) > _MAX_REMEMBERED:  # the oldest; it is read again if a driver needs it
                 del self._read[next(iter(self._read))]
         return claim
 
     def of(self, ref: ClaimRef) -> ResourceClaim:
-        """Return the claim as it was read last; read it if that is not known.
+        """Return the cached claim, or read it.
 
         Raises ClaimSourceError if there is no such claim, or it cannot be read.
         """
@@ -59,7 +59,7 @@ class RememberedClaims(ClaimSource):
         return claim or self.get(ref.key)
 
     def forget(self, ref: ClaimRef) -> None:
-        """Forget the claim, if it is known."""
+        """Drop the claim from the cache."""
         with self._lock:
             self._read.pop(ref.uid, None)
 
@@ -71,7 +71,7 @@ class VirtualDriver(DraDriver):
     Args:
         description: its name and devices.
         pool: the pool of its devices, which is the node's name.
-        claims: where claims are read.
+        claims: the source of claims.
         prepared: returns the claims that the node knows.
     """
 
@@ -86,7 +86,7 @@ class VirtualDriver(DraDriver):
         return self.description.name
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Answer the devices of the allocation of each claim."""
+        """Return the devices of each claim's allocation."""
         return {ref.uid: self._prepare(ref) for ref in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:

@@ -1,6 +1,6 @@
-"""A fleet: the loop that runs the nodes, and what a user does to them.
+"""A fleet: the loop that runs the nodes, and the commands of its user.
 
-Laws: A node is looked at when something woke it or when a time that it named has come, and ticks once in 10 seconds.
+Laws: A node runs when something has woken it or when its requested time has come, and ticks every 10 seconds.
 Ticks are spread evenly, so a fleet sends its Leases one after another and never all at once. Nothing is polled.
 """
 
@@ -26,14 +26,14 @@ from devicecore_fleet.fleet.views import NodeView, Totals
 from devicecore_fleet.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
 
 PERIOD = 10.0
-"""Seconds in which each node ticks once, as a kubelet renews its Lease."""
+"""Seconds between a node's ticks, the interval in which a kubelet renews its Lease."""
 
 REBOOT = 30.0
-"""Seconds for which a node is down that reboots."""
+"""How many seconds a rebooting node is down."""
 
-_TOGETHER = 0.05  # seconds in which ticks are done together, so that a large fleet sleeps between them
-_MAX_ANSWERS = 20  # sentences of a command that many nodes obey
-_MAX_TIMES = 4  # times of each node in the queue, of which one counts
+_TOGETHER = 0.05  # seconds within which ticks are combined, so that a large fleet sleeps between them
+_MAX_ANSWERS = 20  # maximum number of sentences in the answer to a command
+_MAX_TIMES = 4  # entries of each node in the queue, of which one counts
 
 _T = TypeVar("_T")
 
@@ -41,28 +41,28 @@ _log = logging.getLogger(__name__)
 
 
 class NodeConnection(Protocol):
-    """What connects one node with its cluster, as long as the fleet runs."""
+    """The connection of one node to its cluster, as long as the fleet runs."""
 
     def link(self) -> NodeLink:
-        """Start over, as a kubelet does that starts."""
+        """Start over, like a starting kubelet."""
 
     def tick(self) -> None:
-        """Do what is due to do for the Node and its Lease, without waiting. It is called while the node runs."""
+        """Do what is due for the Node and its Lease, without waiting. Called while the node is running."""
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
-        """Show the devices of a driver, but for those that are unhealthy, in ResourceSlices."""
+        """Publish a driver's devices in ResourceSlices, except unhealthy ones."""
 
     def cut(self, *, is_cut: bool) -> None:
-        """Separate the node from the API server, or connect it again."""
+        """Disconnect the node from the API server, or reconnect it."""
 
     def catch_up(self) -> None:
-        """Learn which pods are bound to the node, which is added while the fleet runs."""
+        """Read which pods are bound to the node. It is added while the fleet is running."""
 
     def change(self, group: GroupDescription) -> None:
-        """Take what the node has from its next start on."""
+        """Set what the node has from its next start on."""
 
     def remove(self) -> None:
-        """Delete the Node, and send nothing more of it."""
+        """Delete the Node, and send nothing more about it."""
 
     @property
     def is_gone(self) -> bool:
@@ -70,16 +70,16 @@ class NodeConnection(Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node of this name is left alone. It is None if it is not."""
+        """Why the Node with this name is left alone, or None if it is not."""
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
-"""Makes the connection of a node, which calls the function when there is something to do."""
+"""Creates the connection of a node, which calls the function when there is something to do."""
 
 
 @frozen
 class FleetAnswer:
-    """What nodes say to a command, and how many obeyed."""
+    """The answers of nodes to a command, and how many obeyed."""
 
     sentences: tuple[str, ...]
     obeyed: int = 0
@@ -90,11 +90,11 @@ class Fleet(HasLifecycle):
 
     Args:
         description: the nodes and the commands.
-        shared: what the nodes share.
-        connect: connects each node with the cluster.
+        shared: the shared parts of the nodes.
+        connect: connects each node to the cluster.
         wake: called from other threads when `step` has something to do.
-        disconnect: called with the name of a node that was removed.
-        read: reads the description again, or None if it cannot be.
+        disconnect: called with the name of a removed node.
+        read: reads the description again, or None if that is impossible.
     """
 
     def __init__(
@@ -121,22 +121,22 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
-        self._rebooting: dict[str, float] = {}  # when each comes up, unless it is told something else before
+        self._rebooting: dict[str, float] = {}  # when each comes up, unless another command comes first
         self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
         self._began = 0.0
-        self._thread = 0  # that calls `step`
+        self._thread = 0  # the one that calls `step`
         self._lifecycle = Lifecycle("the fleet")
         self.connections: dict[str, NodeConnection] = {}
-        """What connects each node with the cluster, by the node's name."""
+        """The connection of each node to the cluster, by the node's name."""
         self.nodes: dict[str, VirtualNode] = {}
         """The nodes by name, in the order of the file."""
         for name, group in description.nodes():
             self._make(name, group)
         self._order_of_ticks = tuple(self.nodes)
         self.version: int = 0
-        """Another number than before if a view may have changed."""
+        """A new number if a view may have changed."""
 
     def _make(self, name: str, group: GroupDescription) -> None:
         self.connections[name] = connection = self._connect(name, group, self._waker(name))
@@ -166,7 +166,7 @@ class Fleet(HasLifecycle):
             if name not in self._is_ready:
                 self._is_ready.add(name)
                 self._ready.put(name)
-                if threading.get_ident() != self._thread:  # `step` itself sees the node before it returns
+                if threading.get_ident() != self._thread:  # `step` itself processes the node before it returns
                     self._wake()
 
         return wake
@@ -174,7 +174,7 @@ class Fleet(HasLifecycle):
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """Do all that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
+        """Do everything that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
         self._thread = threading.get_ident()
         while not self._asked.empty():
             self._asked.get()()
@@ -199,7 +199,7 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # before it is looked at, so that whatever wakes it meanwhile counts
+            self._is_ready.discard(name)  # before it runs, so that whatever wakes it during that counts
             if name in self.nodes:  # it may have been removed
                 yield name
 
@@ -207,7 +207,7 @@ class Fleet(HasLifecycle):
         self._due_of[name] = due = self.nodes[name].advance()
         if due < float("inf"):
             heapq.heappush(self._due, (due, name))
-        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most are of an earlier look, and may be days ahead
+        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most are from an earlier run, and may be days ahead
             self._due = [(at, one) for one, at in self._due_of.items() if at < float("inf")]
             heapq.heapify(self._due)
         self.version += 1
@@ -223,7 +223,7 @@ class Fleet(HasLifecycle):
         if not self._order_of_ticks:
             return
         missed = int((now - self._next_tick) / PERIOD) * len(self._order_of_ticks)
-        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks once and not for each period
+        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks only once, not once per period
         while self._next_tick <= now:
             name = self._order_of_ticks[self._ticks % len(self._order_of_ticks)]
             self._ticks += 1
@@ -234,7 +234,7 @@ class Fleet(HasLifecycle):
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def command(self, nodes: str, command: Sequence[str], patience: float = 10.0) -> FleetAnswer:
-        """Have nodes obey, and return what they say.
+        """Execute a command on nodes, and return their answers.
 
         Args:
             nodes: a name, or a pattern with `*`, `?` and `[...]`.
@@ -242,11 +242,11 @@ class Fleet(HasLifecycle):
             patience: seconds to wait for the answers.
         """
         answer = self._ask(lambda: self.command_now(nodes, tuple(command)), patience)
-        late = f"the fleet has not answered within {patience:g} s; it obeys as soon as it comes to it"
+        late = f"the fleet has not answered within {patience:g} s; it executes the command as soon as it can"
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
-        """Have the thread that calls `step` do something. Return its result, or None if it is not there in time."""
+        """Run a function in the thread that calls `step`. Return its result, or None if it is late."""
         answers: list[_T] = []
         wake_up = WakeUp()
 
@@ -259,7 +259,7 @@ class Fleet(HasLifecycle):
         return answers[0] if wake_up.wait(patience) else None
 
     def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
-        """Do what `command` does, in the thread that calls `step`."""
+        """Execute `command` in the thread that calls `step`."""
         if (change := self._change_of(pattern, command)) is not None:
             self.version += 1
             return change()
@@ -281,7 +281,10 @@ class Fleet(HasLifecycle):
     # --- the set of nodes ---------------------------------------------------------------------------------------------
 
     def _change_of(self, first: str, rest: tuple[str, ...]) -> Callable[[], FleetAnswer] | None:
-        """Return what changes the set of nodes, if the words of a command do. Nodes may have the names of commands."""
+        """Return the function that changes the set of nodes, if the command does that.
+
+        Nodes may be named like commands.
+        """
         match (first, *rest):
             case ["reload"]:
                 return self._reload
@@ -323,7 +326,7 @@ class Fleet(HasLifecycle):
             self._start(name)
         except DeviceCoreError as error:
             self._down.add(name)
-            return f"node {name}: is added, and cannot start: {error}"
+            return f"node {name}: is added, but cannot start: {error}"
         self.connections[name].catch_up()
         return f"node {name}: is added"
 
@@ -345,7 +348,7 @@ class Fleet(HasLifecycle):
         return [f"node {name}: is removed" for name in names]
 
     def _reload(self) -> FleetAnswer:
-        """Have the nodes that the file says now. One that has something else now starts again, with its pods."""
+        """Apply the current file. A node whose description has changed restarts with its pods."""
         if self._read is None:
             return FleetAnswer(("this fleet has no file",))
         try:
@@ -363,7 +366,7 @@ class Fleet(HasLifecycle):
                 said.append(self._begin_late(name, group))
             elif self.nodes[name].group != group or self.connections[name].is_gone:
                 said.append(self._begin_anew(name, group))
-        return self._changed(said or ["the file says nothing new"])
+        return self._changed(said or ["the file has not changed"])
 
     def _begin_anew(self, name: str, group: GroupDescription) -> str:
         self.nodes[name].stop()
@@ -376,7 +379,7 @@ class Fleet(HasLifecycle):
         return f"node {name}: is changed, and {said}"
 
     def _changed(self, said: Sequence[str]) -> FleetAnswer:
-        """Take note of another set of nodes: their ticks are spread again. Return the answer."""
+        """Record a new set of nodes, whose ticks are spread again. Return the answer."""
         self._order_of_ticks = tuple(self.nodes)
         self._began, self._ticks = self._clock(), 0
         for sentence in said:
@@ -422,7 +425,7 @@ class Fleet(HasLifecycle):
         (self._cut.add if is_cut else self._cut.discard)(name)
         if name not in self._down:
             self.connections[name].cut(is_cut=is_cut)
-        return "is separated from the API server" if is_cut else "is connected with the API server"
+        return "is separated from the API server" if is_cut else "is connected to the API server"
 
     def _publish(self, name: str, driver: str) -> None:
         unhealthy = self.nodes[name].unhealthy_of(driver)
@@ -432,18 +435,18 @@ class Fleet(HasLifecycle):
     # --- views --------------------------------------------------------------------------------------------------------
 
     def views(self) -> Iterator[NodeView]:
-        """Yield the nodes as they are now. Only the thread that calls `step` may ask."""
+        """Yield the current views of the nodes. Only the thread that calls `step` may call this."""
         for name, node in self.nodes.items():
             view = node.view(is_cut=name in self._cut)
             yield evolve(view, is_refused=self.connections[name].refusal is not None)
 
     def totals(self, patience: float = 5.0) -> Totals | None:
-        """Have the thread that calls `step` count nodes, pods and devices.
+        """Count nodes, pods and devices in the thread that calls `step`.
 
         Args:
             patience: seconds to wait for it.
 
         Returns:
-            The counts, or None if there are none in time.
+            The counts, or None if they are late.
         """
         return self._ask(lambda: Totals.of(self.views()), patience)

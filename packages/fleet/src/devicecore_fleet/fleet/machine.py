@@ -1,6 +1,6 @@
-"""How the plugins and drivers of a virtual node reach its managers: as objects of this process, or by real sockets.
+"""How a virtual node's plugins and drivers reach its managers: as objects in this process, or through real sockets.
 
-Law: a plugin or driver that is connected can be disconnected by the function that `connect` returned, once.
+Law: the function that `connect` returns disconnects the plugin or driver, once.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ class Machine(Protocol):
     handler: PluginHandler | None
 
     def connect(self, plugin: DevicePlugin) -> Disconnect:
-        """Register a plugin with the device manager, which runs."""
+        """Register a plugin with the running device manager."""
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
-        """Register a driver with the DRA manager, which runs. The second function reports the health of devices."""
+        """Register a driver with the running DRA manager. The second function reports the health of devices."""
 
 
 class MemoryMachine(Machine):
@@ -59,7 +59,7 @@ class MemoryMachine(Machine):
 
 
 class SocketMachine(Machine):
-    """Plugins and drivers have sockets in a directory, where those of others are found too."""
+    """Plugins and drivers have sockets in a directory, where third-party ones are also found."""
 
     def __init__(self, root: Path, claims: NodeClaims) -> None:
         self._plugins, self._registry, self._own = root / "device-plugins", root / "plugins_registry", root / "plugins"

@@ -1,6 +1,6 @@
-"""The metrics of a fleet next to those of its managers.
+"""The metrics of a fleet, in addition to those of its managers.
 
-Law: they are counted when they are read, so nobody pays for metrics that nobody reads, and by the thread of the nodes.
+Law: the nodes' thread computes them when they are read, so that unread metrics cost nothing.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Reads a fleet's file.
 
-Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. A field
-that is not known is refused, because a misspelled one would be missed without a word.
+Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. An
+    unknown field is refused, because a misspelled one would be silently ignored.
 """
 
 import fnmatch
@@ -43,15 +43,15 @@ from devicecore_fleet.fleet.description import (
 T = TypeVar("T")
 
 MAX_DEVICES = 2_000
-"""Devices of a node."""
+"""The maximum number of devices on a node."""
 
 MAX_ALL_DEVICES = 500_000
-"""Devices of a fleet."""
+"""The maximum number of devices in a fleet."""
 
 _MAX_FAULTS = 1_000
 _MAX_SECONDS = 1e7
 _MAX_NUMA = 64
-_MAX_TEXT = 4096  # characters of an annotation or a providerID
+_MAX_TEXT = 4096  # maximum length of an annotation or a providerID
 _MAX_COUNTER_SETS = 64
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
@@ -59,7 +59,7 @@ _GROUP_FIELDS = (
     *("annotations", "providerID", "containers"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects", "machine", "kubelet"),
 )
-# Without a size of its disk, no pod that asks for ephemeral storage would be sent to a node.
+# Without the size of its disk, a node would get no pod that requests ephemeral storage.
 _DEFAULTS = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 
 
@@ -68,13 +68,13 @@ class FleetFileError(DocumentError):
 
 
 def read_fleet(path: Path) -> FleetDescription:
-    """Return what a fleet's file says. Raises FleetFileError if it cannot be used and OSError if it cannot be read."""
+    """Return the content of a fleet's file. Raises FleetFileError if it is invalid and OSError if it cannot be read."""
     data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
     return parse_fleet(text_of(data, str(path), error=FleetFileError), str(path))
 
 
 def parse_fleet(text: str, file: str) -> FleetDescription:
-    """Return what the text of a fleet's file says. `file` is its name for errors.
+    """Parse the text of a fleet's file. `file` is its name for errors.
 
     Raises FleetFileError if it cannot be used.
     """
@@ -96,7 +96,7 @@ def parse_fleet(text: str, file: str) -> FleetDescription:
 
 
 def shapes() -> Mapping[str, str]:
-    """Return the fleet's files to start from, by name."""
+    """Return the example fleet files, by name."""
     found = {one.name: one for one in files("devicecore_fleet.fleet").joinpath("shapes").iterdir()}
     return {
         name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found) if name.endswith(".yaml")
@@ -104,7 +104,7 @@ def shapes() -> Mapping[str, str]:
 
 
 def _with_shape(group: Value) -> Value:
-    """Return a group with the fields of its shape that it does not have itself."""
+    """Return a group completed with the fields of its shape."""
     _check_fields(group, _GROUP_FIELDS)
     if group["shape"].data is None:
         return group
@@ -118,7 +118,7 @@ def _with_shape(group: Value) -> Value:
 
 
 class _Overlay(Value):
-    """A group that has fields of a shape. Errors name the place in the user's file."""
+    """A group with fields from a shape. Errors name the location in the user's file."""
 
     __slots__ = ("own",)
 
@@ -138,7 +138,7 @@ def _group(group: Value) -> GroupDescription:
     count, first = _number(group["count"], 1, MAX_NODES, 1), _number(group["first"], 0, 10**6, 0)
     pattern = group["name"].text()
     names = {filled(pattern, first), filled(pattern, first + count - 1)}
-    if bad := [name for name in sorted(names) if not is_dns_subdomain(name, 63)]:  # it is the value of a label, too
+    if bad := [name for name in sorted(names) if not is_dns_subdomain(name, 63)]:  # it is also the value of a label
         group["name"].refuse(f"expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', got {bad[0]!r:.300}")
     if count > 1 and len(names) == 1:
         group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")
@@ -186,11 +186,11 @@ def _managers(group: Value) -> tuple[ManagerSettings | None, Topology | None, Ma
     machine, kubelet = group["machine"], group["kubelet"]
     if machine.data is None:
         if kubelet.data is not None:
-            kubelet.refuse("expected machine beside it: the CPUs and the memory that the kubelet pins")
+            kubelet.refuse("expected machine next to it: the CPUs and memory that the kubelet pins")
         return None, None, {}, {}
     for name in ("cpu", "memory"):
         if group[name].data is not None:
-            group[name].refuse("the machine says it: expected either of them")
+            group[name].refuse("expected only one of them, because the machine defines it")
     _check_fields(kubelet, tuple(name for name in FIELDS if not name.startswith("topologyManager")))
     manager = group["topologyManager"]
     _check_fields(manager, ("policy", "scope", "options"))
@@ -242,7 +242,7 @@ def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
 
 
 def _text(value: Value) -> str:
-    """Return an option as a kubelet has it: YAML makes a boolean or a number of a string without quotation marks."""
+    """Return an option in a kubelet's spelling. YAML reads unquoted strings as booleans or numbers."""
     return str(value.data).lower() if isinstance(value.data, bool | int) else value.text()
 
 
@@ -263,7 +263,7 @@ def _annotations(value: Value) -> Mapping[str, str]:
 
 
 def _of_each_node(value: Value) -> str:
-    """Return a string that may have `{node}` in it."""
+    """Return a string that may contain `{node}`."""
     text = value.text("")
     if len(text) > _MAX_TEXT or "{number" in text:
         value.refuse(
@@ -320,7 +320,7 @@ def _plugin(value: Value, numa_nodes: tuple[int, ...]) -> PluginDescription:
     return plugin
 
 
-_DEVICE_FIELDS = (  # of a device of a ResourceSlice, resource.k8s.io/v1
+_DEVICE_FIELDS = (  # of a device in a ResourceSlice, resource.k8s.io/v1
     *("attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"),
     *("bindsToNode", "bindingConditions", "bindingFailureConditions"),
 )
@@ -331,7 +331,7 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
     name = value["name"].text()
     if not is_dns_subdomain(name, 63):
         value["name"].refuse(f"expected a DNS name of at most 63 characters, got {name!r}")
-    # The attribute of NUMA nodes is written only if it is asked for: most drivers do not publish it yet.
+    # The NUMA node attribute is written only on request, because most drivers do not publish it yet.
     patterns = tuple(_pattern(one, numa_nodes, (), _DEVICE_FIELDS) for one in value["devices"].sequence())
     counters = tuple(_counter_set(one) for one in value["sharedCounters"].sequence())
     if len(counters) > _MAX_COUNTER_SETS:
@@ -354,7 +354,7 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
 def _pattern(
     value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
 ) -> DevicePattern:
-    """Return the described devices. Without a NUMA node of their own, they are attached to those of `default`."""
+    """Return the described devices. By default, they are attached to the NUMA nodes of `default`."""
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:
@@ -388,7 +388,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
 
 
 def _typed(name: str, value: Value) -> object:
-    """Return an attribute as the API has it: a plain value is wrapped in an object that names its type."""
+    """Return an attribute in the API's form: a plain value is wrapped in an object that names its type."""
     match value.data:
         case bool():
             typed: dict[str, object] = {"bool": value.data}
@@ -399,11 +399,11 @@ def _typed(name: str, value: Value) -> object:
         case dict() if len(value.data) == 1 and value.data.keys() <= _ATTRIBUTES.keys():
             typed = value.data
         case _:
-            value.refuse("expected a text, a whole number, true, false or an object such as {version: 1.2.3}")
+            value.refuse("expected a string, an integer, true, false or an object such as {version: 1.2.3}")
     try:
         sample = filled_in(typed, 0, "node")
     except ValueError as error:
-        value.refuse("expected a whole number or {number}", error)
+        value.refuse("expected an integer or {number}", error)
     kind = next(iter(typed))
     try:
         PublishedDevice("device", {name: _ATTRIBUTES[kind](Value(sample, value.place, value.step)[kind])})
@@ -429,7 +429,7 @@ def _counters(value: Value) -> object:
 
 
 def _amounts(value: Value) -> dict[str, object]:
-    """Return quantities by name as the API has them: a plain value is wrapped in `value`."""
+    """Return quantities by name in the API's form: a plain value is wrapped in `value`."""
     amounts: dict[str, object] = {}
     for name, one in value.mapping().items():
         if isinstance(one.data, dict):
@@ -490,7 +490,7 @@ def _seconds(value: Value) -> float:
     return seconds
 
 
-# --- what all have in common ------------------------------------------------------------------------------------------
+# --- common parts ------------------------------------------------------------------------------------------
 
 
 def _check_nodes(whole: Value, groups: tuple[GroupDescription, ...]) -> None:

@@ -1,6 +1,6 @@
 """The commands of a fleet's file, in the order of their times.
 
-Law: a command is due once for each of its times, and so is what undoes it.
+Law: a command is due once at each of its times, and so is its undo command.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from devicecore_fleet.fleet.description import PlannedCommand
 
 
 class Schedule:
-    """What happens when.
+    """The schedule of commands.
 
     Args:
         planned: the commands of the file.
@@ -34,7 +34,7 @@ class Schedule:
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def due(self, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Take the commands that are due, each with its pattern of nodes."""
+        """Remove and return the due commands, each with its pattern of nodes."""
         while self._waiting and self._waiting[0][0] <= now:
             at, _, nodes, command, planned = heapq.heappop(self._waiting)
             if planned is not None and planned.lasts is not None:

@@ -1,8 +1,8 @@
 """The ResourceSlices of one node's drivers.
 
-Laws: what the API server shows already is not written again, as after a restart. Slices of drivers that the node does
-not have are deleted once at its start, and those of a driver that is gone when the DRA manager says so. A slice that a
-Node of this name does not own is left alone.
+Laws: what the API server already shows, for example after a restart, is not written again. Slices of drivers that the
+    node does not have are deleted once at its start, and those of a driver that is gone are deleted when the DRA
+    manager says so. A slice that is not owned by a Node with this name is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,14 +23,14 @@ from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Writer
 from devicecore_fleet.fleet.description import DriverDescription, GroupDescription
 
-_MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
-_AGAIN = 1.0  # seconds until the next look if the Node does not exist yet, or others keep writing
+_MAX_ATTEMPTS = 5  # attempts in a row, if other clients write at the same time
+_AGAIN = 1.0  # seconds until the next attempt if the Node does not exist yet, or others keep writing
 _OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 
 
 @define(eq=False)
 class _Driver:
-    """What of a driver is to be shown; None for nothing. `attempted` is what was written last."""
+    """A driver's desired devices, or None. `attempted` is what was written last."""
 
     description: DriverDescription
     wanted: DevicePool | None = None
@@ -40,10 +40,10 @@ class _Driver:
 
 
 class StoredSlices:
-    """The slices of all nodes as the API server has them when the fleet starts: one list for a thousand nodes.
+    """The slices of all nodes on the API server when the fleet starts: one list for a thousand nodes.
 
     Args:
-        wants: whether a node is one of the fleet.
+        wants: whether a node belongs to the fleet.
     """
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
@@ -53,7 +53,7 @@ class StoredSlices:
         self._taken: set[str] = set()
 
     def take(self, node: str, requests: KubeApiRequests) -> list[StoredSlice]:
-        """Return the slices of a node, and forget them here. Later calls for the node ask the server.
+        """Return and forget the slices of a node. Later calls for the node query the server.
 
         Raises RequestError if the server refuses or does not answer.
         """
@@ -71,7 +71,7 @@ class StoredSlices:
 
 
 def _owned(bodies: Iterable[Json]) -> Iterator[StoredSlice]:
-    """Yield the slices that are owned by the Node that they are for."""
+    """Yield the slices that are owned by their own Node."""
     for body in bodies:
         owners = body["metadata"].get("ownerReferences") or ()
         node = (body.get("spec") or {}).get("nodeName")
@@ -91,9 +91,9 @@ class NodeSlices(ResourceSlices):
 
     Args:
         node: the node's name.
-        group: what it has.
+        group: its group.
         jobs: sends the requests.
-        stored: what the API server has at the start.
+        stored: the slices on the API server at the start.
         uid: returns the UID of the Node; None before it exists.
     """
 
@@ -103,11 +103,11 @@ class NodeSlices(ResourceSlices):
         self._node = node
         self._jobs = jobs
         self._stored = stored
-        self._known: dict[str, StoredSlice] | None = None  # as the server has shown them last; None to ask it
+        self._known: dict[str, StoredSlice] | None = None  # as last shown by the server; None to query it
         self._uid = uid
-        self._lock = Lock()  # held while what is wanted changes
+        self._lock = Lock()  # held while the desired state changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}
-        self._wipes = self._wiped = 0  # how often slices of other drivers were to be deleted, and how often they were
+        self._wipes = self._wiped = 0  # how many times slices of other drivers should have been, and were, deleted
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
         """Show a driver's devices, except unhealthy ones."""
@@ -116,9 +116,9 @@ class NodeSlices(ResourceSlices):
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of a driver; None means the drivers that the node does not have.
+        """Delete the slices of a driver. None means all drivers that the node does not have.
 
-        Unlike after the restart of a kubelet, the slices of its own drivers stay: these publish at once.
+        Unlike after a kubelet's restart, the slices of its own drivers stay, because these publish at once.
         """
         if driver in self._drivers and driver is not None:
             self._want(driver, None)
@@ -197,7 +197,7 @@ class NodeSlices(ResourceSlices):
                 if self._known is not None:
                     self._known[written.name] = written
                 sent, kept = canonical(slice_of(body).devices), canonical(written.devices)
-                if sent != kept:  # the server adds defaults, and drops fields that it does not know
+                if sent != kept:  # the server adds defaults, and drops unknown fields
                     driver.returned[sent] = kept
         for one in needed.delete:
             self._delete(requests, one)
@@ -212,7 +212,7 @@ class NodeSlices(ResourceSlices):
             self._known.pop(one.name, None)
 
     def _overtaken(self, error: RequestError) -> None:
-        """Ask the server what it has if another client wrote first. Other errors are the writer's."""
+        """Query the server again if another client wrote first. The writer handles other errors."""
         self._known = None
         if error.status not in _OVERTAKEN:
             raise error

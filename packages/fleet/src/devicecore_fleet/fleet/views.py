@@ -1,6 +1,6 @@
-"""What is shown of a fleet: of each node its devices, and how many pods it has.
+"""Views of a fleet: each node's devices and its number of pods.
 
-Law: a view is made of values that managers have at one time, and costs nothing while nobody looks.
+Law: a view is a snapshot of the managers' values, and costs nothing while nobody looks.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class DeviceCell(Enum):
 
 
 def cell_of(*, is_healthy: bool, is_held: bool) -> DeviceCell:
-    """Return how a device is shown."""
+    """Return the cell for a device."""
     if is_healthy:
         return DeviceCell.HELD if is_held else DeviceCell.FREE
     return DeviceCell.LOST if is_held else DeviceCell.UNHEALTHY
@@ -70,7 +70,7 @@ class NodeView:
 
 @frozen
 class Totals:
-    """How many nodes, pods and devices there are, each by state."""
+    """The numbers of nodes, pods and devices, each by state."""
 
     nodes: Mapping[str, int]
     pods: Mapping[str, int]

@@ -1,7 +1,7 @@
 """One node of a fleet: the real managers, an engine, and devices that obey commands.
 
-Law: whatever a node has promised survives a stop, because the next start uses the same stores. One thread uses a node
-at a time.
+Law: everything that a node has allocated survives a stop, because the next start uses the same stores. Only one thread
+    at a time uses a node.
 """
 
 import logging
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class NodeLink:
-    """What connects a node with its cluster: pods in, reports and the node's status out, claims and ResourceSlices.
+    """The connection of a node to its cluster: incoming pods, outgoing reports and status, claims and ResourceSlices.
 
     `observe` is called with the state of devices when it may have changed.
     """
@@ -67,15 +67,15 @@ class NodeLink:
 
 @frozen
 class SharedParts:
-    """What the nodes of a fleet share.
+    """The shared parts of a fleet's nodes.
 
     Attributes:
         saver: saves what no call waits for.
         readers: threads that wait for the API server.
         workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
-        root: where nodes keep their files, each in a directory of its name; None to keep them in memory.
-        metrics: measures the managers of all nodes together; None to measure nothing.
+        root: where nodes store their files, each in a directory with its name, or None for memory.
+        metrics: measures the managers of all nodes together, or None.
     """
 
     saver: SaverThread
@@ -91,9 +91,9 @@ class VirtualNode(HasLifecycle):
 
     Args:
         name: the node's name.
-        group: what it has.
-        shared: what all nodes of the fleet share.
-        link: connects it with the cluster, once for each start.
+        group: its group.
+        shared: the shared parts of all nodes.
+        link: connects it to the cluster, once for each start.
         wake: called from any thread when the node has something to do.
     """
 
@@ -117,7 +117,7 @@ class VirtualNode(HasLifecycle):
         self._managers: NodeManagers | None = None
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}
-        self._away: set[str] = set()  # resources and drivers that are gone until they are told to come back
+        self._away: set[str] = set()  # resources and drivers that are gone until a command brings them back
         self._connected: dict[str, Disconnect] = {}
         self._report_health_of: dict[str, Report] = {}
         self._machine: Machine = MemoryMachine()
@@ -133,9 +133,9 @@ class VirtualNode(HasLifecycle):
         """The engine while the node runs."""
 
     def change(self, group: GroupDescription) -> None:
-        """Have what a group has from the next start on. The node does not run.
+        """Use another group from the next start on. The node must not be running.
 
-        With other settings of its managers, nothing is pinned at first, as on a node whose state files were removed.
+        If the settings of its managers differ, nothing is pinned at first, as on a node whose state files were removed.
         """
         if group.managers != self.group.managers:
             for store in self._pinned_files:
@@ -148,7 +148,7 @@ class VirtualNode(HasLifecycle):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started, and not been stopped since."""
+        """Whether it has been started and not stopped since."""
         return self._lifecycle.is_running
 
     def _begin(self) -> None:
@@ -165,13 +165,13 @@ class VirtualNode(HasLifecycle):
 
     def _start_managers(self, link: NodeLink, known: RememberedClaims) -> NodeEngine:
         shared = self._shared
-        # Plugins in memory answer at once. Only what waits for a disk, a socket or a server needs a thread.
+        # Plugins in memory answer at once. Only waiting for a disk, a socket or a server needs a thread.
         in_memory = self._directory is None and shared.root is None
         quick = Workers(0) if in_memory else shared.workers
         self._claims = claims = NodeClaims(
             partial(self._dra, known, link),
             self._wake,
-            workers=shared.readers,  # a claim is read from the server
+            workers=shared.readers,  # claims are read from the server
             release_workers=quick,
             clock=shared.clock,
         )
@@ -245,7 +245,7 @@ class VirtualNode(HasLifecycle):
     # --- what the fleet's loop calls ----------------------------------------------------------------------------------
 
     def advance(self) -> float:
-        """Do what there is to do. Return when to call this again even if nothing wakes the node (monotonic seconds)."""
+        """Do all pending work. Return when to call this again even if nothing wakes the node (monotonic seconds)."""
         engine = self.engine
         if engine is None:
             return float("inf")
@@ -257,17 +257,17 @@ class VirtualNode(HasLifecycle):
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:
-        """See that time has passed. Call it every 10 seconds."""
+        """Process the passing of time. Call it every 10 seconds."""
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
-        for driver in tuple(self._report_health_of):  # as real drivers do, because a report counts for 30 s
+        for driver in tuple(self._report_health_of):  # as real drivers do, because a report is valid for 30 s
             self._report_health(driver)
-        if self._manager.state is not self._looked_at:  # a plugin of somebody else has reported other devices
+        if self._manager.state is not self._looked_at:  # a third-party plugin has reported other devices
             self._wake()
 
     def view(self, *, is_cut: bool = False) -> NodeView:
-        """Return what is shown of the node. Of a node that does not run, this is what it had before."""
+        """Return the view of the node. If it is not running, this shows its last state."""
         engine = self.engine
         version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
         if version != self._viewed_version:
@@ -296,7 +296,7 @@ class VirtualNode(HasLifecycle):
             yield ProviderView(provider, provider not in self._away, tuple(devices))
 
     def obey(self, command: tuple[str, ...]) -> str:
-        """Change devices, plugins or drivers by a command that `check_command` allows. Return what was done."""
+        """Execute a command that `check_command` allows on devices, plugins or drivers. Return what was done."""
         self._wake()
         word, what = command[0], command[-1]
         if word in ("unhealthy", "healthy"):
@@ -310,7 +310,7 @@ class VirtualNode(HasLifecycle):
         return f"{what} is {'gone' if what in self._away else 'back'}"
 
     def unhealthy_of(self, driver: str) -> frozenset[str] | None:
-        """Return the unhealthy devices of a driver, which it does not offer. Return None if the driver is gone."""
+        """Return the unhealthy devices of a driver, which it does not offer, or None if the driver is gone."""
         return None if driver in self._away else self._unhealthy[driver]
 
     # --- devices ------------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class VirtualNode(HasLifecycle):
 
 
 def _stores(directory: Path | None) -> tuple[CheckpointStore, ...]:
-    """Return the stores for devices, claims, CPUs and memory: files in a directory, or memory if there is none."""
+    """Return the stores for devices, claims, CPUs and memory: files in a directory, or memory without one."""
     if directory is None:
         return tuple(MemoryStore() for _ in range(4))
     plugins = directory / "device-plugins"

@@ -1,7 +1,7 @@
-"""Events of a node and of its pods, in the words of a kubelet.
+"""Events of a node and its pods, in a kubelet's words.
 
 Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
-different times have different names. An API server takes every name.
+different times have different names. An API server accepts every such name.
 """
 
 from datetime import UTC, datetime
@@ -17,9 +17,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @frozen
 class Said:
-    """What an event says: the reason, the message, whether it is a warning, and the container that it is about.
+    """The content of an event: the reason, the message, whether it is a warning, and the container that it is about.
 
-    `part` is the field of the spec that has the container.
+    `part` is the field of the spec with the container.
     """
 
     reason: str
@@ -34,22 +34,22 @@ PAST_DEADLINE = Said("DeadlineExceeded", "Pod was active on the node longer than
 
 
 def refused(reason: str, message: str) -> Said:
-    """The pod was not admitted. The message is that of the pod's status without its beginning."""
+    """The pod was not admitted. The message is that of the pod's status without its prefix."""
     return Said(reason, message, is_warning=True)
 
 
 def not_prepared(problem: str) -> Said:
-    """The claims of the pod could not be prepared. The problem begins with `prepare dynamic resources`."""
+    """The pod's claims could not be prepared. The problem begins with `prepare dynamic resources`."""
     return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 
 def killing(container: str, part: str = "containers") -> Said:
-    """A container is stopped: its pod is deleted or too late, or the containers that it is beside have ended."""
+    """A container is stopped: its pod was deleted or exceeded its deadline, or the main containers have exited."""
     return Said("Killing", f"Stopping container {container}", container=container, part=part)
 
 
 def waits(reason: str, message: str, container: str, image: str) -> list[Said]:
-    """A container waits for this reason, with this message in its status."""
+    """A container is waiting for this reason, with this message in its status."""
     if reason == "CrashLoopBackOff":
         failed = f"failed container {container} in pod {message.rpartition('pod=')[2]}"
         return [Said("BackOff", f"Back-off restarting {failed}", is_warning=True, container=container)]
@@ -68,13 +68,13 @@ def unhealthy(probe: str, container: str) -> Said:
 
 
 def failed_probe(probe: str, container: str, *, restarts: bool) -> list[Said]:
-    """A container is stopped because its `liveness` or `startup` probe fails, and perhaps started again."""
+    """A container is stopped, and perhaps restarted, because its `liveness` or `startup` probe fails."""
     why = f"Container {container} failed {probe} probe{', will be restarted' if restarts else ''}"
     return [unhealthy(probe, container), Said("Killing", why, container=container)]
 
 
 def not_understood(problem: str) -> Said:
-    """An annotation says nothing that could be done. This event is not a kubelet's."""
+    """An annotation is invalid. A kubelet has no such event."""
     return Said("NotUnderstood", problem, is_warning=True)
 
 
@@ -83,16 +83,16 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
 
     Args:
         about: the object.
-        node: the node, which is the host of the kubelet.
-        said: what the event says.
+        node: the node, which is the kubelet's host.
+        said: the content of the event.
         now: when it happened.
-        nanoseconds: the same since 1970, for the name, if it is known more exactly.
+        nanoseconds: the same since 1970, for the name, if known more exactly.
     """
     metadata = about["metadata"]
     since = now - _EPOCH
     exact = nanoseconds or (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
     name = f"{metadata['name']}.{exact:x}"
-    if not is_dns_subdomain(name):  # too long; a kubelet takes a UUID, too (GenerateEventName)
+    if not is_dns_subdomain(name):  # too long; a kubelet also uses a UUID (GenerateEventName)
         name = str(uuid5(NAMESPACE_DNS, name))
     involved = {"kind": about["kind"], "name": metadata["name"], "apiVersion": "v1"}
     if about["kind"] == "Pod":

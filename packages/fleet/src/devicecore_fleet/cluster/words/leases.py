@@ -1,6 +1,6 @@
-"""The Lease of a Node, as a kubelet makes and renews it, and who holds one that exists.
+"""The Lease of a Node, as a kubelet creates and renews it, and the holder of an existing one.
 
-Law: a Lease is taken over only if devicecore has made it, and the process that holds it has ended or does not renew it.
+Law: a Lease is taken over only if devicecore created it and its holder has ended or does not renew it.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,26 @@ _PREFIX = "devicecore"
 
 
 class Held(Enum):
-    """Who holds a Lease."""
+    """The holder of a Lease."""
 
-    BY_US = "this process, or one of devicecore that has ended or has not renewed it in time"
-    UNKNOWN = "another process of devicecore that may have ended"
+    BY_US = "this process, or a devicecore process that has ended or has not renewed it in time"
+    UNKNOWN = "another devicecore process that may have ended"
     BY_OTHERS = "somebody else"
 
 
 def holder(node: str, process: str) -> str:
-    """Return who holds the Lease of a node. A kubelet puts the node's name there, which distinguishes it from us."""
+    """Return the identity for the Lease of a node. A kubelet uses the node's name, which distinguishes it from us."""
     return f"{_PREFIX}/{node}/{process}"
 
 
 def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool | None], now: datetime) -> Held:
-    """Return who holds a Lease that exists.
+    """Return the kind of holder of an existing Lease.
 
     Args:
         found: the Lease.
         node: the name of the node.
         process: the identity of this process.
-        has_ended: returns whether another process has ended, or None if that is not known.
+        has_ended: returns whether another process has ended, or None if unknown.
         now: the time.
     """
     name = str((found.get("spec") or {}).get("holderIdentity") or "")
@@ -52,18 +52,18 @@ def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool |
 
 
 def holder_of(found: Json, node: str) -> str:
-    """Return a sentence about who holds a Lease that is not ours."""
+    """Return a sentence about the holder of a Lease that is not ours."""
     name = str((found.get("spec") or {}).get("holderIdentity") or "")
-    kind = "another process of devicecore" if name.startswith(f"{_PREFIX}/{node}/") else "as by a kubelet"
+    kind = "another devicecore process" if name.startswith(f"{_PREFIX}/{node}/") else "as by a kubelet"
     return f"its Lease is held by {name or 'nobody'}, {kind}"
 
 
 def seconds_left(found: Json, now: datetime) -> float:
-    """Return for how long a Lease lasts that is not renewed; at most as long as a new one, and 0 if it is over."""
+    """Return how long a Lease lasts without a renewal: at most as long as a new one, and 0 if it has expired."""
     try:
         until = datetime.fromisoformat(found["spec"]["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
         return min(max(0.0, (until - now).total_seconds()), LEASE_SECONDS)
-    except (KeyError, TypeError, ValueError, OverflowError):  # it has no time, or none that counts
+    except (KeyError, TypeError, ValueError, OverflowError):  # it has no valid time
         return 0.0
 
 
@@ -75,7 +75,7 @@ def lease(node: str, process: str, uid: str | None, now: datetime, before: Json 
         process: the identity of the process that holds it.
         uid: the UID of the Node, which owns the Lease, or None if it does not exist yet.
         now: when the Lease is renewed.
-        before: the Lease as the API server has it.
+        before: the existing Lease.
     """
     renewed: Json = before or {
         "kind": "Lease",

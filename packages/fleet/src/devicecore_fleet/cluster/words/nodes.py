@@ -1,6 +1,6 @@
-"""The Node, as a kubelet makes and changes it.
+"""The Node, as a kubelet creates and changes it.
 
-Law: a Node that shows what is wanted is patched only when five minutes have passed since its conditions were reported.
+Law: a Node that is already as desired is patched only when its conditions were last reported five minutes ago.
 What others have written, such as taints, labels and conditions, stays.
 """
 
@@ -15,19 +15,19 @@ from devicecore.domain.quantity import Quantity
 from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
 
 CLOSED_PORT = 1
-"""Where a Node says that its kubelet serves: nobody does. 0 would be 10250, where that of this machine may serve."""
+"""The kubelet port on a Node, where nothing listens. 0 would mean 10250, where this machine's kubelet may listen."""
 
 HEARTBEAT = timedelta(minutes=5)
 """How often the conditions are reported if nothing changes."""
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""When the conditions of a node without a heartbeat are reported again."""
+"""How often the conditions of a node without a heartbeat are reported."""
 
 LABEL = "devicecore.io/fleet"
-"""The label of every Node that a fleet has made, so that pods that need containers can keep away."""
+"""The label of every Node that a fleet created, so that pods that need containers can avoid it."""
 
 ANNOTATION = ("devicecore.io/containers", "none")
-"""What a Node says to tools: no container runs on it."""
+"""The Node's note to tools that no container runs on it."""
 
 _WELL = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -48,20 +48,20 @@ _INFO: Mapping[str, str] = {
 
 @frozen
 class NodeDescription:
-    """What a node is made of.
+    """The description of a node.
 
     Attributes:
         name: the name of the Node.
-        capacity: what the node has besides devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: what pods may use of it, if that is less.
-        labels: further labels.
+        capacity: its capacity except devices, such as `cpu`, `memory` and `pods`, as quantities.
+        allocatable: the part that pods may use, if that is less.
+        labels: additional labels.
         host_ips: its addresses.
         taints: taints of a new Node.
         info: fields of `nodeInfo`.
-        problem: why the node is not ready, empty if it is.
-        adopts: whether a Node or Lease that devicecore has not made is taken over.
-        annotations: further annotations.
-        provider_id: by which the controller of a cloud or an autoscaler knows the node; empty for none.
+        problem: why the node is not ready, or an empty string.
+        adopts: whether to take over a Node or Lease that devicecore did not create.
+        annotations: additional annotations.
+        provider_id: the id by which a cloud controller or an autoscaler knows the node, or an empty string.
     """
 
     name: str
@@ -78,7 +78,7 @@ class NodeDescription:
 
 
 def machine_info(node: str) -> dict[str, str]:
-    """Return the numbers of a machine, in `nodeInfo`, of a node that is none: always the same for a name."""
+    """Return the ids of a machine for the `nodeInfo` of a virtual node: always the same for a name."""
     machine = uuid5(NAMESPACE_DNS, node)
     return {"machineID": machine.hex, "systemUUID": str(machine)}
 
@@ -109,7 +109,7 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
 
 
 def foreign_node(found: Json, node: NodeDescription) -> str:
-    """Return why a Node that exists is not this one, empty if devicecore has made it, and a fleet if this is of one."""
+    """Return why an existing Node is not this one, or an empty string if devicecore (or the fleet) created it."""
     metadata, (key, value) = found["metadata"], ANNOTATION
     if (metadata.get("annotations") or {}).get(key) != value:
         return f"it has no annotation {key}={value}"
@@ -138,14 +138,14 @@ def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Jso
 
 
 def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
-    """Return the patch of `nodes/status` that makes `wanted` of the Node's status. Return None if none is due.
+    """Return the patch of `nodes/status` that turns the Node's status into `wanted`, or None if none is due.
 
-    If anything else changes, the heartbeats of all conditions are renewed, as by a kubelet. Otherwise they are when the
-    oldest is older than `heartbeat`; if that is None, they are not. Addresses of types that are not ours stay.
+    If anything else changes, the heartbeats of all conditions are renewed, as in a kubelet. Otherwise they are renewed
+    when the oldest is older than `heartbeat`, or never if that is None. Addresses of types that are not ours stay.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}
-    wanted = {**wanted, **sizes}  # other writers have resources of their own
+    wanted = {**wanted, **sizes}  # other writers have their own resources
     kinds = {one["type"] for one in wanted["addresses"]}
     kept = [one for one in before.get("addresses") or () if one["type"] not in kinds]
     wanted["addresses"] = [*wanted["addresses"], *kept]
@@ -166,7 +166,7 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
 
 
 def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> datetime | None:
-    """Return when `node_patch` has something to do even if nothing changes. Return None if that is not known."""
+    """Return when `node_patch` has something to do even if nothing changes, or None if unknown."""
     if heartbeat is None:
         return NEVER
     beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}
@@ -177,7 +177,7 @@ def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> dateti
 
 
 def _canonical(sizes: Mapping[str, str]) -> dict[str, str]:
-    """The quantities as an API server writes them, so that they can be compared with what it has."""
+    """Return the quantities in an API server's form, so that they can be compared with its own."""
     return {name: str(Quantity.parse(size)) for name, size in sizes.items()}
 
 

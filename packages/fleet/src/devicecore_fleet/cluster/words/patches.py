@@ -1,7 +1,7 @@
-"""Strategic merge patches, as a kubelet makes them: the difference between two objects.
+"""Strategic merge patches as a kubelet computes them: the difference between two objects.
 
-Law: the patch makes the wanted object of the present one, and changes nothing that both have. Two equal objects have an
-empty patch. A field whose value is null counts as a field that is not there.
+Law: the patch turns the current object into the desired one, and does not touch what both have in common. Two equal
+    objects have an empty patch. A field whose value is null counts as missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_DIGITS = 19  # of a version, which is a number of 63 bits
+_DIGITS = 19  # digits of a version, which is a 63-bit number
 
 KEYS: Mapping[str, str] = {
     **dict.fromkeys(("conditions", "addresses"), "type"),
@@ -20,7 +20,7 @@ KEYS: Mapping[str, str] = {
 
 
 def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """Return the strategic merge patch that makes `wanted` of `before`; fields that only `before` has stay."""
+    """Return the strategic merge patch that turns `before` into `wanted`. Fields that only `before` has stay."""
     patch: Json = {}
     for name, value in wanted.items():
         old = before.get(name)
@@ -38,7 +38,7 @@ def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
 
 
 def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Json]:
-    """The items that differ, each with its key and what differs in it."""
+    """Return the items that differ, each with its key and its differences."""
     known = {item[key]: item for item in before}
     changed = [
         {**difference(old, {**dict.fromkeys(old), **item}), key: item[key]} if old is not None else item
@@ -50,7 +50,7 @@ def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Jso
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are the same for an API server, which leaves out what is null."""
+    """Return whether two values are the same to an API server, which leaves out nulls."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
     if isinstance(one, list) and isinstance(other, list):
@@ -59,18 +59,18 @@ def _same(one: object, other: object) -> bool:
 
 
 def version_of(found: Json) -> int:
-    """Return the version of an object. API servers count them upwards (KEP-5504)."""
+    """Return the version of an object. Versions on API servers increase (KEP-5504)."""
     version = str(found["metadata"].get("resourceVersion") or "")
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
 def written(time: datetime) -> str:
-    """Return a time as `metav1.Time` writes it."""
+    """Return a time in the form of `metav1.Time`."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def with_transitions(before: Sequence[Json], wanted: Sequence[Json], now: datetime) -> list[Json]:
-    """Return the wanted conditions with `lastTransitionTime`: that of `before` if the status is the same, else now."""
+    """Return the desired conditions with `lastTransitionTime`, copied from `before` if the status is the same."""
     known = {item["type"]: item for item in before}
     found = []
     for item in wanted:

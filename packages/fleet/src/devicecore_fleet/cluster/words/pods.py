@@ -1,7 +1,8 @@
 """The status of a pod, as a kubelet reports it.
 
 Law: the status is a function of the pod and of what the node knows about it. Fields that a kubelet does not own, such
-as the conditions of other writers, stay as they are. docs/cluster-node.md lists what is left out: no container runs.
+as the conditions of other writers, stay unchanged. docs/cluster-node.md lists what is missing because no container
+runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 FINAL = (SUCCEEDED, FAILED)
 
 REJECTED = "Pod was rejected: "
-"""What the message of a refused pod begins with; the event has it without this."""
+"""The prefix of a refused pod's message, which the event's message does not have."""
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _CREATING, _INITIALIZING = ("ContainerCreating", ""), ("PodInitializing", "")
@@ -37,18 +38,20 @@ _LOST: Json = {
 
 @frozen
 class PodFacts:
-    """What a node knows about a pod of its own.
+    """What a node knows about one of its pods.
 
     Attributes:
-        phase: what the containers amount to. A final phase is shown as soon as there is no sandbox, as by a kubelet.
-        start_time: when the node took the pod.
-        has_sandbox: whether containers can be started: the claims are prepared, and the pod is not over.
+        phase: the result of the containers' states. As in a kubelet, a final phase is shown as soon as there is no
+            sandbox.
+        start_time: when the node accepted the pod.
+        has_sandbox: whether containers can be started, which means that the claims are prepared and the pod has not
+            ended.
         started: when the containers started, or None.
-        ended: when they ended, or None.
-        exit_code: that of each container.
-        health: the devices and claims of each container, as the managers' `allocated_resources_status` has them.
-        waiting: why a container waits, with a message, if it is not that containers are being created.
-        lives: how containers are that would do something else than to run from `started` to `ended`.
+        ended: when they exited, or None.
+        exit_code: the exit code of every container.
+        health: the devices and claims of each container, from the managers' `allocated_resources_status`.
+        waiting: why a container is waiting, with a message, unless containers are being created.
+        lives: the states of containers that do not simply run from `started` to `ended`.
         refusal: the reason and the message of a pod that was not admitted, or None.
         why_ended: the reason and the message of a pod that its node has ended, or None.
         host_ips: the addresses of the node.
@@ -69,12 +72,12 @@ class PodFacts:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is left of the pod, and no container has started."""
+        """Whether nothing is left of the pod and no container has started."""
         return self.phase in FINAL and not self.has_sandbox and self.started is None
 
 
 def pod_status(pod: Json, facts: PodFacts) -> Json:
-    """Return the fields of the status that a kubelet owns. Null stands for a field that has to go.
+    """Return the fields of the status that a kubelet owns. Null means that a field must be removed.
 
     Conditions have no `lastTransitionTime`, which `status_patch` adds.
     """
@@ -106,11 +109,11 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
 
 
 def status_patch(pod: Json, wanted: Json, now: datetime) -> Json | None:
-    """Return the patch of `pods/status` that makes `wanted` of the pod's status. Return None if nothing has to change.
+    """Return the patch of `pods/status` that turns the pod's status into `wanted`, or None if there is no change.
 
     Args:
-        pod: the pod as the API server has it.
-        wanted: what `pod_status` has returned.
+        pod: the pod on the API server.
+        wanted: the result of `pod_status`.
         now: the time at which conditions change.
     """
     before = pod.get("status") or {}
@@ -142,7 +145,7 @@ def _conditions(pod: Json, facts: PodFacts) -> list[Json]:
     if facts.phase == SUCCEEDED:
         initialized, ready = _condition(is_true=True, reason="PodCompleted"), _condition(reason="PodCompleted")
     elif facts.phase == FAILED and any(one.waiting and one.ended is None for one in facts.lives.values()):
-        # To a kubelet a pod of which a container never ran is Pending until nothing is left of it (Go: `getPhase`).
+        # In a kubelet, a pod with a container that never ran is Pending until nothing is left of it (Go: `getPhase`).
         initialized = _condition(is_true=True)
         ready = _verdict("ContainersNotReady", "containers with unready status", names)
     elif facts.phase == FAILED:
@@ -183,7 +186,7 @@ def _verdict(reason: str, message: str, names: Iterable[str]) -> Json:
 
 
 def _gate(pod: Json) -> str:
-    """Why a pod whose containers are ready is not: a readiness gate whose condition another writer has not set."""
+    """Return why a pod with ready containers is not ready: a readiness gate whose condition is not set."""
     known = {one["type"]: one["status"] for one in (pod.get("status") or {}).get("conditions") or []}
     for gate in (one["conditionType"] for one in pod["spec"].get("readinessGates") or []):
         if gate not in known:
@@ -220,7 +223,7 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
         if resources.get("requests"):
             status["allocatedResources"] = resources["requests"]
     known = facts.health.get(name, ())
-    if facts.ended is not None and not facts.has_sandbox:  # a kubelet has unprepared the claims then
+    if facts.ended is not None and not facts.has_sandbox:  # a kubelet has then unprepared the claims
         known = [one for one in known if isinstance(one, ResourceHealth)]
     if health := [shown for one in known if (shown := _health(one))["resources"]]:
         status["allocatedResourcesStatus"] = health
@@ -256,13 +259,13 @@ def _ended(one: Ended) -> Json:
 
 
 def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
-    """The status of an init container: it ends at the moment in which it starts, unless it is a sidecar.
+    """Return the status of an init container, which exits at the moment it starts, unless it is a sidecar.
 
-    If the pod is over and nothing has started, a kubelet has lost the first one; the others were never tried.
+    If the pod has ended and nothing has started, a kubelet has lost the first one; the others were never tried.
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
         if facts.exit_code == 0:
-            facts = evolve(facts, exit_code=143)  # it is stopped when the others have ended
+            facts = evolve(facts, exit_code=143)  # it is stopped after the others have exited
         status = _container(container, facts, has_init=True)
         return {**status, "state": _LOST} if is_first and facts.is_lost else status
     status = _container(container, facts)
@@ -272,7 +275,7 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 
 
 def _ephemeral(container: Json) -> Json:
-    """The status of a container that `kubectl debug` has added: it could not be run, so nobody waits for it."""
+    """Return the status of a container that `kubectl debug` added. It could not be run, so nobody waits for it."""
     message = "no container runs on a node of devicecore"
     return {
         "name": container["name"],
@@ -310,7 +313,7 @@ def _health(one: "ResourceHealth | ClaimHealth") -> Json:
 
 
 def _lost(pod: Json) -> Json:
-    """The containers and conditions of a pod that ran before a restart of the node, after which it was refused."""
+    """Return the containers and conditions of a pod that ran before a restart of the node and was refused after it."""
     status = pod["status"]
     failed = {"Ready": "PodFailed", "ContainersReady": "PodFailed", "PodReadyToStartContainers": None}
     statuses = [
@@ -327,14 +330,14 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
-_OF_POD = ("cpu", "memory")  # and huge pages: what may be asked for a whole pod (Go: `IsSupportedPodLevelResource`)
+_OF_POD = ("cpu", "memory")  # and huge pages: what can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
 
 
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
-    """Return what a pod asks for: its `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
+    """Return a pod's total `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
-    Containers that run at the same time count together, and an init container counts if it needs more alone. What is
-    asked for the whole pod counts in their place, and the overhead on top of it; a resource without a limit has none.
+    Containers that run at the same time are added up, and an init container counts if it needs more on its
+    own. Requests for the whole pod replace these, and the overhead is added. A resource without a limit has none.
     """
     asked = _of_containers(spec, part)
     asked |= {
@@ -350,9 +353,9 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
 
 
 def _resources(spec: Json, *, is_over: bool) -> Json:
-    """Return what a pod has, as a kubelet shows it when it starts the pod (Go: `getEffectiveAllocatedResources`).
+    """Return a pod's resources, as a kubelet shows them when it starts the pod (Go: `getEffectiveAllocatedResources`).
 
-    Of a pod that is over, only what was asked for the whole pod is left (Go: `convertToAPIPodLevelResourcesStatus`).
+    For an ended pod, only the requests for the whole pod are left (Go: `convertToAPIPodLevelResourcesStatus`).
     """
     asked = spec.get("resources") or {}
     return {

@@ -1,6 +1,6 @@
-"""A NodeResourceTopology: which devices, CPUs and memory of a node belong to which NUMA node, for schedulers.
+"""A NodeResourceTopology, which tells schedulers which devices, CPUs and memory belong to which NUMA node.
 
-Law: the object is a function of the managers' states. A device of several NUMA nodes counts in each of them, and one
+Law: the object is a function of the managers' states. A device on several NUMA nodes counts in each of them, and one
 without NUMA nodes counts in none.
 """
 
@@ -15,7 +15,7 @@ from devicecore.domain.topology import Topology
 from devicecore_fleet.cluster.words.patches import Json
 
 LOCAL, REMOTE = 10, 20
-"""The cost of the memory of the same NUMA node, and of another one. The firmware of most machines names these."""
+"""The cost of memory on the same NUMA node and on another one, as in the firmware of most machines."""
 
 
 def topology_object(
@@ -28,7 +28,7 @@ def topology_object(
         state: the state of the device manager.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
         uid: the UID of the Node, which then owns the object, or None.
-        pinned: CPUs and memory of each NUMA node, where they are pinned.
+        pinned: CPUs and memory of each NUMA node, if they are pinned.
     """
     policy = {"topologyManagerPolicy": topology.policy.value, "topologyManagerScope": topology.scope.value}
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
@@ -54,7 +54,7 @@ def topology_object(
 
 
 def _costs(topology: Topology, place: int, pinned: Zones) -> Sequence[int]:
-    """Return the costs of the memory of each NUMA node for one of them: the distances that a machine names."""
+    """Return one NUMA node's costs of the memory on each NUMA node: the distances reported by the machine."""
     here = topology.numa_nodes[place]
     known = pinned[here].distances if here in pinned else ()
     if len(known) == len(topology.numa_nodes):
