@@ -1,6 +1,6 @@
 """The CPU manager and the memory manager, and the admission of a pod by them and the device manager.
 
-Law: a pod that is refused has no CPUs and no memory, and each group of NUMA nodes has as much of both as before.
+Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has as much of both as before.
 """
 
 import threading
@@ -31,14 +31,14 @@ from devicecore_numa.domain.state_files import (
 )
 
 Requests = Callable[[Pod], PodRequest]
-"""Returns what a pod requests of CPUs and memory, which a `Pod` of devicecore does not say."""
+"""Returns a pod's requests for CPUs and memory, which devicecore's `Pod` does not have."""
 
 _NO_PREFERENCE = TopologyHint(None, preferred=False)
 _State = TypeVar("_State")
 
 
 class _Decisions(Protocol[_State]):
-    """What both policies decide."""
+    """The common interface of both policies."""
 
     def start(self, state: _State) -> _State: ...
 
@@ -46,7 +46,7 @@ class _Decisions(Protocol[_State]):
 
 
 class _Manager(Generic[_State]):
-    """The state of one manager, in memory and in its file. Without a policy, nobody gets anything (policy `none`)."""
+    """The state of one manager, in memory and in its file. Without a policy, nothing is pinned (policy `none`)."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class _Manager(Generic[_State]):
         """Restore the state, and write it if there was none.
 
         Raises:
-            InvalidStateError: a kubelet would not start with this state file: the node has to be drained, and the file
+            InvalidStateError: a kubelet would not start with this state file: the node must be drained and the file
                 removed.
             StoreError: the file cannot be read or written.
         """
@@ -95,7 +95,7 @@ class _Manager(Generic[_State]):
         return self.hints(self._requests(pod), None if container is None else container.name)
 
     def hints(self, pod: PodRequest, container: str | None) -> Hints:
-        """Return the hints for the container of this name, or for the pod if it is None."""
+        """Return the hints for the container with this name, or for the pod if it is None."""
         if self._policy is None:
             return {}
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
@@ -117,19 +117,21 @@ class CpuManager(_Manager[CpuState]):
         )
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container its CPUs. Call `save` when the pod has all that it needs. Raises AdmissionError."""
+        """Give a container its CPUs. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
         if self._static is not None:
             self.state = self._static.allocate(self.state, pod, pod.container(container), hint.mask)
 
     def take_back(self, before: CpuState) -> None:
-        """Free the CPUs of a pod that was refused after some of its containers had theirs; `before` is from then.
+        """Free the CPUs of a pod that was refused after some of its containers had got theirs.
+
+        `before` is the state before.
 
         No other pod can reuse anything afterwards (Kubernetes: `updateCPUsToReuse` forgets all other pods).
         """
         self.state = evolve(before, reusable=self.state.reusable)
 
     def keep(self, pods: Collection[str]) -> None:
-        """Free the CPUs of all pods but these."""
+        """Free the CPUs of all other pods."""
         if self._static is not None:
             for uid in sorted(self.state.assignments.keys() - set(pods)):
                 for container in sorted(self.state.of_pod(uid)):
@@ -152,21 +154,23 @@ class MemoryManager(_Manager[MemoryState]):
         )
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container its memory. Call `save` when the pod has all that it needs. Raises AdmissionError."""
+        """Give a container its memory. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
         if self._static is not None:
             self.state = self._static.allocate(self.state, pod, pod.container(container), hint)
 
     def start_container(self, pod: PodRequest, container: str) -> None:
-        """Free the memory of the init containers that have ended before this container starts. Raises StoreError."""
+        """Free the memory of the init containers that finished before this container starts. Raises StoreError."""
         if self._static is not None:
             self.state = release_ended(self.state, pod, container)
             self.save()
 
     def take_back(self, before: MemoryState, uid: str) -> None:
-        """Free the memory of a pod that was refused after some of its containers had theirs; `before` is from then.
+        """Free the memory of a pod that was refused after some of its containers had got theirs.
 
-        Kubernetes releases it as that of any pod that is gone, from the first NUMA node of a group on. So each group
-        has as much as before, and perhaps not each of its nodes. As with CPUs, no other pod can reuse anything.
+        `before` is the state before.
+
+        Kubernetes releases it like that of any removed pod, starting with the first NUMA node of a group. So each group
+        has as much as before, but perhaps not each of its nodes. As with CPUs, no other pod can reuse anything.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)
@@ -178,7 +182,7 @@ class MemoryManager(_Manager[MemoryState]):
             self.state = after
 
     def keep(self, pods: Collection[str]) -> None:
-        """Free the memory of all pods but these."""
+        """Free the memory of all other pods."""
         if self._static is not None:
             for uid in sorted(self.state.assignments.keys() - set(pods)):
                 for container in sorted(self.state.assignments[uid]):
@@ -186,11 +190,11 @@ class MemoryManager(_Manager[MemoryState]):
 
 
 class NumaAdmission:
-    """Admits pods as a kubelet with three managers does: hints of all, merged, then an allocation by each.
+    """Admits pods like a kubelet with three managers: it merges the hints of all, then each manager allocates.
 
     The topology policy is here, so the device manager must have none. `active` returns the uids of the pods that keep
     what they have; a pod that is being admitted need not be among them. If the device manager has a source of pods,
-    that source has to list a pod before it is admitted.
+    that source must list a pod before its admission.
     """
 
     def __init__(
@@ -207,10 +211,10 @@ class NumaAdmission:
         self._turn = threading.Lock()
 
     def admit(self, pod: Pod) -> Verdict:
-        """Give all containers of a pod devices, CPUs and memory, or none of them anything.
+        """Give devices, CPUs and memory to all containers of a pod, or to none of them.
 
         Returns:
-            the verdict of the device manager if it admits the pod or does not know yet; `Refused` if the pod cannot run
+            the verdict of the device manager if it admits the pod or is undecided; `Refused` if the pod cannot run
             here.
         """
         with self._turn:
@@ -231,7 +235,7 @@ class NumaAdmission:
             return verdict
 
     def forget(self, pods: Collection[str] = ()) -> None:
-        """Free the CPUs and the memory of `pods`, and of those that are no longer active. Raises StoreError."""
+        """Free the CPUs and memory of `pods` and of all inactive pods. Raises StoreError."""
         with self._turn:
             self._keep(set(self._active()).difference(pods))
             self._save()

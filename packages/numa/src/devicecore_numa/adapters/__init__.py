@@ -1,1 +1,1 @@
-"""Machines of several kinds. State files are kept by `devicecore.adapters.file.FileStore`."""
+"""Machines of several kinds. `devicecore.adapters.file.FileStore` stores state files."""

@@ -1,6 +1,6 @@
-"""A machine that is described: by what each of its NUMA nodes has, or as cAdvisor describes one.
+"""A described machine: by the contents of its NUMA nodes, or in cAdvisor's form.
 
-Laws: a description is one machine, or an error. `machine_in(machine_document(machine))` is `machine`.
+Laws: a description is one machine or an error. `machine_in(machine_document(machine))` is `machine`.
 """
 
 from attrs import frozen
@@ -17,9 +17,9 @@ _UNCORE_LEVEL = 3
 
 @frozen(kw_only=True)
 class DescribedMachine:
-    """A machine whose sockets are alike. `memory` is bytes of each NUMA node, `huge_pages` pages of each by KiB.
+    """A machine with identical sockets. `memory` is in bytes per NUMA node, `huge_pages` in pages per node, by KiB.
 
-    CPUs are numbered as Linux numbers those of most machines: first one thread of each core, then the other threads.
+    CPUs are numbered as on most machines with Linux: first one thread of each core, then the other threads.
     """
 
     sockets: int = 1
@@ -71,7 +71,7 @@ _OTHERS = {"memoryPerNumaNode", "hugePagesPerNumaNode", "distances"}
 
 
 def machine_in(document: Value) -> Machine:
-    """Return the machine of a description: what `DescribedMachine` takes, or what cAdvisor says (`topology`).
+    """Return the machine of a description: the arguments of `DescribedMachine`, or cAdvisor's output (`topology`).
 
     Raises:
         DocumentError: a field is unknown, or has a value of the wrong kind.
@@ -123,7 +123,7 @@ def _cpu(value: Value) -> int:
 
 
 def machine_document(machine: Machine) -> dict[str, object]:
-    """Return a machine as cAdvisor describes it in JSON."""
+    """Return a machine in cAdvisor's JSON form."""
     nodes = [
         {
             "node_id": int(cell.id),

@@ -1,6 +1,6 @@
-"""The machine on which this runs, read from `/sys` as cAdvisor reads it.
+"""This machine, read from `/sys` like cAdvisor does.
 
-Law: a file that does not exist says nothing, and one that cannot be understood is named in the error.
+Law: a missing file is ignored, and an invalid file is named in the error.
 """
 
 import re
@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 
 
 class SysfsMachine:
-    """The machine below a directory such as `/sys`. CPUs that are offline are left out, as cAdvisor does."""
+    """The machine below a directory such as `/sys`. Like cAdvisor, it leaves out CPUs that are offline."""
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         self._root = root
@@ -60,7 +60,7 @@ class SysfsMachine:
 
 
 def _read(path: Path, parse: Callable[[str], _Value], absent: _Value) -> _Value:
-    """Return what a file says, or `absent` if it does not exist."""
+    """Return the content of a file, or `absent` if it does not exist."""
     try:
         return parse(read_file(path, _MAX_BYTES, follow_links=True).decode().strip())
     except FileNotFoundError:

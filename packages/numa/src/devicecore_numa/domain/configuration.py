@@ -1,6 +1,6 @@
-"""The policies that a kubelet's configuration makes of the topology, CPU and memory managers on a machine.
+"""The policies of the topology, CPU and memory managers that a kubelet's configuration implies on a machine.
 
-Laws: a configuration with which a kubelet does not start is refused, with the kubelet's sentence where it has one.
+Laws: a configuration with which a kubelet does not start is refused, with the kubelet's message where it has one.
 Fields that no manager uses are not read.
 """
 
@@ -22,7 +22,7 @@ from devicecore_numa.domain.memory_policy import StaticMemoryPolicy
 from devicecore_numa.domain.requests import CPU, HUGE_PAGES, MEMORY
 
 EVICTION_THRESHOLD = "100Mi"
-"""What a kubelet reserves for evictions, unless `evictionHard` says something else (`DefaultEvictionHard`)."""
+"""What a kubelet reserves for evictions, unless `evictionHard` says otherwise (`DefaultEvictionHard`)."""
 
 _AVAILABLE = "memory.available"
 _RESERVABLE = {CPU, MEMORY, "ephemeral-storage", "pid"}
@@ -36,9 +36,9 @@ def _frozen_amounts(value: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
 
 @frozen
 class Policies:
-    """The policies of the three managers. A manager without a policy gives nothing (`none`).
+    """The policies of the three managers. A manager without a policy pins nothing (`none`).
 
-    `reserved` is what pods cannot have, by resource (Kubernetes: `GetNodeAllocatableReservation`).
+    `reserved` is what pods cannot use, by resource (Kubernetes: `GetNodeAllocatableReservation`).
     """
 
     machine: Machine
@@ -59,7 +59,7 @@ class Policies:
         layout = CpuLayout.of(machine)
         pins = (configuration["cpuManagerPolicy"].text("none"), configuration["memoryManagerPolicy"].text("None"))
         if len(machine.cells) > MAX_NUMA_NODES and pins != ("none", "None"):
-            raise NumaConfigError(f"expected at most {MAX_NUMA_NODES} NUMA nodes, because all their sets are examined")
+            raise NumaConfigError(f"expected at most {MAX_NUMA_NODES} NUMA nodes, because every set is examined")
         reserved_cpus = _reserved_cpus(configuration["reservedSystemCPUs"].text(""), layout)
         reserved = _reservation(configuration, machine, reserved_cpus)
         topology = _topology(configuration, machine)
@@ -76,7 +76,7 @@ class Policies:
         return cls(machine, topology, cpus, memory, reserved)
 
 
-# --- what is reserved ------------------------------------------------------------------------------------------------
+# --- reservations ------------------------------------------------------------------------------------------------
 
 
 def _reserved_memory(given: Value) -> list[tuple[int, Mapping[str, Quantity]]]:
@@ -126,7 +126,7 @@ def _reservation(configuration: Value, machine: Machine, reserved_cpus: Cpus) ->
     lists = []
     for name, flag in (("kubeReserved", "--kube-reserved"), ("systemReserved", "--system-reserved")):
         given = {key: one.text() for key, one in configuration[name].mapping().items()}
-        if reserved_cpus:  # the list counts in place of both numbers (`run` of the kubelet)
+        if reserved_cpus:  # the list replaces both numbers (the kubelet's `run`)
             given.pop(CPU, None)
         lists.append(_amounts(given, flag))
     if reserved_cpus:
@@ -143,7 +143,7 @@ _NOTHING = Quantity(0)
 
 
 def _amounts(given: Mapping[str, str], flag: str) -> dict[str, Quantity]:
-    """Return the quantities of a list of resources (Kubernetes: `parseResourceList`)."""
+    """Return the quantities in a resource list (Kubernetes: `parseResourceList`)."""
     found = {}
     for name, text in given.items():
         if name not in _RESERVABLE:
@@ -156,7 +156,7 @@ def _amounts(given: Mapping[str, str], flag: str) -> dict[str, Quantity]:
             raise NumaConfigError(
                 f'{flag} value failed to parse: resource quantity for "{name}" cannot be negative: {text}'
             )
-        if name == CPU:  # whole millionths, rounded up, become whole thousandths, rounded to the nearest
+        if name == CPU:  # integer millionths, rounded up, become integer thousandths, rounded to the nearest
             micro = -(-amount.nanos // _MICRO)
             amount = Quantity((micro + 500) // 1000 * 10**6)
         found[name] = amount
@@ -195,7 +195,7 @@ def _eviction(configuration: Value, machine: Machine) -> dict[str, Quantity]:
 
 
 def _float32(value: float) -> float:
-    """Return a number as Go keeps it in 32 bits."""
+    """Return a number with Go's 32-bit precision."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
@@ -274,7 +274,7 @@ def _cpu_policy(
 
 
 def _is_on(gates: Value, name: str, *, default: bool) -> bool:
-    """Return whether a feature gate is on. AllAlpha and AllBeta stand for those that are not named themselves."""
+    """Return whether a feature gate is on. AllAlpha and AllBeta apply to gates that are not set themselves."""
     for key in (name, "AllAlpha" if "Alpha" in name else "AllBeta"):
         if gates[key].data is not None:
             return gates[key].boolean()

@@ -1,6 +1,6 @@
-"""Choose CPUs for a container (Kubernetes: `cpu_assignment.go`).
+"""Chooses CPUs for a container (Kubernetes: `cpu_assignment.go`).
 
-Law: the result is a subset of the free CPUs and has exactly the requested size; the same question has the same answer.
+Law: the result is a subset of the free CPUs with exactly the requested size, and the same input gives the same result.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from devicecore_numa.domain.machine import CpuLayout
 
 @define(eq=False)
 class _Search:
-    """What is free, what has been taken, and how many CPUs are missing (Kubernetes: `cpuAccumulator`)."""
+    """The free CPUs, the taken CPUs, and how many are still missing (Kubernetes: `cpuAccumulator`)."""
 
     layout: CpuLayout
     free: Cpus
@@ -29,9 +29,9 @@ class _Search:
         self.missing -= cpus.bit_count()
 
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
-        """Take each fully free group that is not larger than what is still missing.
+        """Take each completely free group that is not larger than the number of missing CPUs.
 
-        All groups are judged before one is taken. `size` is how large Kubernetes believes each group to be.
+        All groups are judged before one is taken. `size` is what Kubernetes considers the size of each group.
         """
         whole = [key for key in order if (self.free & groups[key]).bit_count() == (size or groups[key].bit_count())]
         for key in whole:
@@ -39,7 +39,7 @@ class _Search:
                 self.take(groups[key])
 
     def by_free(self, keys: Iterable[int], groups: Mapping[int, Cpus], within: Cpus = -1) -> list[int]:
-        """Return the groups with a free CPU in `within`, those with the fewest free CPUs first."""
+        """Return the groups with a free CPU in `within`, sorted by their number of free CPUs."""
         free = self.free
         found = [((free & groups[key]).bit_count(), key) for key in keys if free & groups[key] & within]
         return [key for _, key in sorted(found)]
@@ -147,13 +147,13 @@ def _started(layout: CpuLayout, available: Cpus, count: int, *, spreads: bool) -
 def take_distributed(
     layout: CpuLayout, available: Cpus, count: int, group: int, *, spreads: bool = False, by_socket: bool = False
 ) -> Cpus:
-    """Return `count` CPUs of `available`, as many from each NUMA node that is used.
+    """Return `count` CPUs of `available`, the same number from each NUMA node that is used.
 
-    Kubernetes: `takeByTopologyNUMADistributed`. CPUs are handed out in groups of `group`. `by_socket` prefers NUMA
-    nodes of one socket.
+    Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group`. `by_socket` prefers NUMA
+    nodes of the same socket.
 
     Raises:
-        CpuAdmissionError: too few CPUs are free, or Kubernetes' search goes wrong.
+        CpuAdmissionError: too few CPUs are free, or Kubernetes' search fails.
         EndlessSearchError: Kubernetes' search would not end.
     """
     if count % group:
@@ -185,7 +185,7 @@ def _best_nodes(
     *,
     by_socket: bool,
 ) -> tuple[Sequence[int], Sequence[int]] | None:
-    """Return the best `width` NUMA nodes and those that give the remainder, or None if no nodes are possible."""
+    """Return the best `width` NUMA nodes and those that provide the remainder, or None if no nodes are possible."""
     best, best_nodes, best_rest = inf, None, None
     best_is_in_socket = False
     for combo in _combinations(nodes, width):
@@ -199,7 +199,7 @@ def _best_nodes(
         is_better = is_in_socket if is_in_socket != best_is_in_socket else balance < best
         if is_better:
             best, best_nodes, best_rest, best_is_in_socket = balance, combo, rest, is_in_socket
-    # Both are read only now, because Kubernetes keeps slices that its search goes on to overwrite (`_combinations`).
+    # Both are read only now, because Kubernetes keeps slices that its search later overwrites (`_combinations`).
     return None if best_nodes is None else (list(best_nodes()), list(best_rest()) if best_rest else [])
 
 
@@ -210,7 +210,7 @@ def _socket_count(layout: CpuLayout, nodes: Iterable[int]) -> int:
 def _balance(
     nodes: Sequence[int], combo: Sequence[int], free: Mapping[int, int], count: int, group: int, *, by_socket: bool
 ) -> tuple[float, _Nodes | None] | None:
-    """Return how unevenly CPUs would be left if `combo` gave its share, and the nodes that would give the remainder."""
+    """Return how uneven the free CPUs would be if `combo` gave its share, and the nodes for the remainder."""
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:
         return None
@@ -283,16 +283,16 @@ def _from_nodes(search: _Search, nodes: Sequence[int], rest: Sequence[int], coun
 def _packed_or_none(search: _Search, available: Cpus, count: int) -> Cpus:
     try:
         return take_packed(search.layout, available, count, spreads=search.spreads)
-    except CpuAdmissionError:  # which Kubernetes ignores here
+    except CpuAdmissionError:  # Kubernetes ignores this error here
         return 0
 
 
 def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
-    """Yield the combinations of `items` as functions that return their present content (Go: `iterateCombinations`).
+    """Yield the combinations of `items` as functions that return their current content (Go: `iterateCombinations`).
 
-    Go appends to a slice that it shares between combinations with equal beginnings, as long as its memory has room, so
-    a combination that was kept may be overwritten by later ones. Kubernetes keeps the best one: from four NUMA nodes
-    on, what it uses in the end is often another one. `_append` has the room of Go's slices.
+    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so
+    later combinations may overwrite an earlier one. Kubernetes keeps the best combination, but with four or more NUMA
+    nodes it often ends up using a different one. `_append` reproduces the capacity of Go's slices.
     """
 
     def longer(start: int, memory: list[int], length: int) -> Iterator[_Nodes]:
@@ -313,7 +313,7 @@ def _append(memory: list[int], length: int, value: int) -> list[int]:
 
 
 def _deviation(values: Iterable[int]) -> float:
-    """Return the standard deviation, rounded to thousandths as Kubernetes rounds it and its mean."""
+    """Return the standard deviation, rounded to thousandths like the mean, as in Kubernetes."""
     numbers = list(values)
     mean = floor(sum(numbers) / len(numbers) * 1000 + 0.5) / 1000
     total = 0.0

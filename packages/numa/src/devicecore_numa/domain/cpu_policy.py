@@ -1,7 +1,7 @@
 """The static policy of the CPU manager (Kubernetes: `policy_static.go`).
 
-Law: exclusive CPUs are in no other container and not in the shared pool, which holds all that is left. Each function
-returns another state, or raises and has changed nothing.
+Law: exclusive CPUs are in no other container and not in the shared pool, which has all remaining CPUs. Each function
+returns a new state, or raises without changing anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -82,9 +82,9 @@ class CpuOptions:
 
 @frozen
 class CpuState:
-    """The shared pool, the exclusive CPUs of each container, and those of ended init containers of one pod.
+    """The shared pool, the exclusive CPUs of each container, and those of one pod's finished init containers.
 
-    `reusable` is not in the state file: a kubelet forgets it at a restart.
+    `reusable` is not in the state file, because a kubelet forgets it at a restart.
     """
 
     shared: Cpus = 0
@@ -124,11 +124,11 @@ class StaticCpuPolicy:
     def of(
         cls, layout: CpuLayout, options: CpuOptions, *, count: int, reserved: Cpus, topology: Policy
     ) -> "StaticCpuPolicy":
-        """Return the policy that reserves `count` CPUs: those of `reserved`, or the first ones that it would choose.
+        """Return the policy that reserves `count` CPUs: those in `reserved`, or the first that it would choose.
 
         Raises:
-            NumaConfigError: the options do not fit the machine or the topology policy, or the reserved CPUs are others
-                than `count`.
+            NumaConfigError: the options do not fit the machine or the topology policy, or the number of reserved CPUs
+                is not `count`.
         """
         if options.align_by_socket and topology is Policy.SINGLE_NUMA_NODE:
             raise NumaConfigError(
@@ -161,11 +161,11 @@ class StaticCpuPolicy:
         return self.layout.all & ~self.reserved
 
     def available(self, state: CpuState) -> Cpus:
-        """Return the CPUs that can become exclusive now."""
+        """Return the CPUs that can currently become exclusive."""
         return state.shared & ~self.reserved
 
     def start(self, state: CpuState) -> CpuState:
-        """Return the state with which a kubelet starts, which is another one only if there was none (`validateState`).
+        """Return the state with which a kubelet starts, which differs only if there was none (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved CPUs.
@@ -197,7 +197,7 @@ class StaticCpuPolicy:
     def allocate(
         self, state: CpuState, pod: PodRequest, container: ContainerRequest, numa_nodes: Iterable[int] | None
     ) -> CpuState:
-        """Return the state in which `container` has its CPUs, from `numa_nodes` first if they are not None.
+        """Return the state in which `container` has its CPUs, preferably from `numa_nodes` if these are not None.
 
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few are free.
@@ -234,7 +234,7 @@ class StaticCpuPolicy:
         return sum(set(self.layout.sockets_of(cpus))) if self.options.align_by_socket else cpus
 
     def hints(self, state: CpuState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None, empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None. They are empty without a preference."""
         requested = pod.cpus if container is None else container.cpus
         if not pod.is_exclusive or not requested:
             return {}
@@ -248,7 +248,7 @@ class StaticCpuPolicy:
 
     @staticmethod
     def _assigned(state: CpuState, pod: PodRequest, container: ContainerRequest | None) -> tuple[Cpus | None, bool]:
-        """Return what is assigned already, and whether that is another number than is requested now."""
+        """Return the CPUs that are already assigned, and whether their number differs from the request."""
         found: Cpus | None = None
         for one in pod.containers if container is None else (container,):
             held = state.of_container(pod.uid, one.name)
@@ -276,7 +276,7 @@ class StaticCpuPolicy:
 
 
 def check_disjoint(state: CpuState) -> None:
-    """Raise InvalidStateError if an exclusive CPU is in the shared pool, too, or if that is empty."""
+    """Raise InvalidStateError if an exclusive CPU is also in the shared pool, or if the pool is empty."""
     if not state.shared and state.assignments:
         raise InvalidStateError("default cpuset cannot be empty")
     for uid, containers in sorted(state.assignments.items()):
@@ -289,7 +289,7 @@ def check_disjoint(state: CpuState) -> None:
 
 
 def _take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -> Cpus:
-    """Choose CPUs as the options say (Kubernetes: `takeByTopology`)."""
+    """Choose CPUs according to the options (Kubernetes: `takeByTopology`)."""
     spreads = options.distribute_cpus_across_cores
     if options.distribute_cpus_across_numa:
         group = layout.per_core if options.full_pcpus_only else 1
@@ -300,13 +300,16 @@ def _take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -
 
 
 def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, cpus: Cpus) -> CpuState:
-    """Return the state after CPUs went to a container: those of an init container that ends can be used again."""
+    """Return the state after CPUs went to a container. Those of a terminating init container can be reused."""
     before = state.reusable_of(pod.uid)
     return evolve(state, reusable=(pod.uid, before | cpus if container.ends else before & ~cpus))
 
 
 def release_cpus(state: CpuState, uid: str, container: str) -> CpuState:
-    """Return the state without a container: its CPUs go to the shared pool unless another one of its pod has them."""
+    """Return the state without a container.
+
+    Its CPUs return to the shared pool, unless its pod's other containers have them.
+    """
     held = state.of_container(uid, container)
     if held is None:
         return state

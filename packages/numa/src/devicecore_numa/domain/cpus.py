@@ -1,4 +1,4 @@
-"""Sets of CPUs as whole numbers, one bit for each CPU, and as the lists that Linux writes: `0-3,8`.
+"""Sets of CPUs as integers with one bit per CPU, and as the lists that Linux writes: `0-3,8`.
 
 Law: `parse_cpus(cpu_list(cpus)) == cpus`.
 """
@@ -12,7 +12,7 @@ Cpus = int
 """A set of CPUs: bit n is set if CPU n is in it. Unions and differences of 512 CPUs take one operation."""
 
 MAX_CPU = 65_535
-"""The largest number of a CPU in a list. Go reads any number; a longer list is a mistake or an attack."""
+"""The largest CPU number in a list. Go reads any number, but a higher one is a mistake or an attack."""
 
 
 def cpu_set(ids: Iterable[int]) -> Cpus:
@@ -31,9 +31,9 @@ def cpu_ids(cpus: Cpus) -> Iterator[int]:
         cpus ^= lowest
 
 
-@lru_cache(4096)  # a state file is written with the CPUs of all containers, of which few have changed
+@lru_cache(4096)  # a state file has the CPUs of all containers, few of which have changed
 def cpu_list(cpus: Cpus) -> str:
-    """Return the list that Linux and the kubelet write (Go: `CPUSet.String`); empty for no CPUs."""
+    """Return the list that Linux and the kubelet write (Go: `CPUSet.String`), or an empty string for no CPUs."""
     ranges: list[list[int]] = []
     for cpu in cpu_ids(cpus):
         if ranges and ranges[-1][-1] == cpu - 1:
@@ -47,7 +47,7 @@ def parse_cpus(text: str) -> Cpus:
     """Return the set that a list such as `0-3,8` describes (Go: `cpuset.Parse`).
 
     Raises:
-        InvalidCpuListError: the text is no such list, or a number is above `MAX_CPU`.
+        InvalidCpuListError: the string is not such a list, or a number is above `MAX_CPU`.
     """
     cpus = 0
     if text:
@@ -62,7 +62,7 @@ def parse_cpus(text: str) -> Cpus:
 
 
 def _number(text: str, of: str) -> int:
-    digits = text.removeprefix("+")  # which Go accepts
+    digits = text.removeprefix("+")  # Go accepts it
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20 and int(digits) <= MAX_CPU):
         raise InvalidCpuListError(of)
     return int(digits)

@@ -1,6 +1,6 @@
 """Errors of the CPU manager and the memory manager.
 
-Law: `str(error)` is the kubelet's own sentence where it has one.
+Law: `str(error)` is the kubelet's own message where it has one.
 """
 
 from typing import ClassVar
@@ -31,7 +31,7 @@ class NumaConfigError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidStateError(DeviceCoreError):
-    """A state file with which a kubelet does not start, until the node is drained and the file is removed."""
+    """A state file with which a kubelet does not start until the node is drained and the file is removed."""
 
     problem: str
     _text = "{problem}"
@@ -39,7 +39,7 @@ class InvalidStateError(DeviceCoreError):
 
 @frozen(repr=False)
 class CorruptStateError(InvalidStateError):
-    """A state file that cannot be read, or whose checksum does not fit its content."""
+    """A state file that cannot be read, or whose checksum does not match its content."""
 
 
 @frozen(repr=False)
@@ -55,7 +55,7 @@ class SmtAlignmentError(AdmissionError):
     """With `full-pcpus-only`, a container gets whole cores or nothing.
 
     `available` is None if the request is not a multiple of a core. A kubelet refuses the pod with the reason
-    `SMTAlignmentError` and this sentence alone.
+    `SMTAlignmentError` and only this message.
     """
 
     reason: ClassVar[str] = "SMTAlignmentError"
@@ -75,9 +75,9 @@ class SmtAlignmentError(AdmissionError):
 
 @frozen(repr=False)
 class EndlessSearchError(AdmissionError):
-    """Kubernetes' search for CPUs does not end with this request: the kubelet hangs, and admits no further pod.
+    """Kubernetes' search for CPUs never ends with this request: the kubelet hangs and admits no more pods.
 
-    It happens with `distribute-cpus-across-numa`, if CPUs that are left over cannot be handed out in whole groups.
+    This happens with `distribute-cpus-across-numa` if the remaining CPUs cannot be distributed in whole groups.
     """
 
     requested: int

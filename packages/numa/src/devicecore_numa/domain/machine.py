@@ -1,4 +1,4 @@
-"""What a machine has: NUMA nodes with cores and memory, as cAdvisor reports them to a kubelet.
+"""The hardware of a machine: NUMA nodes with cores and memory, as cAdvisor reports them to a kubelet.
 
 Law: a CPU belongs to one core, and a core to one NUMA node, one socket and one uncore cache.
 """
@@ -16,7 +16,7 @@ from devicecore_numa.domain.cpus import Cpus, cpu_set
 from devicecore_numa.domain.errors import NumaConfigError
 
 MAX_NUMA_NODES = 16
-"""The most NUMA nodes for which all sets are examined. A kubelet allows 8 by default."""
+"""The maximum number of NUMA nodes, because all sets of them are examined. A kubelet allows 8 by default."""
 
 
 def _numbers(value: Iterable[int]) -> tuple[int, ...]:
@@ -25,7 +25,10 @@ def _numbers(value: Iterable[int]) -> tuple[int, ...]:
 
 @frozen
 class Core:
-    """A physical core. Without `uncore_cache`, the cores of a socket count as sharing one (cAdvisor reports none)."""
+    """A physical core.
+
+    Without `uncore_cache` (if cAdvisor reports none), the cores of a socket count as sharing one.
+    """
 
     threads: tuple[int, ...] = field(converter=_numbers)
     socket: int = 0
@@ -73,7 +76,7 @@ class NumaCell:
 class Machine:
     """The NUMA nodes in the order in which cAdvisor lists them.
 
-    Raises NumaConfigError if two nodes have one number, or a CPU is listed twice.
+    Raises NumaConfigError if two nodes have the same number, or a CPU is listed twice.
     """
 
     cells: tuple[NumaCell, ...] = field(converter=_cells)

@@ -1,7 +1,7 @@
 """The static policy of the memory manager (Kubernetes: `memorymanager/policy_static.go`).
 
-Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and its reserved and its free
-memory are together what can be allocated. Each function returns another state, or raises and has changed nothing.
+Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and its reserved plus its free
+memory equals its allocatable memory. Each function returns a new state, or raises without changing anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _KI = 1024
 
 
 def page_kib(size: str) -> int:
-    """Return the KiB of a huge page whose size is written as in `hugepages-2Mi`. Raises NumaConfigError."""
+    """Return the KiB of a huge page from a size as in `hugepages-2Mi`. Raises NumaConfigError."""
     try:
         found = Quantity.parse(size.removeprefix(HUGE_PAGES))
     except InvalidQuantityError as error:
@@ -35,7 +35,7 @@ def page_kib(size: str) -> int:
 
 
 def huge_pages_name(kib: int) -> str:
-    """Return the name of the resource of huge pages of this size."""
+    """Return the name of the resource for huge pages of this size."""
     return HUGE_PAGES + str(Quantity.of(kib * _KI, binary=True))
 
 
@@ -50,13 +50,13 @@ class MemoryTable:
     free: int = 0
 
     def taken(self, size: int) -> "MemoryTable":
-        """Return the table after `size` bytes, which are free, were reserved; below 0, after they were released."""
+        """Return the table after `size` free bytes were reserved, or, if negative, after they were released."""
         return evolve(self, reserved=self.reserved + size, free=self.free - size)
 
 
 @frozen
 class NodeMemory:
-    """One NUMA node: its resources, how many blocks are on it, and the group of nodes that it belongs to."""
+    """One NUMA node: its resources, the number of blocks on it, and the group of nodes that it belongs to."""
 
     assignments: int
     tables: Mapping[str, MemoryTable]
@@ -81,8 +81,8 @@ Blocks = Mapping[str, Mapping[str, tuple[Block, ...]]]
 class MemoryState:
     """The memory of each NUMA node, and the blocks of each container.
 
-    `reusable` has the memory of ended init containers of one pod, by group of NUMA nodes and resource. It is not in
-    the state file: a kubelet forgets it at a restart.
+    `reusable` has the memory of one pod's finished init containers, by group of NUMA nodes and resource. It is not in
+    the state file, because a kubelet forgets it at a restart.
     """
 
     nodes: NodeMemories = MappingProxyType({})
@@ -121,8 +121,8 @@ class StaticMemoryPolicy:
     ) -> "StaticMemoryPolicy":
         """Return the policy of a kubelet's configuration.
 
-        `allocatable` is what is reserved of the node as a whole (kube-reserved, system-reserved and the hard eviction
-        threshold together), and `reserved` the kubelet's `reservedMemory`.
+        `allocatable` is what is reserved on the node as a whole (the sum of kube-reserved, system-reserved and the hard
+        eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
 
         Raises:
             NumaConfigError: the two do not agree, a NUMA node does not exist, or no memory is reserved.
@@ -182,7 +182,7 @@ class StaticMemoryPolicy:
         return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
     def start(self, state: MemoryState) -> MemoryState:
-        """Return the state with which a kubelet starts, which is another one only if there was none (`validateState`).
+        """Return the state with which a kubelet starts, which differs only if there was none (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine, the reserved memory or itself.
@@ -204,7 +204,7 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or of more of them.
+        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or on these and more.
 
         Raises:
             MemoryAdmissionError: no group of NUMA nodes has enough memory, or only one that the hint does not allow.
@@ -251,7 +251,7 @@ class StaticMemoryPolicy:
         return group
 
     def hints(self, state: MemoryState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None, empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None. They are empty without a preference."""
         asked = pod.containers if container is None else (container,)
         if not pod.is_exclusive or any(not amount.is_int64 for one in asked for amount in one.memory.values()):
             return {}
@@ -298,7 +298,7 @@ class StaticMemoryPolicy:
 
 @lru_cache(64)
 def _groups(nodes: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], TopologyHint, TopologyHint], ...]:
-    """Return all groups of NUMA nodes, the smallest first, with the two hints that each may be."""
+    """Return all groups of NUMA nodes, smallest first, each with its two possible hints."""
     masks = [(group, NumaMask.of(map(NumaNode, group))) for group in _subsets(nodes)]
     return tuple(
         (group, TopologyHint(mask, preferred=True), TopologyHint(mask, preferred=False)) for group, mask in masks
@@ -307,7 +307,7 @@ def _groups(nodes: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], TopologyHint
 
 @lru_cache(64)
 def _totals(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sums of what NUMA nodes have, by group in the order of `_groups`."""
+    """Return the sums over the NUMA nodes of each group, in the order of `_groups`."""
     return tuple(map(_sum, _subsets(sizes)))
 
 
@@ -317,7 +317,7 @@ def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _request(container: ContainerRequest) -> dict[str, int]:
-    """Return what a container requests. Raises MemoryAdmissionError if it is written in an odd way."""
+    """Return a container's request. Raises MemoryAdmissionError if its notation is not supported."""
     if any(not amount.is_int64 for amount in container.memory.values()):
         raise MemoryAdmissionError("failed to represent quantity as int64")
     return {name: amount.bytes for name, amount in container.memory.items()}
@@ -331,12 +331,12 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as Go has it, which wraps around if more is reserved of a node than it has."""
+    """Return the sum as in Go, where it wraps around if more is reserved on a node than it has."""
     return sum(sizes) % _UINT64
 
 
 def _may_join(node: NodeMemory, group: tuple[int, ...]) -> bool:
-    """Return whether a node may be in a group of several: it is unused, or in this group already."""
+    """Return whether a node may be in a group of several, because it is unused or already in this group."""
     return not node.assignments or tuple(sorted(node.cells)) == group
 
 
@@ -351,7 +351,7 @@ def _best(hints: Sequence[TopologyHint]) -> TopologyHint:
 
 
 def _reserve(nodes: dict[int, NodeMemory], group: tuple[int, ...], resource: str, size: int) -> None:
-    """Reserve `size` bytes on the nodes of a group, as much as there is on each (Kubernetes: `updateMachineState`)."""
+    """Reserve `size` bytes on the nodes of a group, as much as is free on each (Kubernetes: `updateMachineState`)."""
     for number in group:
         node = nodes[number]
         tables = node.tables
@@ -372,7 +372,7 @@ def _check_block(nodes: NodeMemories, block: Block, uid: str, container: str) ->
 
 
 def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
-    """Return whether two states of a machine agree; nodes of one group need only agree together."""
+    """Return whether two states of a machine agree. For a group, only the sum over its nodes must agree."""
     if found.keys() != expected.keys():
         return False
     for node, one in found.items():
@@ -397,7 +397,7 @@ def _sums(nodes: NodeMemories, group: Iterable[int], name: str) -> tuple[int, in
 
 
 def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
-    """Return hints that keep what is allocated (Kubernetes: `regenerateHints`), none if the request is another one."""
+    """Return hints that keep the allocation (Kubernetes: `regenerateHints`), or none if the request differs."""
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return {}
     hints: dict[str, tuple[TopologyHint, ...]] = dict.fromkeys(request, ())
@@ -410,7 +410,7 @@ def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
 def _with_reuse(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
 ) -> MemoryState:
-    """Return the state after memory went to a container: that of an init container that ends can be used again."""
+    """Return the state after memory went to a container. That of a terminating init container can be reused."""
     left = dict(state.reusable[1]) if state.reusable[0] == pod.uid else {}
     for block in blocks:
         key = block.numa_nodes, block.type
@@ -441,7 +441,7 @@ def _shrink_reused(
 
 
 def release_memory(state: MemoryState, uid: str, container: str) -> MemoryState:
-    """Return the state without a container: its memory is free."""
+    """Return the state without a container, whose memory becomes free."""
     blocks = state.of_container(uid, container)
     if blocks is None:
         return state
@@ -465,7 +465,7 @@ def release_memory(state: MemoryState, uid: str, container: str) -> MemoryState:
 
 
 def release_ended(state: MemoryState, pod: PodRequest, starting: str) -> MemoryState:
-    """Return the state without the init containers that have ended before the container `starting` starts.
+    """Return the state without the init containers that finished before the container `starting` starts.
 
     Kubernetes: `AddContainer` of the memory manager.
     """

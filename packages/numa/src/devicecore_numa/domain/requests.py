@@ -1,6 +1,6 @@
-"""What the CPU manager and the memory manager use of a pod.
+"""The parts of a pod that the CPU manager and the memory manager use.
 
-Law: a request that a container does not have is its limit, as the API server and the kubelet fill it in.
+Law: a missing request of a container equals its limit, as the API server and the kubelet fill it in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _ALWAYS = "Always"
 
 
 class Amount(NamedTuple):
-    """A request for memory in bytes; `is_int64` is whether Go keeps its text as a whole number."""
+    """A request for memory in bytes. `is_int64` says whether Go represents it as an integer."""
 
     bytes: int
     is_int64: bool
@@ -26,9 +26,9 @@ class Amount(NamedTuple):
 
 @frozen
 class ContainerRequest:
-    """One container: its exclusive CPUs, if it may have some, and its memory by resource, huge pages included.
+    """One container: its exclusive CPUs, if it may have some, and its memory by resource, including huge pages.
 
-    `ends` is whether it is an init container that ends before the next container starts.
+    `ends` says whether it is an init container that finishes before the next container starts.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ContainerRequest:
 
     @property
     def ends(self) -> bool:
-        """Whether it is an init container that ends before the next one starts, so that others reuse what it holds."""
+        """Whether it is an init container that finishes before the next one starts, so that others reuse its share."""
         return self.is_init and not self.restartable
 
 
@@ -47,9 +47,9 @@ class ContainerRequest:
 class PodRequest:
     """A pod's containers in the order in which they are admitted, and whether they get exclusive CPUs and memory.
 
-    `is_exclusive` is false unless the pod's QoS class is Guaranteed. It is false, too, for a pod with resources at the
-    level of the pod: the managers of Kubernetes leave these alone unless the feature PodLevelResourceManagers is on,
-    which by default it is not.
+    `is_exclusive` is false unless the pod's QoS class is Guaranteed. It is also false for a pod with pod-level
+    resources, because Kubernetes' managers ignore such pods unless the feature PodLevelResourceManagers is on, which is
+    off by default.
     """
 
     uid: str
@@ -57,7 +57,7 @@ class PodRequest:
     is_exclusive: bool = False
 
     def container(self, name: str) -> ContainerRequest:
-        """Return the container called `name`. Raises KeyError if there is none."""
+        """Return the container with the name `name`. Raises KeyError if there is none."""
         for one in self.containers:
             if one.name == name:
                 return one
@@ -70,7 +70,7 @@ class PodRequest:
 
     @property
     def memory(self) -> dict[str, int]:
-        """The memory of the whole pod: of each resource that an app container requests.
+        """The memory of the whole pod, for each resource that an app container requests.
 
         Kubernetes: `getPodRequestedResources`.
         """
@@ -94,7 +94,7 @@ def _total(requests: Iterable[tuple[ContainerRequest, int]]) -> int:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRequest:
-    """Return what the managers use of `pod`, an object of the API.
+    """Return what the managers use of `pod`, an API object.
 
     Raises:
         InvalidQuantityError: a request or a limit is not a quantity.
@@ -153,7 +153,7 @@ class _Resources(NamedTuple):
 
 
 def _whole_cpus(cpu: Quantity) -> int:
-    """Return the number of CPUs, 0 unless it is a whole number of them (Kubernetes: `isIntegralCPUAmount`)."""
+    """Return the number of CPUs, or 0 unless it is an integer (Kubernetes: `isIntegralCPUAmount`)."""
     return cpu.whole if cpu.whole * 1000 == -(-cpu.nanos // _NANOS_PER_MILLI) else 0
 
 

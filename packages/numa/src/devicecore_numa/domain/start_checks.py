@@ -1,7 +1,7 @@
 """Whether a kubelet starts with a state file, as far as its configuration and its machine are known.
 
-Law: a file is refused only if a kubelet refuses it, whatever is not known. With the whole configuration and the
-machine, it is refused if and only if a kubelet refuses it.
+Law: a file is refused only if a kubelet refuses it, regardless of what is unknown. If the whole configuration and the
+machine are known, it is refused if and only if a kubelet refuses it.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ _NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
 
 @frozen
 class Known:
-    """What is known of a kubelet beside its state file.
+    """What is known about a kubelet in addition to its state file.
 
     Attributes:
-        policy: the policy that is configured; empty if it is not known.
-        policies: those of the whole configuration on the machine, or None if one of both is not known.
-        machine: None if it is not known.
-        reserved: the memory that is reserved on each NUMA node, by resource; empty if it is not known.
+        policy: the configured policy, or an empty string if unknown.
+        policies: the policies of the whole configuration on the machine, or None if either is unknown.
+        machine: the machine, or None if unknown.
+        reserved: the reserved memory of each NUMA node, by resource; empty if unknown.
     """
 
     policy: str = ""
@@ -68,7 +68,7 @@ def started_memory(file: bytes, known: Known) -> MemoryState:
         node = stored.state.nodes.get(cell.id)
         if node is not None and "memory" in node.tables and node.tables["memory"].total != cell.memory:
             raise InvalidStateError(
-                f"it says that NUMA node {cell.id} has {node.tables['memory'].total:,} bytes of memory, and the "
+                f"it says that NUMA node {cell.id} has {node.tables['memory'].total:,} bytes of memory, but the "
                 f"machine has {cell.memory:,}"
             )
     cells = None if known.machine is None else {int(cell.id) for cell in known.machine.cells}

@@ -1,7 +1,7 @@
 """The text of `cpu_manager_state` and `memory_manager_state`, as kubelets of 1.35 to 1.37 write it.
 
-Law: what is written is what a kubelet would write, byte for byte, but for the order of a container's blocks, which is
-random there. A file that a kubelet refuses is refused.
+Law: files are byte for byte what a kubelet would write, except for the order of a container's blocks, which is
+random in a kubelet. A file that a kubelet refuses is refused.
 """
 
 import json
@@ -21,7 +21,10 @@ from devicecore_numa.domain.memory_policy import Block, MemoryState, MemoryTable
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""The largest state file that is read. One of a machine of 16 NUMA nodes and 1,000 containers has less than 1 MiB."""
+"""The size limit for a state file.
+
+The file of a machine with 16 NUMA nodes and 1,000 containers has less than 1 MiB.
+"""
 
 MAX_MEMORY = 2**64 - 1
 MAX_NUMBER = 2**63 - 1
@@ -44,9 +47,9 @@ class Stored(Generic[_State]):
 
 
 class Entries(Generic[_Value]):
-    """The entries of pods as they are written, and as they are hashed.
+    """The entries of pods, as written and as hashed.
 
-    Between two files, few pods change: what was made of the others is kept, by the identity of what they have.
+    Few pods change between two files, so the entries of the others are cached by identity.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
@@ -54,7 +57,7 @@ class Entries(Generic[_Value]):
         self._known: dict[str, tuple[Mapping[str, _Value], _Json, str]] = {}
 
     def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[dict[str, _Json], str]:
-        """Return the entries, and their text in what is hashed."""
+        """Return the entries, and their form in the hashed text."""
         before, self._known = self._known, {}
         for uid, of_pod in sorted(assignments.items()):
             known = before.get(uid)
@@ -67,12 +70,12 @@ class Entries(Generic[_Value]):
 
 
 def cpu_entries() -> Entries[int]:
-    """Return what writes the entries of `cpu_manager_state`."""
+    """Return the writer of the entries of `cpu_manager_state`."""
     return Entries(cpu_list, str)
 
 
 def memory_entries() -> Entries[tuple[Block, ...]]:
-    """Return what writes the entries of `memory_manager_state`."""
+    """Return the writer of the entries of `memory_manager_state`."""
     return Entries(lambda blocks: [_block_json(one) for one in blocks], _blocks_dump)
 
 
@@ -180,7 +183,7 @@ def _list_dump(numbers: list[int] | None) -> str:
 
 
 def decode_cpus(file: bytes) -> Stored[CpuState]:
-    """Return what `cpu_manager_state` says.
+    """Return the state in a `cpu_manager_state` file.
 
     Raises:
         CorruptStateError: a kubelet would not start with this file.
@@ -200,7 +203,7 @@ def decode_cpus(file: bytes) -> Stored[CpuState]:
 
 
 def decode_memory(file: bytes) -> Stored[MemoryState]:
-    """Return what `memory_manager_state` says.
+    """Return the state in a `memory_manager_state` file.
 
     Raises:
         CorruptStateError: a kubelet would not start with this file.
@@ -238,7 +241,7 @@ def decode_memory(file: bytes) -> Stored[MemoryState]:
 def _sums(
     dump: Callable[..., str], of_container: Callable[[Any], str], fields: _Json, names: tuple[str, ...], pods: str
 ) -> set[int]:
-    """Return the checksums with which a kubelet accepts these fields of a file that has no data."""
+    """Return the checksums with which a kubelet accepts these fields of a file without data."""
     dumped = _map_dump(fields["entries"], lambda of_pod: _map_dump(of_pod, of_container))
     dumps = [dump(fields, dumped, name) for name in names] + [dump(fields, dumped, pods=pods)]
     return {fnv1a_32(one.encode()) for one in dumps}

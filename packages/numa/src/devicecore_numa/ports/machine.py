@@ -1,4 +1,4 @@
-"""Where the machine is described.
+"""The source of the machine's description.
 
 Law: the machine does not change while its source is in use.
 """
