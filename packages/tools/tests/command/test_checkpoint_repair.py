@@ -219,7 +219,7 @@ def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, tw
     ("uids", "why"),
     [
         ((), "it is empty"),
-        (("uid-2",), "it has the pods of one namespace only"),
+        (("uid-2",), "it has the pods of only one namespace"),
         (("uid-8", "kube-system"), "has none of"),
     ],
 )
@@ -246,7 +246,7 @@ def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
     other["metadata"]["namespace"] = "kube-system"
     arguments = ("checkpoint", "repair", "--pods", "-", two_owners, str(new))
     ran = devicecore(*arguments, stdin=json.dumps(items))
-    assert (ran.returncode, "it has the pods of one namespace only of each node" in ran.stderr) == (1, True)
+    assert (ran.returncode, "it has the pods of only one namespace of each node" in ran.stderr) == (1, True)
     assert not new.exists()
     second = {**other, "metadata": {"uid": "uid-7", "name": "uid-7", "namespace": "default"}}
     together = {**items, "items": [here, other, second]}

@@ -130,7 +130,7 @@ def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> 
     assert fits(place, "three.yaml", "checkpoint") == 1
     options = ("--pods", str(place / "pods.json"))
     assert fits(place, "three.yaml", "checkpoint", options=options) == 0
-    for items, why in (([], "it is empty"), ([ended], "it has the pods of one namespace only")):
+    for items, why in (([], "it is empty"), ([ended], "it has the pods of only one namespace")):
         (place / "pods.json").write_text(json.dumps({"kind": "List", "items": items}))
         fits(place, "three.yaml", "checkpoint", options=options)
         assert f"the list of pods is not complete: {why}" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_a_cdi_name_that_both_were_given_is_the_same_device() -> None:
     look = nodes.with_cdi_files(nodes.with_receipt(look, nodes.receipt("other.org/gpu=dev-7")))
     (finding,) = of_claims(look)
     assert (finding.resource, finding.devices) == (NIC, ("nic-1",))
-    assert "both were given as the CDI device other.org/gpu=dev-7" in finding.sentence
+    assert "both have the CDI device other.org/gpu=dev-7" in finding.sentence
 
 
 def test_the_kubelets_answer_alone_is_enough_to_find_it() -> None:
@@ -122,7 +122,7 @@ def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
     damaged = evolve(CLEAN, claims=Reading.of("dra_manager_state", ClaimsSeen(problem="checkpoint is corrupted")))
     for look, why in (
         (nodes.without(CLEAN, "claims"), "the file of ResourceClaims was not read"),
-        (damaged, "is not sound: checkpoint is corrupted"),
+        (damaged, "is damaged: checkpoint is corrupted"),
     ):
         assert states(look) == {unknown}
         assert any(why in one for one in report(Facts(look), ()).not_ruled_out)

@@ -107,5 +107,5 @@ def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
     (found,) = check(Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[DRAINED]).taints))))
     assert (found.code, found.do.partition(":")[0]) == (
         "node-closed",
-        "Find out who has made the taint node.kubernetes.io/out-of-service=nodeshutdown",
+        "Find out who added the taint node.kubernetes.io/out-of-service=nodeshutdown",
     )

@@ -1,1 +1,1 @@
-"""What the sources say together: who holds what, what is served, which source is believed."""
+"""The combined view of all sources: who holds what, what is served, and which source is trusted."""

@@ -1,8 +1,8 @@
-"""Devices of ResourceClaims and devices of plugins: which of them are the same hardware.
+"""Finds out which devices of ResourceClaims and which devices of plugins are the same hardware.
 
 Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
-by one name and one vendor, or because plugin and driver list the same names. If a source is missing that could show it
-of a device, `perhaps` names the source; a driver says nothing about the devices of another vendor.
+by the same name and vendor, or because plugin and driver list the same names. If a source that could show this
+is missing, `perhaps` names it. A driver says nothing about the devices of other vendors.
 """
 
 import re
@@ -13,19 +13,19 @@ from attrs import frozen
 from devicecore_tools.doctor.account.precedence import Holders, Lists, believed_file
 from devicecore_tools.doctor.look.values import Device, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source, grouped
 
-_ADDRESS = re.compile(  # with colons as the system writes it, or with hyphens as in names of devices
+_ADDRESS = re.compile(  # with colons as in the system, or with hyphens as in device names
     r"(?<![0-9a-z])(?:"
     r"(?:(?:[0-9a-f]{4})?([0-9a-f]{4}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])"
     r"|([0-9a-f]{4})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])"
     r")(?![0-9a-z])"
 )
-_MIN_IDENTIFIER = 16  # characters; a shorter text, such as gpu-0, may name devices of two vendors
-_REPLICA = "::"  # separates the number of a replica from an id, as plugins that share devices write it
+_MIN_IDENTIFIER = 16  # minimum length; a shorter string, such as gpu-0, may name devices of two vendors
+_REPLICA = "::"  # separates an id from the replica number in plugins that share devices
 
 
 @frozen
 class SameDevice:
-    """A device of a claim that is also one of a plugin, and why that is known."""
+    """A claim's device that is also a plugin's device, and why that is known."""
 
     prepared: PreparedDeviceSeen
     sources: tuple[Source, ...]
@@ -33,13 +33,13 @@ class SameDevice:
 
 
 class ClaimedHardware:
-    """The devices that claims hold in one look, found by the ids of plugins."""
+    """The devices that claims hold in one look, to be looked up by plugins' ids."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
         published = {one.key: one for one in look.slices.value or ()}
         self.missing: str = _missing(look)
-        """Why any device may belong to a claim, empty if that is known."""
+        """Why any device may belong to a claim, or an empty string if that is known."""
         self._unpublished = [key for key in self._prepared if key not in published]
         self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
         self._by_address: dict[str, tuple[Device, str]] = {}
@@ -60,12 +60,12 @@ class ClaimedHardware:
         return bool(self._prepared)
 
     def find(self, resource: str, device: str) -> SameDevice | None:
-        """Return the device of a claim that is the same as a plugin's. The result is None if none is known."""
+        """Return the claim's device that is the same as a plugin's, or None if none is known."""
         found = self._find(resource, device) if self else None
         return found if isinstance(found, SameDevice) else None
 
     def perhaps(self, resource: str, device: str) -> str:
-        """Return why a plugin's device that `find` does not find may belong to a claim. Empty means that it cannot."""
+        """Return why a plugin's device may belong to a claim although `find` found none, or an empty string."""
         if self.missing or not self:
             return self.missing
         found = self._find(resource, device)
@@ -79,14 +79,14 @@ class ClaimedHardware:
 
     @property
     def unidentified(self) -> str:
-        """Why it is not known which hardware the device of a claim is, empty if it is known about all."""
+        """Why the hardware of some claim's device is unknown, or an empty string if all are known."""
         return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
 
     def _unpublished_as(self, key: Device) -> str:
         return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the device of a claim that is certainly the same, or else why one may be.
+        """Return the claim's device that is certainly the same, or otherwise why one may be.
 
         The result is an empty string if none can be.
         """
@@ -104,24 +104,24 @@ class ClaimedHardware:
             return found
         for name in self._cdi_of.get((resource, device), ()):
             if name in self._by_cdi:
-                return self._same(self._by_cdi[name], f"both were given as the CDI device {name}")
+                return self._same(self._by_cdi[name], f"both have the CDI device {name}")
         return found
 
     def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
-        """Return the device of this name whose driver is of the same vendor, or lists what the plugin lists."""
+        """Return the device with this name whose driver has the same vendor, or lists the same names as the plugin."""
         perhaps = ""
         ids = {one.partition(_REPLICA)[0].lower() for one in self._lists.devices.get(resource, ())}
         is_telling = len(ids) > 1 and not any(one.isdecimal() for one in ids)
         for key in self._by_name.get(id_.lower(), ()):
             driver = key[0]
             if _is_one_vendor(resource, driver):
-                return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
+                return self._same(key, f"both are called {id_}, and resource and driver have the same vendor")
             names = self._names.get(driver, set())
             if is_telling and ids == names:
                 because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
                 return self._same(key, because)
             if ids <= names or names <= ids:  # one of them may be older than the other
-                perhaps = f"a ResourceClaim has a device of {driver} that is called {id_} too"
+                perhaps = f"a ResourceClaim has a device of {driver} that is also called {id_}"
         return perhaps
 
     def _same(self, key: Device, because: str) -> SameDevice:
@@ -145,7 +145,7 @@ class ClaimedHardware:
 
 
 def pci_address(text: str) -> str | None:
-    """Return the PCI address in a string, as `dddd:bb:dd.f`. The result is None if there is none, or more than one.
+    """Return the PCI address in a string, as `dddd:bb:dd.f`, or None if there is not exactly one.
 
     >>> pci_address("00000000:3B:00.0"), pci_address("gpu-0000-3b-00-0"), pci_address("gpu-0")
     ('0000:3b:00.0', '0000:3b:00.0', None)
@@ -159,7 +159,7 @@ def pci_address(text: str) -> str | None:
 
 
 def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
-    """Return the devices of claims, from the kubelet's file first."""
+    """Return the devices of claims, preferably from the kubelet's file."""
     watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
     in_api = {one.key: one for one in look.claimed}
@@ -179,11 +179,11 @@ def _missing(look: Look) -> str:
     claims = look.claims.value
     if claims is None:
         return f"the file of ResourceClaims was not read: {look.claims.problem}"
-    return f"the file of ResourceClaims is not sound: {claims.problem}" if claims.problem else ""
+    return f"the file of ResourceClaims is damaged: {claims.problem}" if claims.problem else ""
 
 
 def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """Return the CDI names that plugins gave for a single device, by resource and device."""
+    """Return the CDI names that plugins returned for a single device, by resource and device."""
     file = believed_file(look)
     receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
     return {

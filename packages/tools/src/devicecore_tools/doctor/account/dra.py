@@ -1,7 +1,8 @@
-"""The devices of DRA drivers: which there are, who holds them, and which drivers are gone.
+"""The devices of DRA drivers: which exist, who holds them, and which drivers are gone.
 
-Laws: a device is free only if every source was read that could name a holder: the kubelet's answer and its file, the
-slices and the ResourceClaims of the API server. A driver is called gone only if no registration socket can be its.
+Laws: a device is free only if every source that could name a holder was read: the kubelet's answer and its file, and
+    the slices and ResourceClaims of the API server. A driver is called gone only if no registration socket can belong
+    to it.
 """
 
 import re
@@ -30,13 +31,13 @@ from devicecore_tools.doctor.look.values import (
 Left = Mapping[tuple[str, str], int]
 """What is left of each counter of a pool."""
 
-_OF_HELPER = "dra-"  # Kubernetes' helper of 1.37 calls each socket so, with a hash in place of the driver's name
-_DRIVER = "DRAPlugin"  # the type that a driver answers
-_OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which are on each node
+_OF_HELPER = "dra-"  # Kubernetes' 1.37 helper uses these names, with a hash in place of the driver's name
+_DRIVER = "DRAPlugin"  # the type that a driver reports
+_OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which exist on each node
 
 
 class DriverPresence(Enum):
-    """Whether a driver can be registered with the kubelet, as the sockets of the plugin watcher say."""
+    """Whether a driver can be registered with the kubelet, judging by the plugin watcher's sockets."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -47,7 +48,7 @@ class DriverPresence(Enum):
 
     @property
     def prepares_nothing(self) -> bool:
-        """Whether the driver certainly prepares and releases no claim now."""
+        """Whether the driver certainly does not prepare or release claims now."""
         return self in {DriverPresence.GONE, DriverPresence.SILENT, DriverPresence.UNUSABLE}
 
 
@@ -55,10 +56,10 @@ class DriverPresence(Enum):
 class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
-    `pending` names the claims that have it on the API server but not prepared by the kubelet yet.
-    `watchers` are the claims that have only admin access to it, which keeps it from nobody.
-    `is_own` says that this node's driver has published it. `has_room` says whether a claim on this node can get it, as
-    far as its pool goes, or None if that is not known.
+    `pending` names the claims that have it on the API server but are not prepared by the kubelet yet.
+    `watchers` are the claims with only admin access to it, which leaves it available.
+    `is_own` says that this node's driver published it. `has_room` says whether a claim on this node can get it, as
+    far as its pool goes, or None if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -80,9 +81,9 @@ class DraDevices:
     Attributes:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
-        why_not_free: why no device can be called free, empty if one can.
-        allocated: the drivers of each claim at the API server, none if it is not allocated.
-        waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
+        why_not_free: why no device can be called free, or an empty string if one can.
+        allocated: the drivers of each claim on the API server, or none if it is not allocated.
+        waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
         ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
         silent: the registration sockets whose processes do not answer, of drivers that no other source names.
@@ -168,7 +169,7 @@ class DraDevices:
         return found
 
     def holding(self, driver: str) -> tuple[Owner, ...]:
-        """Return the containers that hold devices of a driver, without those whose pods are gone."""
+        """Return the containers that hold devices of a driver, except those whose pods are gone."""
         owners = (owner for one in self.by_driver.get(driver, {}).values() for owner in one.owners)
         return tuple(dict.fromkeys(owner for owner in owners if owner.state is not OwnerState.STALE))
 
@@ -191,7 +192,7 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
     if kubelet is not KubeletNow.ANSWERS:
         return "the kubelet has just started, and lists no pods yet"
     if look.claims.value is None or look.claims.value.problem:
-        return "the file of ResourceClaims was not read, or is not sound"
+        return "the file of ResourceClaims was not read, or is damaged"
     for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims of the API server", look.allocations)):
         if reading.value is None:
             return f"the {what} were not read: {reading.problem}"
@@ -245,21 +246,21 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what each pool's counters have left, given the devices that are used, perhaps only watched, and taken."""
+    """Return what is left of each pool's counters, given the devices that are used, perhaps only watched, and taken."""
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
 
 
 def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -> bool | None:
-    """Return whether the counters of its pool suffice for a device. It is None if that is not known."""
+    """Return whether the counters of its pool suffice for a device, or None if unknown."""
     if one.counters is None or one.counters.suffice(one.device, beside_used):
         return True
     return None if one.counters.suffice(one.device, beside_taken) else False
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
-    """Return the health of a device in the status of its holder: under its first CDI name or its whole name."""
+    """Return the health of a device in its holder's status: under its first CDI name or its full name."""
     told = {
         health
         for owner in owners
@@ -289,7 +290,7 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
             found = pods.by_uid.get(uid)
             if found is None:
                 if are_listed:
-                    continue  # the kubelet lists as many pods of unknown UID as the file has: they are the same
+                    continue  # the kubelet lists as many pods with unknown UIDs as the file has, so they are the same
                 state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
                 yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
             elif found.place not in names:
@@ -301,11 +302,11 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
 def _driver_states(
     look: Look, drivers: Iterable[str]
 ) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
-    """Return the state of each driver, those that exited and left a socket, and why others cannot be called.
+    """Return the state of each driver, the drivers that exited and left a socket, and why others cannot be called.
 
-    A socket is a driver's if its process says so. If it was not asked, it is a driver's if its name begins with the
-    driver's, and any driver's otherwise, because a kubelet takes a socket of any name. A kubelet forgets the health of
-    the devices of a driver that ends.
+    A socket belongs to a driver if its process says so. If it was not asked, it belongs to the driver whose name is its
+    prefix, or possibly to any driver, because a kubelet accepts a socket of any name. A kubelet forgets the health of a
+    driver's devices when the driver exits.
     """
     known = sorted(drivers)
     sockets = look.sockets.value
@@ -358,7 +359,7 @@ def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 
 
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
-    """Yield the dead sockets of drivers that no source names: a kubelet has deleted their slices.
+    """Yield the dead sockets of drivers that no source names, because a kubelet has deleted their slices.
 
     A process that listens on a socket but has not named itself may be a new instance of a driver.
     """
@@ -381,7 +382,7 @@ def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """Return what may be the driver's name in its socket's name: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    """Return the possible driver names in a socket's name: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
     yield name.removesuffix(".sock")
     while "-" in name:
         name = name.rpartition("-")[0]

@@ -1,7 +1,8 @@
-"""What there is to be judged on a node, and what of it cannot be judged because a source is missing.
+"""Lists what must be judged on a node, and what cannot be judged because a source is missing.
 
-Law: nothing is called sound that is not in the list, and no entry is left out because a source is missing: then the
-entry is the source itself, with the reason. What lies outside (images, networks, the runtime) is in no list.
+Law: nothing is called sound unless it is in the list, and no entry is left out because a source is missing. In that
+    case, the entry is the source itself, with the reason. Anything outside (images, networks, the runtime) is not
+    listed.
 """
 
 from collections.abc import Collection, Iterator
@@ -36,14 +37,14 @@ from devicecore_tools.doctor.look.values import (
 )
 
 TO_END = 20.0
-"""Seconds after its grace period within which a pod ends unless something blocks it."""
+"""How many seconds after its grace period a pod ends, unless something blocks it."""
 
 TO_ADMIT = 10.0
-"""Seconds within which a kubelet admits a pod that was sent to it, unless it admits another one that hangs."""
+"""Seconds within which a kubelet admits a pod that was bound to it, unless the admission of another one hangs."""
 
 
 class Kind(Enum):
-    """What an entry is, by the name in JSON."""
+    """The kind of an entry, by its name in JSON."""
 
     SOURCE = "sources"
     PLUGIN = "plugins"
@@ -59,13 +60,13 @@ class Kind(Enum):
 
 @frozen
 class Entry:
-    """One thing to be judged.
+    """One thing to judge.
 
     Attributes:
-        kind: what it is.
-        name: which one.
-        hole: why it is not known whether it is sound, as the end of a sentence, empty if that is known.
-        resource: the resource or driver whose findings are findings of it, too.
+        kind: its kind.
+        name: its name.
+        hole: why it is unknown whether it is sound, as the end of a sentence, or an empty string if known.
+        resource: the resource or driver whose findings also apply to it.
     """
 
     kind: Kind
@@ -75,7 +76,7 @@ class Entry:
 
 
 def entries(facts: Facts) -> Iterator[Entry]:
-    """Yield everything in a look that has to be judged."""
+    """Yield everything in a look that must be judged."""
     yield from _sources(facts)
     yield from _plugins(facts)
     yield from _drivers(facts)
@@ -90,21 +91,24 @@ def entries(facts: Facts) -> Iterator[Entry]:
 
 
 _OPTIONAL = (
-    (Source.PLUGINS, "a device that a plugin lists in a way that no pod gets it"),
+    (Source.PLUGINS, "a device that a plugin lists in such a way that no pod gets it"),
     (Source.CDI, "a CDI device that two files define, or none"),
     (Source.HEALTH, "a device of a driver that is not healthy"),
     (Source.EVENTS, "an event that says why a pod does not start"),
 )
-"""What is read only if an option or an API server names it. If it was to be read and could not be, it is missed."""
+"""Sources that are read only if an option or an API server names them.
+
+They are missing only if they should have been read.
+"""
 
 
 def _sources(facts: Facts) -> Iterator[Entry]:
-    """Yield the sources that list what there is, each with the reason if it was not read."""
+    """Yield the sources that list what exists, each with the reason if it was not read."""
     look = facts.look
     local = (
         (Source.CHECKPOINT, "an entry of the checkpoint that is wrong"),
         (Source.SOCKETS, "a plugin or driver that hangs or has ended"),
-        (Source.POD_RESOURCES, "what the kubelet gives and to whom"),
+        (Source.POD_RESOURCES, "what the kubelet allocates to whom"),
         (Source.CLAIMS, "a ResourceClaim that is prepared wrongly"),
     )
     of_server = (
@@ -136,7 +140,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         notes = reading.notes if source is not Source.STATE_FILES else ()
         for note in notes:
             if not note.startswith((NO_DIRECTORY, NO_FILE)):
-                yield Entry(Kind.SOURCE, source.value, f"what {source.value} has that was not read: {note}")
+                yield Entry(Kind.SOURCE, source.value, f"an unread part of {source.value}: {note}")
     if look.pods.value is not None and facts.pods.why_incomplete and not look.is_of_server:
         yield Entry(Kind.SOURCE, "all pods", f"a pod that is not in the list of pods: {facts.pods.why_incomplete}")
 
@@ -163,20 +167,20 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
         elif len(serving) > 1:
             hole = f"which resource the plugin at {name(socket)} serves: its ids are those of {names(serving)}"
         elif _is_young(made, kubelet_made, look.taken):
-            hole = f"whether the plugin at {name(socket)} stays: it has made its socket just now, and not the kubelet"
+            hole = f"whether the plugin at {name(socket)} stays: it has just recreated its socket by itself"
         yield Entry(Kind.PLUGIN, socket, hole, resource)
     living = sum(1 for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one))
     yield Entry(Kind.SOURCE, "registration", _registration(facts, living))
 
 
 def _registration(facts: Facts, living: int) -> str:
-    """Return what is not known about whether plugins are registered, or can be, empty if nothing."""
+    """Return what is unknown about whether plugins are registered or can be, or an empty string."""
     look, node = facts.look, facts.look.node.value
     sockets = look.sockets.value
     if facts.kubelet is not KubeletNow.ANSWERS or sockets is None:
         return ""
     if not sockets.kubelet or sockets.served.get(KUBELET_SOCKET) is False:
-        why = "nobody listens at its socket" if sockets.kubelet else "its socket is not there"
+        why = "nobody listens at its socket" if sockets.kubelet else "its socket does not exist"
         return f"whether plugins can register with the kubelet, which answers: {why} ({KUBELET_SOCKET})"
     known = {*facts.lists.resources, *(node.capacity if node else ())}
     if look.plugins.value is None and living > len(known):
@@ -188,7 +192,7 @@ def _registration(facts: Facts, living: int) -> str:
 
 
 def seconds_to_settle(look: Look) -> float:
-    """Return after how many seconds the sockets of all plugins are old enough to be called steady."""
+    """Return after how many seconds the sockets of all plugins are old enough to count as stable."""
     sockets = look.sockets.value
     made = sockets.made if sockets else {}
     own = [time for path, time in made.items() if path.startswith(PLUGINS_PREFIX) and path != KUBELET_SOCKET]
@@ -199,14 +203,14 @@ def seconds_to_settle(look: Look) -> float:
 
 
 def _is_young(made: float | None, kubelet_made: float | None, taken: float | None) -> bool:
-    """Return whether a plugin has just made its socket, and not because the kubelet has just started."""
+    """Return whether a plugin has just created its socket, although the kubelet has not just started."""
     if made is None or kubelet_made is None or taken is None:
         return False
     return 0 <= taken - made < _YOUNG and taken - kubelet_made > 2 * _YOUNG
 
 
 KUBELET_SOCKET = f"{PLUGINS_PREFIX}kubelet.sock"
-_YOUNG = 15.0  # seconds: a plugin that ends again and again is started again after 10 s at first
+_YOUNG = 15.0  # seconds: a plugin that crashes repeatedly is first restarted after 10 s
 
 
 def _drivers(facts: Facts) -> Iterator[Entry]:
@@ -214,7 +218,7 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
     of_driver = grouped((one.driver, one) for one in published)
     for driver, state in facts.dra.drivers.items():
         is_unknown = state is DriverPresence.UNKNOWN and not facts.look.is_of_server
-        hole = f"whether DRA driver {name(driver)} runs: no socket is certainly its" if is_unknown else ""
+        hole = f"whether DRA driver {name(driver)} is running: no socket certainly belongs to it" if is_unknown else ""
         problems = grouped((one.pool_problem, one.pool) for one in of_driver.get(driver, ()))
         for problem, pools in problems.items():
             if problem and not hole:
@@ -227,7 +231,7 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
         )
     for remark, devices in grouped((one.remark, one.device) for one in published if one.is_own and one.remark).items():
         hole = (
-            f"what the taint {foreign_text(remark, 200)} says of {counted(len(devices), 'device')} ({names(devices)})"
+            f"what the taint {foreign_text(remark, 200)} means for {counted(len(devices), 'device')} ({names(devices)})"
         )
         yield Entry(Kind.DEVICE, devices[0], hole)
     for driver, of in facts.dra.by_driver.items():
@@ -259,7 +263,7 @@ def _resources(facts: Facts) -> Iterator[Entry]:
 
 
 def bound_here(facts: Facts) -> Iterator[PodSeen]:
-    """Yield the pods that are bound to this node, also those that wait, were refused or have ended."""
+    """Yield the pods that are bound to this node, including those that wait, were refused or have ended."""
     node = facts.look.node.value
     here = {one.key for one in (*facts.pods.here, *facts.pods.perhaps_here)}
     for pod in facts.pods.by_name.values():
@@ -268,7 +272,7 @@ def bound_here(facts: Facts) -> Iterator[PodSeen]:
 
 
 def age(pod: PodSeen, taken: float | None) -> float | None:
-    """Return for how many seconds a pod is bound to its node, or has been made. Return None if that is not known."""
+    """Return how many seconds ago a pod was bound to its node or created, or None if unknown."""
     since = pod.made_at if pod.bound_at is None else pod.bound_at
     return None if since is None or taken is None else taken - since
 
@@ -279,10 +283,10 @@ def _pods(facts: Facts) -> Iterator[Entry]:
 
 
 def _why_unknown(facts: Facts, pod: PodSeen) -> str:
-    """Return what is not known about a pod, empty if it runs, has ended, or says itself what it waits for."""
+    """Return what is unknown about a pod, or an empty string if it runs, has ended, or shows what it waits for."""
     who = f"pod {name(pod.identity)}"
     if pod.phase in {"", "Unknown"} or pod.said[0] == "NodeLost":
-        return f"whether {who} runs: its phase is {pod.phase or 'not known'} {foreign_text(pod.said[0], 100)}".rstrip()
+        return f"whether {who} runs: its phase is {pod.phase or 'unknown'} {foreign_text(pod.said[0], 100)}".rstrip()
     doubts = (_why_stopped(pod, who), _why_not_ended(facts, pod, who), _told_otherwise(facts, pod))
     return next(filter(None, (*doubts, _why_waiting(facts, pod, who))), "")
 
@@ -293,7 +297,7 @@ def _why_stopped(pod: PodSeen, who: str) -> str:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:
         said = foreign_text(": ".join(filter(None, pod.said)), 300).rstrip(".")
-        return f"whether pods with devices are ended here again, such as {who}: {said}"
+        return f"whether more pods with devices, like {who}, are terminated here: {said}"
     for container, (reason, message) in pod.waiting.items():
         if reason in NOT_STARTED:
             said = foreign_text(f"{reason}: {message}", 300).rstrip(".")
@@ -313,7 +317,7 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
     if not pod.is_acknowledged:
         return f"whether the kubelet admits {who}, which was sent to this node"
     if any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
-        return ""  # it says what it waits for: an image, a ConfigMap, or what a check looks for
+        return ""  # it shows what it waits for: an image, a ConfigMap, or something that a check covers
     late, failed = age(pod, facts.look.taken), _failure(facts, pod)
     if not pod.asks_for_devices and (pod.has_sandbox or not (failed or _lacks_sandbox(facts, pod, late))):
         return ""  # it may be a large image
@@ -329,7 +333,7 @@ def _failure(facts: Facts, pod: PodSeen) -> EventSeen | None:
 
 
 def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
-    """Yield the pods of this node for which the runtime makes no sandbox, each with the event that says why."""
+    """Yield the pods of this node for which the runtime creates no sandbox, each with the event that says why."""
     for pod in bound_here(facts):
         failed = _failure(facts, pod) if pod.phase == "Pending" and not pod.has_sandbox else None
         if failed is not None and failed.reason == _NO_SANDBOX:
@@ -337,18 +341,18 @@ def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
 
 
 def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
-    """Return whether a pod has had no sandbox for long, and no event was read that may say why."""
+    """Return whether a pod has had no sandbox for a long time, and no event was read that may say why."""
     return pod.lacks_sandbox and facts.look.events.value is None and late is not None and late > _TO_BEGIN
 
 
 _NO_SANDBOX = "FailedCreatePodSandBox"
 _FAILURES = frozenset({_NO_SANDBOX, "FailedPrepareDynamicResources"})
-_NOT_SAID = "its status does not say it"
+_NOT_SAID = "its status does not show it"
 _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
 def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
-    """Return what the status of a pod says about its devices, if the kubelet's lists say otherwise now."""
+    """Return what a pod's status says about its devices, if the kubelet's lists now say otherwise."""
     if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
         return ""
     for (container, resource), devices in pod.statuses.items():
@@ -377,7 +381,7 @@ _BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def _numa_nodes(facts: Facts) -> Iterator[Entry]:
-    """Yield the NUMA nodes of devices, if the machine's are not known and no device is on a node before one."""
+    """Yield the NUMA nodes of devices if the machine's are unknown and the numbers have gaps."""
     if facts.look.machine is None:
         named = {node for devices in facts.numa_nodes.values() for nodes in devices.values() for node in nodes}
         odd = sorted(node for node in named if node > len(named))
@@ -398,7 +402,7 @@ def _devices(facts: Facts) -> Iterator[Entry]:
 
 
 def _claims(facts: Facts) -> Iterator[Entry]:
-    """Yield each claim that is prepared here, or that has devices of this node at the API server."""
+    """Yield each claim that is prepared here, or that has devices of this node on the API server."""
     prepared, allocations = facts.look.claims.value or ClaimsSeen(), facts.look.allocations.value or ()
     at_server = {one.claim: one for one in allocations if any(key in facts.dra.devices for key in one.devices)}
     of_claim = grouped((one.claim, one.key) for one in prepared.devices)
@@ -427,12 +431,12 @@ def _why_not_released(facts: Facts, claim: str, uids: Collection[str]) -> str:
 def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str:
     told = facts.look.health.value or {}
     unsure = [key[2] for key in devices if told.get(key) == "Unknown"]
-    said = f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not said it lately"
+    said = f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not reported it recently"
     return said if unsure else ""
 
 
 def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
-    """Return the devices that a driver has prepared in place of those that the claim has at the API server.
+    """Return the devices that a driver has prepared instead of those that the claim has on the API server.
 
     A driver may prepare more devices than the claim has, such as the parts of one.
     """
@@ -442,12 +446,12 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
     others = [key[2] for key in prepared if key not in allocated]
     if not (missing and others):
         return ""
-    what = f"ResourceClaim {name(claim)} has {names(missing)}, and its driver has prepared {names(others)}"
+    what = f"ResourceClaim {name(claim)} has {names(missing)}, but its driver has prepared {names(others)}"
     return f"which devices the pods of a claim use: {what}"
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim blocks devices of this node although nobody here uses it, empty if it is new."""
+    """Return why a claim blocks devices of this node although nobody here uses it, or an empty string if it is new."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""
@@ -467,7 +471,7 @@ def _cdi(facts: Facts) -> Iterator[Entry]:
     cdi, file = facts.look.cdi, believed_file(facts.look)
     given = {(device, str(one.resource)): None for one in (file.receipts if file else ()) for device in one.cdi_devices}
     prepared = facts.look.claims.value
-    if cdi.value is not None or cdi.place:  # records of nodes with drivers have no CDI files if they were made by hand
+    if cdi.value is not None or cdi.place:  # handmade records of nodes with drivers have no CDI files
         given |= {(id_, one.driver): None for one in (prepared.devices if prepared else ()) for id_ in one.cdi_devices}
     why = cdi.problem if cdi.value is None else "" if cdi.value.is_complete else "not all CDI files could be read"
     for device, resource in given:
@@ -497,7 +501,7 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
             and not node.is_silent
         ):
             ago = f"{(taken - node.heard_at) / 60:,.0f} minutes"
-            yield Entry(Kind.CONDITION, "Ready", f"whether the Node is as its status says, which is {ago} old")
+            yield Entry(Kind.CONDITION, "Ready", f"whether the Node is still as its status says, which is {ago} old")
         hole = (
             "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
         )
@@ -508,4 +512,4 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
         yield from (Entry(Kind.CONDITION, one) for one in (*node.pressures, *map(str, node.taints)))
 
 
-_TO_REPORT = 600.0  # seconds: a kubelet writes a Node's status each 5 minutes if nothing changes
+_TO_REPORT = 600.0  # seconds: a kubelet writes a Node's status every 5 minutes if nothing changes

@@ -1,6 +1,6 @@
-"""One look, joined: a value for each question that checks ask.
+"""The joined data of one look: a value for each question that checks have.
 
-Law: a check names the values that it needs as its arguments, so its signature says what it depends on.
+Law: a check declares the values that it needs as arguments, so its signature shows what it depends on.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,13 +26,13 @@ def _arguments(question: Callable[..., object]) -> tuple[str, ...]:
 
 
 def _asked(question: Callable[..., Answer]) -> Answer:
-    """Return a field whose value is the answer to a question about the fields above it."""
+    """Return a field whose value is computed from the fields above it."""
     answer: Answer = field(init=False, default=Factory(lambda self: self.ask(question), takes_self=True))
     return answer
 
 
 def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
-    """Return the NUMA nodes of the devices of each resource. A device without them in any source is left out."""
+    """Return the NUMA nodes of each resource's devices. Devices without NUMA nodes in any source are left out."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for allocation in holders.allocations:
         found.setdefault(allocation.resource, {}).update(allocation.devices)
@@ -51,7 +51,9 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """The values, each made of the look and of those above it. `not_free` says why no device of a resource is free.
+    """The values, each computed from the look and the values above it.
+
+    `not_free` says why no device of a resource is free.
 
     `absent` says why the kubelet has nothing of a resource, and `hanging` which plugins hang, by resource.
     """
@@ -70,7 +72,7 @@ class Facts:
     hanging: Mapping[str, PluginSeen] = _asked(hanging_plugins)
 
     def ask(self, question: Callable[..., Answer]) -> Answer:
-        """Call a function with the values that its arguments name."""
+        """Call a function with the values that its parameters name."""
         return question(**{name: getattr(self, name) for name in _arguments(question)})
 
 

@@ -1,7 +1,7 @@
-"""What nodes have, what of it is requested, held and free, and who holds it: the answer of `devicecore nodes`.
+"""The devices of nodes, how many are requested, held and free, and who holds them: the answer of `devicecore nodes`.
 
-Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: what
-a pod requests is taken from the moment the pod is bound, even if no container has begun.
+Law: a number that a missing source could change is None, never 0. Devices are counted like a scheduler counts them:
+a pod's requests count from the moment the pod is bound, even if no container has started.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -20,15 +20,15 @@ _UNHEALTHY = "unhealthy"
 
 @frozen
 class Counts:
-    """How many devices of one resource or DRA driver a node has. None is a number that is not known.
+    """How many devices of one resource or DRA driver a node has. None means unknown.
 
     Attributes:
-        allocatable: those that a scheduler may give: of a plugin what the Node says, of a driver those without a taint
-            that keeps pods away.
-        requested: those that bound pods request, or that are allocated to claims. A share of a device counts as one.
+        allocatable: devices that a scheduler may allocate: for a plugin what the Node says, for a driver those without
+            a taint that repels pods.
+        requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
-        free: those that one more pod may get.
-        unhealthy: those that the Node has and that are not allocatable.
+        free: devices that one more pod may get.
+        unhealthy: devices in the capacity of the Node that are not allocatable.
     """
 
     allocatable: int | None
@@ -38,7 +38,7 @@ class Counts:
     unhealthy: int | None
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Return the sums. A sum with a number that is not known is not known."""
+        """Return the sums. A sum with an unknown number is unknown."""
         mine, others = _numbers(self), _numbers(other)
         sums = [None if a is None or b is None else a + b for a, b in zip(mine, others, strict=True)]
         return Counts(*sums)
@@ -53,12 +53,11 @@ class DeviceUse:
     """A device and a container that has it, or several devices with unknown ids.
 
     Attributes:
-        device: the id that a plugin gave it, or `pool/device` of a driver, empty if no source names it.
-        count: 1, or how many devices without a name.
-        state: `held`, `requested` (the pod has not begun), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
-            status of the pod says so.
-        namespace, pod, container: who has it, empty if nobody has, or if that is not known.
-        claim: the ResourceClaim that it is held through, as `namespace/name`.
+        device: the plugin's id, or the driver's `pool/device`, or an empty string if no source names it.
+        count: 1, or the number of unnamed devices.
+        state: `held`, `requested` (the pod has not started), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
+            pod's status says so. namespace, pod, container: the holder, empty if there is none or if it is unknown.
+        claim: the ResourceClaim through which it is held, as `namespace/name`.
     """
 
     device: str
@@ -81,7 +80,7 @@ class ResourceOnNode:
 
 
 def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
-    """Return the resources of a node and their holders, as far as the API server's objects show."""
+    """Return a node's resources and their holders, as far as the API server's objects show."""
     facts = Facts(look)
     return (*_of_plugins(facts), *_of_drivers(facts))
 
@@ -98,7 +97,7 @@ def _requests(pod: Pod) -> Mapping[str, int]:
 
 
 def _of_plugin(pod: Pod, container: str, resource: str) -> int:
-    """Return the limit of a container, unless a claim serves the resource in place of a plugin."""
+    """Return a container's limit, unless a claim instead of a plugin serves the resource."""
     return 0 if (container, resource) in pod.claimed else pod.container(container).limits.get(resource, 0)
 
 
@@ -135,11 +134,11 @@ def _of_plugins(facts: Facts) -> Iterator[ResourceOnNode]:
 
 
 def _held_of(one: PodSeen, resource: str, *, is_begun: bool) -> Iterator[DeviceUse]:
-    """Yield the devices of each container: those that the pod's status names, and how many it does not name."""
+    """Yield the devices of each container: those that the pod's status names, and the number of unnamed ones."""
     state = "held" if is_begun else "requested"
     for container in one.pod.in_start_order:
         count = _of_plugin(one.pod, container.name, resource)
-        # A kubelet of 1.31 or newer writes the ids, where the gate ResourceHealthStatus is on.
+        # A kubelet of 1.31 or newer writes the ids if the feature gate ResourceHealthStatus is on.
         named = one.statuses.get((container.name, resource), {}) if count else {}
         for device in in_natural_order([*map(DeviceId, named)]):
             told = f"{state}, {_UNHEALTHY}" if named[device] == "Unhealthy" else state
@@ -201,7 +200,7 @@ def _of_claim(
 
 
 def _is_free(device: DraDevice, *, is_taken: bool, has_shares: bool) -> bool | None:
-    """Return whether one more claim may get a device. None if that depends on what is left of a shared device."""
+    """Return whether one more claim may get a device, or None if that depends on the rest of a shared device."""
     if device.is_tainted or device.has_room is False:
         return False
     if is_taken:

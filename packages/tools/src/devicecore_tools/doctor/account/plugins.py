@@ -1,7 +1,7 @@
-"""Why there is nothing of a resource: what sockets, plugins' answers and the kubelet's lists say together.
+"""Why a resource has no devices, according to sockets, plugins' answers and the kubelet's lists.
 
-Laws: this is decided here only, for `doctor`, `why` and `fits`. A plugin is called gone only if no live socket can be
-    its own, or if a process has left its socket and the kubelet has lost the devices since the last report.
+Laws: only this module decides it, for `doctor`, `why` and `fits`. A plugin is called gone only if no live socket can
+    belong to it, or if a process has left its socket behind and the kubelet has lost the devices since the last report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ class PluginSockets:
     def of(cls, look: Look, kubelet: KubeletNow, lists: Lists) -> "PluginSockets":
         """Return the sockets of a look.
 
-        Each resource that the kubelet has devices of needs one socket. If there are no more living sockets than such
+        Each resource for which the kubelet has devices needs one socket. If there are no more live sockets than such
         resources, none is left for another plugin.
         """
         sockets = look.sockets.value
@@ -65,12 +65,12 @@ class PluginSockets:
 
     @property
     def none_is_left(self) -> bool:
-        """Whether each living socket belongs to a plugin that the kubelet uses, so that another plugin has none."""
+        """Whether each live socket belongs to a plugin that the kubelet uses, so that other plugins have none."""
         return self.is_known and self.unassigned == ()
 
 
 def is_driver(socket: str) -> bool:
-    """Return whether the name of a socket is that of a driver's registration, as helpers for CSI and DRA write it."""
+    """Return whether a socket is a driver's registration socket, judging by the names that CSI and DRA helpers use."""
     return socket.endswith("-reg.sock")
 
 
@@ -86,7 +86,7 @@ class WhyAbsent(Enum):
 
 
 _WARNINGS = {
-    WhyAbsent.NEVER: "no plugin of {} has registered: a kubelet gives none of it to any pod",
+    WhyAbsent.NEVER: "no plugin of {} has registered: a kubelet allocates none of it to any pod",
     WhyAbsent.AWAITED: "the plugin of {} is missing: the kubelet has just started, and gives none of it to any pod "
     "until the plugin has registered again",
     WhyAbsent.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
@@ -99,14 +99,14 @@ _WARNINGS = {
 
 @frozen
 class Absence:
-    """Why there is nothing of a resource, with its proof.
+    """Why a resource has no devices, with the proof.
 
     Attributes:
         resource: its name.
         why: the reason.
         because: the reason in words, as the end of a sentence.
-        proof: what each source says that shows it. It is empty if only the sources together do.
-        devices: the devices of it that the kubelet had before, as far as known.
+        proof: the statement of each source that shows it, or nothing if only the combination does.
+        devices: the devices that the kubelet had before, as far as known.
     """
 
     resource: str
@@ -117,7 +117,7 @@ class Absence:
 
     @property
     def warning(self) -> str:
-        """What this means to a pod that asks for the resource."""
+        """What this means for a pod that requests the resource."""
         return _WARNINGS[self.why].format(self.resource, self.because)
 
 
@@ -130,7 +130,7 @@ def absences(
     sockets: PluginSockets,
     numa_nodes: NumaNodes,
 ) -> Mapping[str, Absence]:
-    """Return the resources for which the kubelet has no healthy device now, and why."""
+    """Return the resources for which the kubelet currently has no healthy device, and why."""
     node = look.node.value
     published = node.allocatable if node else {}
     wanted = wanted_resources(pods, holders)
@@ -159,9 +159,9 @@ def _reasons(
 ) -> Mapping[str, WhyAbsent]:
     """Return why each resource is missing.
 
-    A kubelet writes each report of a plugin into its checkpoint, so a resource that has healthy devices there, and none
-    in the kubelet's answer, has lost its plugin. A resource that is registered needs a living socket, so if there is
-    one for each of the others, their plugins run.
+    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices there, but none
+    in the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is
+    one for each of the others, their plugins are running.
     """
     if kubelet is KubeletNow.STARTING:
         return dict.fromkeys(missing, WhyAbsent.AWAITED)
@@ -176,7 +176,7 @@ def _reasons(
         return reasons
     lost = [one for one in unknown if lists.registered.get(one) and node.allocatable.get(one) == 0]
     if len(sockets.dead) < len(lost):
-        return reasons  # the checkpoint may be of another time
+        return reasons  # the checkpoint may be from another time
     reasons.update(dict.fromkeys(lost, WhyAbsent.GONE))
     rest = [one for one in unknown if one not in lost]
     if len(sockets.dead) <= len(lost) and len(sockets.unassigned) >= len(rest):
@@ -198,9 +198,9 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
     if why is not WhyAbsent.GONE:
         return str(why.value)
     was_here = node is not None and capacity and node.allocatable.get(resource) == 0
-    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts the devices for five minutes after their plugin
+    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts devices for five minutes after their plugin ended
         since = "; it ended less than five minutes ago"
-    else:  # a kubelet removes all sockets when it starts, also those of plugins that run on
+    else:  # a kubelet removes all sockets when it starts, even those of running plugins
         since = " or has not registered since the kubelet started"
     dead = f"nobody listens at {names(sockets.dead)}" if sockets.dead else ""
     nowhere = "no process serves a socket of it in the kubelet's directories" if sockets.none_is_left else ""
@@ -210,7 +210,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
 def _without_devices(
     look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
 ) -> Iterator[tuple[Source, str]]:
-    """The evidence that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
+    """Return the evidence that there is no healthy device, by source. The kubelet's answer leaves out some devices."""
     node, in_file = look.node.value, lists.registered.get(resource)
     if lists.allocatable is not None:
         zero = node is not None and node.allocatable.get(resource) == 0
@@ -227,7 +227,7 @@ def _without_devices(
 
 
 def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
-    """Yield each plugin that does not answer, the source that says so, and the resources that may be its."""
+    """Yield each plugin that does not answer, the source that says so, and the resources that may belong to it."""
     sockets = look.sockets.value or SocketsSeen()
     known = {plugin.socket for plugin in look.plugins.value or () if plugin.resource}
     asked = [
@@ -253,7 +253,7 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
 
 
 def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
-    """Return the plugins that certainly do not answer, although a process listens at their sockets, by resource."""
+    """Return by resource the plugins that certainly do not answer, although a process listens on their sockets."""
     return {
         candidates[0]: plugin
         for plugin, _, candidates in silent_plugins(look, lists)
@@ -262,13 +262,13 @@ def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
-    """Return whether the Node has a resource that no plugin has registered: an administrator has added it."""
+    """Return whether the Node has a resource that no plugin registered, because an administrator added it."""
     published = look.node.value.allocatable.get(resource) if look.node.value else None
     return bool(published) and resource not in lists.devices and lists.allocatable is not None
 
 
 def wanted_resources(pods: Pods, holders: Holders) -> Mapping[str, tuple[str, ...]]:
-    """Return the pods that have begun here and hold or request devices, by resource."""
+    """Return the pods that have started here and hold or request devices, by resource."""
     found: dict[str, dict[str, None]] = {}
     for one in holders.allocations:
         if one.owner.state is OwnerState.LIVE and one.devices:

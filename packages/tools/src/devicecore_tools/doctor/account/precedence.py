@@ -1,16 +1,16 @@
-"""Which source is believed: the only place that decides between sources that differ, or that are missing.
+"""Decides which source is trusted. This is the only place that decides between differing or missing sources.
 
 Laws:
-1. The kubelet's answer now (pod resources) is believed before its memory of its last write (the checkpoint). A healthy
+1. The kubelet's current answer (pod resources) takes precedence over its last write (the checkpoint). A healthy
    device is one that a plugin or the kubelet lists now. The checkpoint's lists count only if no kubelet has answered.
-2. An empty answer proves nothing. A kubelet that lists none of the pods that run here has just started.
-3. A pod that runs holds what it requests. If no source names its devices, no device of that resource is free.
+2. An empty answer proves nothing. A kubelet that lists none of the pods that are running here has just started.
+3. A running pod holds what it requests. If no source names its devices, no device of that resource is free.
 4. A device is free only if every source that could name a holder was read, is sound, and names none.
-5. Nothing in a file with a wrong checksum is believed.
+5. Nothing in a file with a wrong checksum is trusted.
 
-Why in this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and never when a
-pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists is what an ended pod
-normally leaves, and an entry missing from both is a lost record.
+The reason for this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and
+never when a pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists is what an
+ended pod normally leaves behind, and an entry missing from both is a lost record.
 """
 
 from collections import Counter, deque
@@ -39,7 +39,7 @@ from devicecore_tools.doctor.look.values import (
 
 
 class KubeletNow(Enum):
-    """What is known about the process.
+    """What is known about the kubelet's process.
 
     If it is `STOPPED`, nobody listens on its sockets; if `SILENT`, nobody answers.
     """
@@ -61,7 +61,7 @@ class OwnerState(Enum):
 
 @frozen
 class Owner:
-    """A container that holds devices of one resource, as far as the sources show. Empty strings are not known.
+    """A container that holds devices of one resource, as far as the sources show. Empty strings mean unknown.
 
     `pod` is what the pods source says about the owner's pod.
     """
@@ -80,7 +80,7 @@ class Owner:
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
     def is_of_another_pod(self, other: "Owner") -> bool:
-        """Return whether the other owner's pod is certainly another one."""
+        """Return whether the other owner's pod is certainly a different pod."""
         if self.pod is not None and self.pod is other.pod:
             return False
         if self.uid and other.uid:
@@ -105,7 +105,7 @@ class AllocationSeen:
     devices: _Devices
 
 
-# --- what is believed of each source ----------------------------------------------------------------------------------
+# --- what is trusted of each source ---------------------------------------------------------------------------------
 
 
 def believed_file(look: Look) -> CheckpointSeen | None:
@@ -116,11 +116,11 @@ def believed_file(look: Look) -> CheckpointSeen | None:
 
 @frozen
 class Pods:
-    """The pods that have begun on this node, from the pods source.
+    """The pods that have started on this node, from the pods source.
 
     Attributes:
         was_read: whether the source was read.
-        why_incomplete: why a pod that it does not name may not be gone, empty if such a pod is gone.
+        why_incomplete: why a pod that it does not name may still exist, or an empty string if such a pod is gone.
         by_uid: all pods by each UID that a kubelet may know them by.
         by_name: all pods by namespace and name.
         here: the pods that a kubelet has admitted on this node and that have not ended.
@@ -173,25 +173,25 @@ class Pods:
 
 
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
-    """Return why a list of pods may not have all pods of the node of a checkpoint, empty if it has.
+    """Return why a list of pods may not have all pods of a checkpoint's node, or an empty string if it has.
 
-    Nothing in a list says whether it was asked for with a namespace or a selector, so its pods have to show it: a list
-    of all namespaces has pods of two of them on one node, be it another node, because each node of a cluster has pods
-    of the system; and pods that a selector has not chosen have no label in common.
+    A list does not say whether it was requested with a namespace or a selector, so its pods must show it. A list
+    of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has system
+    pods, and pods that were not selected have no label in common.
 
     Args:
         pods: the list.
         holders: the UIDs of the pods in the checkpoint.
-        is_of_file: whether a user made the list, so that it may be of one namespace, or what a selector has chosen.
+        is_of_file: whether a user supplied the list, which may be for one namespace or a selector.
     """
     if not pods:
         return "it is empty"
     namespaces = grouped((pod.node, pod.pod.namespace) for pod in pods)
     if is_of_file and all(len({*of_node}) == 1 for of_node in namespaces.values()):
         where = " of each node" if len(namespaces) > 1 else ""
-        return f"it has the pods of one namespace only{where}"
+        return f"it has the pods of only one namespace{where}"
     if is_of_file and (common := set.intersection(*({*pod.labels} for pod in pods))):
-        return f"each of its pods has the label {'='.join(min(common))}, as if a selector had chosen them"
+        return f"each of its pods has the label {'='.join(min(common))}, as if chosen by a selector"
     named = any(not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders) for pod in pods)
     return "it has none of the pods that the checkpoint names" if holders and not named else ""
 
@@ -214,7 +214,7 @@ def _why_incomplete(look: Look) -> str:
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
-    """Return this node's name: the Node's, or elsethat of the pods the kubelet lists, or else the only one."""
+    """Return this node's name: from the Node, or from the pods that the kubelet lists, or the only name there is."""
     if look.node.value is not None and look.node.value.name:
         return look.node.value.name
     names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
@@ -222,7 +222,7 @@ def _node_name(look: Look, of_listed: list[str]) -> str:
 
 
 def _has_begun(pod: PodSeen) -> bool | None:
-    """Return whether a kubelet has admitted the pod and it has not ended. A phase that does not say so gives None."""
+    """Return whether a kubelet has admitted the pod and it has not ended, or None if its phase does not show that."""
     match pod.phase:
         case "Running":
             return True
@@ -239,7 +239,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [one.place for one in pods.here if not one.is_deleting]
-        is_of_here = api.pods <= pods.by_name.keys()  # else the list of pods is that of another node or time
+        is_of_here = api.pods <= pods.by_name.keys()  # otherwise the list of pods is from another node or time
         lists_none = is_of_here and expected and api.pods.isdisjoint(expected)
         return KubeletNow.STARTING if lists_none else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
@@ -249,7 +249,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
 
 
 TOO_LATE = "DEADLINE_EXCEEDED"
-"""What is in the reason why a source has no value if its process listens and does not answer in time."""
+"""Part of the reason for a missing value if a process listens but does not answer in time."""
 
 POD_RESOURCES_SOCKET = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
@@ -277,11 +277,11 @@ class Holders:
 
     Attributes:
         entries: the allocations of the checkpoint, by container and resource.
-        allocations: every allocation that a source names: those of the checkpoint, then those that only the kubelet's
-            answer has, then those that only a pod's status has.
+        allocations: every allocation that a source names: first from the checkpoint, then those only in the kubelet's
+            answer, then those only in a pod's status.
         by_device: the owners of each device, by resource.
         shared: the devices of each resource that have more than one owner.
-        in_use: the devices of each resource that owners hold, in order, without owners whose pods are gone.
+        in_use: the devices of each resource that owners hold, in order, except owners whose pods are gone.
         missing: the containers whose devices neither the kubelet nor its checkpoint names.
     """
 
@@ -346,7 +346,7 @@ def _allocations(
     written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
-    # An entry that the kubelet confirms tells the name of its pod also for the entries that it does not confirm.
+    # An entry that the kubelet confirms gives the pod's name, also for entries that it does not confirm.
     named = {
         one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
@@ -375,7 +375,7 @@ def _written(entry: Allocation) -> AllocationSeen:
 
 
 def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devices]:
-    """Return the devices that the kubelet's answer has too, and those that only the checkpoint has."""
+    """Return the devices that the kubelet's answer also has, and those that only the checkpoint has."""
     if len(places) == len(devices):
         return devices, {}
     both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
@@ -401,7 +401,7 @@ def _only_in_the_file(
 
 
 def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
-    """Yield the devices in the status of a pod, if no other source names one of that container and resource."""
+    """Yield the devices in a pod's status, if no other source names one for that container and resource."""
     named = {(one.owner.pod.key, one.owner.container, one.resource) for one in known if one.owner.pod is not None}
     for pod in (*pods.here, *pods.perhaps_here):
         for (container, resource), devices in pod.statuses.items():
@@ -436,7 +436,7 @@ def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) ->
 
 
 def is_requested(pod: PodSeen, container: str, resource: str, size: int) -> bool:
-    """Return whether a limit of a container asks a device plugin for devices."""
+    """Return whether a container's limit requests devices from a device plugin."""
     return bool(size) and (container, resource) not in pod.pod.claimed and _is_of_plugins(resource)
 
 
@@ -447,7 +447,7 @@ _Place = tuple[str, str]  # namespace and name of a pod
 
 
 class _ApiAllocations:
-    """The holdings of the pod-resources API, and which of them the checkpoint has too."""
+    """The allocations of the pod-resources API, and which of them the checkpoint also has."""
 
     def __init__(self, api: PodResourcesSeen | None, pods: Mapping[_Place, PodSeen]) -> None:
         self._pods = pods
@@ -459,9 +459,9 @@ class _ApiAllocations:
 
     @cached_property
     def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
-        """The numbers of the holdings that have a device, for entries whose UID no source names.
+        """The indexes of the allocations that have a device, for entries whose UID no source names.
 
-        They are not those of pods whose UID is known, which is another one.
+        Allocations of pods with a different known UID are left out.
         """
         found: dict[tuple[str, str, str], deque[int]] = {}
         for number, one in enumerate(self._holdings):
@@ -471,7 +471,7 @@ class _ApiAllocations:
         return found
 
     def match(self, entry: AllocationSeen, pod: PodSeen | None) -> dict[str, _Place]:
-        """Return the devices of an entry that the answer has too, each with namespace and name of its pod."""
+        """Return the devices of an entry that the answer also has, each with its pod's namespace and name."""
         container, resource, devices = entry.owner.container, entry.resource, entry.devices
         numbers: Sequence[int] = ()
         if pod is not None:
@@ -489,13 +489,16 @@ class _ApiAllocations:
         return places
 
     def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
-        """Yield the holdings of any pod that have a device. None is yielded again, because its device is matched."""
+        """Yield the allocations of any pod that have a device.
+
+        None is yielded twice, because its device is then matched.
+        """
         waiting = self._of_any_pod.get((container, resource, device))
         while waiting:
             yield waiting.popleft()
 
     def unmatched(self) -> Iterator[AllocationSeen]:
-        """Yield the holdings that only the pod-resources API names."""
+        """Yield the allocations that only the pod-resources API names."""
         for holding, left in zip(self._holdings, self._rest, strict=True):
             if left:
                 rest = {device: nodes for device, nodes in holding.devices.items() if device in left}
@@ -514,16 +517,16 @@ _HEALTHY = Health.HEALTHY.value
 
 @frozen
 class Lists:
-    """Which devices there are, and which are healthy.
+    """Which devices exist, and which are healthy.
 
     Attributes:
         registered: the healthy devices of each resource at the last write of the checkpoint, in its order.
         in_file: the same as sets.
-        allocatable: the healthy devices of each resource as the kubelet answered, or None if it was not asked.
-        listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
+        allocatable: the healthy devices of each resource in the kubelet's answer, or None if it was not asked.
+        listed: the devices that plugins listed, by resource, if it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
-        left_out: the resources without devices in the kubelet's answer although the Node counts those in the file:
-            their devices are on no NUMA node, so that the answer leaves them out, or their plugin has just ended.
+        left_out: the resources without devices in the kubelet's answer although the Node counts those in the file.
+            Either their devices are on no NUMA node, so the answer leaves them out, or their plugin has just ended.
         healthy: the healthy devices of each resource by the best source (law 1).
         is_confirmed: the resources whose health a live source reports.
         devices: every device of a resource that any source names, in that order.
@@ -556,7 +559,7 @@ class Lists:
                 for device, (
                     health,
                     _,
-                ) in states:  # the kubelet gives an id that is listed as both
+                ) in states:  # the kubelet allocates an id that is listed as both
                     if of_plugin.get(device) is not Health.HEALTHY:
                         of_plugin[device] = health
         held = dict.fromkeys(one.resource for one in holders.allocations)
@@ -588,7 +591,7 @@ class Lists:
 
     @property
     def source(self) -> Source:
-        """What says which healthy devices the kubelet has: its answer, or else its file."""
+        """The source of the kubelet's healthy devices: its answer, or otherwise its file."""
         return Source.CHECKPOINT if self.allocatable is None else Source.POD_RESOURCES
 
     @property
@@ -630,7 +633,7 @@ class Lists:
         return self.healthy[resource] if resource in self.is_confirmed else frozenset()
 
     def kubelet_has(self, resource: str, device: str) -> bool:
-        """Return whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""
+        """Return whether the live kubelet counts a device as healthy. Its answer leaves out devices on no NUMA node."""
         if self.allocatable is not None and device in self.allocatable.get(resource, ()):
             return True
         if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
@@ -641,7 +644,10 @@ class Lists:
 
     @cached_property
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
-        """The devices on no NUMA node by their plugin, which the kubelet's answer leaves out."""
+        """Return the devices that are on no NUMA node according to their plugin.
+
+        The kubelet's answer leaves them out.
+        """
         return {
             resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
             for plugin, resources in self.served_by
@@ -692,9 +698,9 @@ def _served_by(
 ) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
     """Return each plugin that answered, with its resources.
 
-    No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
-    the list is meant, or several if they share the same number. If none shares one, and only one plugin and one
-    resource are left, whose counts are equal, they belong together.
+    No call of the API returns a plugin's resource, so the ids are compared: the plugin serves the resource that shares
+    the most ids with its list, or one of several with the same number. If none shares any, but only one plugin and one
+    resource with the same count are left, these belong together.
     """
     plugins = look.plugins.value or ()
     if not plugins:
@@ -738,7 +744,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
-    """Return why no device can be called free, by resource; of every resource under the empty name (law 4)."""
+    """Return by resource why no device can be called free; an empty name means every resource (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
         return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}
@@ -754,7 +760,7 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
         return {"": "the kubelet has just started, and lists no pods yet"}
     unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
     return {
-        **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has said which devices of it there are"),
-        **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, and the Node counts some"),
+        **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has listed its devices"),
+        **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, but the Node counts some"),
         **{one.resource: f"no record has all devices that pod {one.pod.identity} requests" for one in holders.missing},
     }

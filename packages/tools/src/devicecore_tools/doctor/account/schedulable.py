@@ -1,6 +1,6 @@
-"""Why a Node takes no pod, although its kubelet runs: it is cordoned, under pressure, tainted, or has too many pods.
+"""Why a Node accepts no pod although its kubelet is running: a cordon, pressure, a taint, or too many pods.
 
-Laws: this is decided here only, for `doctor` and `fits`. A taint that a user has set on purpose is not a fault of the
+Laws: only this module decides it, for `doctor` and `fits`. A taint that a user has set on purpose is not a fault of the
 node: it counts only against pods that do not tolerate it.
 """
 
@@ -19,7 +19,7 @@ _PRESSURES = {
     "DiskPressure": ("node.kubernetes.io/disk-pressure", "no pod that is not critical"),
     "PIDPressure": ("node.kubernetes.io/pid-pressure", "no pod that is not critical"),
 }
-"""Of each condition the taint that Kubernetes makes for it, and which pods a kubelet refuses then."""
+"""For each condition, the taint that Kubernetes adds for it, and the pods that a kubelet then refuses."""
 
 _OF_PROGRAMS = (
     "node.kubernetes.io/",
@@ -28,19 +28,19 @@ _OF_PROGRAMS = (
     "karpenter.sh/",
     "ToBeDeletedByClusterAutoscaler",
 )
-_UNTIL_READY = ("/agent-not-ready", "/not-ready", "/uninitialized")  # agents of networks and storage remove these
+_UNTIL_READY = ("/agent-not-ready", "/not-ready", "/uninitialized")  # network and storage agents remove these
 _READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready says more
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
 @frozen
 class Closed:
-    """Why a Node takes no pod, or none that does not tolerate `taint`.
+    """Why a Node accepts no pod, or none that does not tolerate `taint`.
 
     Attributes:
         why: the reason, as a sentence without its full stop.
         evidence: what the Node says.
-        cure: after what it takes pods, as the end of a sentence that begins with "it fits if".
+        cure: when it accepts pods, as the end of a sentence that begins with "it fits if".
         do: what to do, with the command.
         taint: what a pod may tolerate, or None if nothing helps.
         admits_only_critical: whether the kubelet refuses other pods, whatever they tolerate.
@@ -54,14 +54,14 @@ class Closed:
     admits_only_critical: bool = False
 
     def lets_in(self, tolerations: Collection[Toleration]) -> bool:
-        """Return whether a pod with these tolerations gets to the Node all the same."""
+        """Return whether a pod with these tolerations gets to the Node anyway."""
         if self.taint is None or (self.admits_only_critical and CRITICAL not in tolerations):
             return False
         return any(one.tolerates(self.taint) for one in tolerations)
 
 
 def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
-    """Yield each problem that keeps a Node from accepting pods. Taints of users are none."""
+    """Yield each problem that keeps a Node from accepting pods. Taints set by users do not count."""
     for name, message in node.pressures.items():
         if name in _PRESSURES:
             key, which = _PRESSURES[name]
@@ -70,7 +70,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"The Node has {name}{said}: the scheduler sends no pod to it that does not tolerate that, and the "
                 f"kubelet admits {which}",
                 f"condition {name}: True",
-                f"the Node has no {name} any more",
+                f"the Node no longer has {name}",
                 f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
                 "it evicts.",
                 Taint(key, "", "NoSchedule"),
@@ -98,9 +98,9 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
 
 
 def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Collection[Toleration] | None = None) -> Closed | None:
-    """Return why a pod with these tolerations does not get to a Node. Return None if nothing speaks against it.
+    """Return why a pod with these tolerations does not get to a Node, or None if it may.
 
-    Without tolerations, those of the pod are not known: only what no pod can tolerate counts.
+    Without tolerations, the pod's are unknown, and only what no pod can tolerate counts.
     """
     if node is None:
         return None
@@ -117,7 +117,7 @@ def repels(taint: Taint) -> bool:
 
 
 def _is_of_program(taint: Taint) -> bool:
-    """Return whether Kubernetes, an autoscaler or an agent has made a taint, and not an administrator."""
+    """Return whether Kubernetes, an autoscaler or an agent added a taint, and not an administrator."""
     return taint.key.startswith(_OF_PROGRAMS) or taint.key.endswith(_UNTIL_READY)
 
 
@@ -131,6 +131,6 @@ def _tainted(taint: Taint) -> Closed:
         f"The Node has the taint {shown}: no pod gets there that does not tolerate it",
         f"spec.taints: {shown}",
         f"the pod tolerates the taint {shown}, or the Node does not have it",
-        f"Find out who has made the taint {shown}, and remove its cause: kubectl describe node NODE.",
+        f"Find out who added the taint {shown}, and remove its cause: kubectl describe node NODE.",
         taint,
     )
