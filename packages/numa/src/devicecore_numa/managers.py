@@ -4,11 +4,10 @@ Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has a
 """
 
 import threading
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from devicecore.domain.admission import Admitted, Refused, Verdict
 from devicecore.domain.errors import AdmissionError, StoreError, TopologyAffinityError
@@ -16,25 +15,26 @@ from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.topology import Hints, Policy, Scope, Topology, TopologyHint, merge
 from devicecore.manager import DeviceManager
 from devicecore.ports.store import CheckpointStore
-from devicecore_numa.domain.cpu_policy import CpuState, StaticCpuPolicy, release_cpus
+from devicecore_numa.domain.cpu_policy import CpuState, release_cpus
 from devicecore_numa.domain.errors import InvalidStateError
-from devicecore_numa.domain.memory_policy import MemoryState, StaticMemoryPolicy, release_ended, release_memory
+from devicecore_numa.domain.memory_policy import MemoryState, release_ended, release_memory
 from devicecore_numa.domain.requests import ContainerRequest, PodRequest
-from devicecore_numa.domain.state_files import (
-    Stored,
-    cpu_entries,
-    decode_cpus,
-    decode_memory,
-    encode_cpus,
-    encode_memory,
-    memory_entries,
-)
+from devicecore_numa.domain.state_files import Stored, cpu_encoder, decode_cpus, decode_memory, memory_encoder
 
 Requests = Callable[[Pod], PodRequest]
 """Returns a pod's requests for CPUs and memory, which devicecore's `Pod` does not have."""
 
 _NO_PREFERENCE = TopologyHint(None, preferred=False)
-_State = TypeVar("_State")
+
+
+class _Assigned(Protocol):
+    """The state of a manager."""
+
+    @property
+    def assignments(self) -> Mapping[str, Mapping[str, object]]: ...
+
+
+_State = TypeVar("_State", bound=_Assigned)
 
 
 class _Decisions(Protocol[_State]):
@@ -44,24 +44,31 @@ class _Decisions(Protocol[_State]):
 
     def hints(self, state: _State, pod: PodRequest, container: ContainerRequest | None) -> Hints: ...
 
+    def allocate(self, state: _State, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> _State: ...
+
+
+@frozen
+class _Kind(Generic[_State]):
+    """Which manager it is: the names of its policies, and how its state is kept and released."""
+
+    none: str
+    static: str
+    empty: _State
+    decode: Callable[[bytes], Stored[_State]]
+    make_encoder: Callable[[], Callable[[str, _State], bytes]]
+    release: Callable[[_State, str, str], _State]
+
 
 class _Manager(Generic[_State]):
     """The state of one manager, in memory and in its file. Without a policy, nothing is pinned (policy `none`)."""
 
-    def __init__(
-        self,
-        policy: _Decisions[_State] | None,
-        name: str,
-        store: CheckpointStore,
-        requests: Requests,
-        *,
-        empty: _State,
-        decode: Callable[[bytes], Stored[_State]],
-        encode: Callable[[str, _State], bytes],
-    ) -> None:
-        self._policy, self._name, self._store, self._requests = policy, name, store, requests
-        self._decode, self._encode = decode, encode
-        self.state: _State = empty
+    _kind: _Kind[_State]
+
+    def __init__(self, policy: _Decisions[_State] | None, store: CheckpointStore, requests: Requests) -> None:
+        self._policy, self._store, self._requests = policy, store, requests
+        self._name = self._kind.none if policy is None else self._kind.static
+        self._encode = self._kind.make_encoder()
+        self.state: _State = self._kind.empty
         self._saved: _State | None = None
 
     def start(self) -> None:
@@ -74,7 +81,7 @@ class _Manager(Generic[_State]):
         """
         blob = self._store.load()
         if blob is not None:
-            stored = self._decode(blob)
+            stored = self._kind.decode(blob)
             if stored.policy != self._name:
                 raise InvalidStateError(
                     f'configured policy "{self._name}" differs from state checkpoint policy "{stored.policy}"'
@@ -100,26 +107,27 @@ class _Manager(Generic[_State]):
             return {}
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
 
+    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
+        """Give a container what it requests. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
+        if self._policy is not None:
+            self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
+
+    def keep(self, pods: Collection[str]) -> None:
+        """Free what all other pods have."""
+        if self._policy is not None:
+            for uid in sorted(self.state.assignments.keys() - set(pods)):
+                self.state = self._released(self.state, uid)
+
+    def _released(self, state: _State, uid: str) -> _State:
+        for container in sorted(state.assignments[uid]):
+            state = self._kind.release(state, uid, container)
+        return state
+
 
 class CpuManager(_Manager[CpuState]):
     """The kubelet's CPU manager, with the policy `static`, or `none` if there is no policy."""
 
-    def __init__(self, policy: StaticCpuPolicy | None, store: CheckpointStore, requests: Requests) -> None:
-        self._static = policy
-        super().__init__(
-            policy,
-            "none" if policy is None else "static",
-            store,
-            requests,
-            empty=CpuState(),
-            decode=decode_cpus,
-            encode=partial(encode_cpus, entries_of=cpu_entries()),
-        )
-
-    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container its CPUs. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
-        if self._static is not None:
-            self.state = self._static.allocate(self.state, pod, pod.container(container), hint.mask)
+    _kind = _Kind("none", "static", CpuState(), decode_cpus, cpu_encoder, release_cpus)
 
     def take_back(self, before: CpuState) -> None:
         """Free the CPUs of a pod that was refused after some of its containers had got theirs.
@@ -130,37 +138,15 @@ class CpuManager(_Manager[CpuState]):
         """
         self.state = evolve(before, reusable=self.state.reusable)
 
-    def keep(self, pods: Collection[str]) -> None:
-        """Free the CPUs of all other pods."""
-        if self._static is not None:
-            for uid in sorted(self.state.assignments.keys() - set(pods)):
-                for container in sorted(self.state.of_pod(uid)):
-                    self.state = release_cpus(self.state, uid, container)
-
 
 class MemoryManager(_Manager[MemoryState]):
     """The kubelet's memory manager, with the policy `Static`, or `None` if there is no policy."""
 
-    def __init__(self, policy: StaticMemoryPolicy | None, store: CheckpointStore, requests: Requests) -> None:
-        self._static = policy
-        super().__init__(
-            policy,
-            "None" if policy is None else "Static",
-            store,
-            requests,
-            empty=MemoryState(),
-            decode=decode_memory,
-            encode=partial(encode_memory, entries_of=memory_entries()),
-        )
-
-    def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container its memory. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
-        if self._static is not None:
-            self.state = self._static.allocate(self.state, pod, pod.container(container), hint)
+    _kind = _Kind("None", "Static", MemoryState(), decode_memory, memory_encoder, release_memory)
 
     def start_container(self, pod: PodRequest, container: str) -> None:
         """Free the memory of the init containers that finished before this container starts. Raises StoreError."""
-        if self._static is not None:
+        if self._policy is not None:
             self.state = release_ended(self.state, pod, container)
             self.save()
 
@@ -174,19 +160,11 @@ class MemoryManager(_Manager[MemoryState]):
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)
-        if uid in before.assignments or uid not in after.assignments or self._static is None:
+        if uid in before.assignments or uid not in after.assignments or self._policy is None:
             return
-        for container in sorted(after.assignments[uid]):
-            after = release_memory(after, uid, container)
+        after = self._released(after, uid)
         if after.nodes != before.nodes:
             self.state = after
-
-    def keep(self, pods: Collection[str]) -> None:
-        """Free the memory of all other pods."""
-        if self._static is not None:
-            for uid in sorted(self.state.assignments.keys() - set(pods)):
-                for container in sorted(self.state.assignments[uid]):
-                    self.state = release_memory(self.state, uid, container)
 
 
 class NumaAdmission:

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.documents import Value
-from devicecore.domain.errors import DeviceCoreError, DocumentError, InvalidQuantityError, SetUpError, StoreError
+from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError, SetUpError, StoreError
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.topology import Policy, Scope, Topology
@@ -215,12 +215,14 @@ def held_in_state_file(
     if not is_installed():
         raise NumaError(INSTALL)
     from devicecore_numa.domain import start_checks
+    from devicecore_numa.domain.configuration import read_reserved_memory
     from devicecore_numa.domain.cpu_policy import CpuState
-    from devicecore_numa.domain.memory_policy import MemoryState
+    from devicecore_numa.domain.memory_policy import MemoryState, bytes_by_node
 
     known = start_checks.Known(str(configuration.get(_POLICIES[name], "")))
-    if name == MEMORY_FILE:
-        known = evolve(known, reserved=_reserved_memory(configuration.get("reservedMemory")))
+    with suppress(DeviceCoreError):  # then nothing is known of what is reserved
+        reserved = read_reserved_memory(Value(configuration.get("reservedMemory"), "reservedMemory"))
+        known = evolve(known, reserved=bytes_by_node(reserved))
     if knows_machine:
         with suppress(NumaError):  # then only the file is judged
             known = evolve(known, machine=_machine(machine))
@@ -241,16 +243,6 @@ def held_in_state_file(
 
 
 _POLICIES = {CPU_FILE: "cpuManagerPolicy", MEMORY_FILE: "memoryManagerPolicy"}
-
-
-def _reserved_memory(listed: object) -> dict[int, dict[str, int]]:
-    """Return the reserved memory of each NUMA node, by resource. Unreadable entries are left out."""
-    found: dict[int, dict[str, int]] = {}
-    with suppress(DocumentError):
-        for one in Value(listed, "reservedMemory").sequence():
-            limits = one["limits"].mapping().items()
-            found[one["numaNode"].integer(0)] = {name: amount.amount().whole for name, amount in limits}
-    return found
 
 
 @frozen

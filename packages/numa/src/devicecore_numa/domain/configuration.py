@@ -18,7 +18,7 @@ from devicecore_numa.domain.cpu_policy import CpuOptions, StaticCpuPolicy
 from devicecore_numa.domain.cpus import Cpus, cpu_list, parse_cpus
 from devicecore_numa.domain.errors import InvalidCpuListError, NumaConfigError
 from devicecore_numa.domain.machine import MAX_NUMA_NODES, CpuLayout, Machine
-from devicecore_numa.domain.memory_policy import StaticMemoryPolicy
+from devicecore_numa.domain.memory_policy import ReservedMemory, StaticMemoryPolicy
 from devicecore_numa.domain.requests import CPU, HUGE_PAGES, MEMORY
 
 EVICTION_THRESHOLD = "100Mi"
@@ -55,7 +55,7 @@ class Policies:
             NumaConfigError: a kubelet does not start with it on this machine.
             DocumentError: a field has a value of the wrong kind.
         """
-        reserved_memory = _reserved_memory(configuration["reservedMemory"])
+        reserved_memory = read_reserved_memory(configuration["reservedMemory"])
         layout = CpuLayout.of(machine)
         pins = (configuration["cpuManagerPolicy"].text("none"), configuration["memoryManagerPolicy"].text("None"))
         if len(machine.cells) > MAX_NUMA_NODES and pins != ("none", "None"):
@@ -79,8 +79,13 @@ class Policies:
 # --- reservations ------------------------------------------------------------------------------------------------
 
 
-def _reserved_memory(given: Value) -> list[tuple[int, Mapping[str, Quantity]]]:
-    """Return the reserved memory by NUMA node (Kubernetes: `validateReservedMemoryConfiguration`)."""
+def read_reserved_memory(given: Value) -> ReservedMemory:
+    """Return what a kubelet's `reservedMemory` says (Kubernetes: `validateReservedMemoryConfiguration`).
+
+    Raises:
+        NumaConfigError: a kubelet does not start with it.
+        DocumentError: a field has a value of the wrong kind.
+    """
     found: list[tuple[int, Mapping[str, Quantity]]] = []
     seen: set[tuple[int, str]] = set()
     for one in given.sequence():

@@ -194,10 +194,8 @@ class StaticCpuPolicy:
             )
         return state
 
-    def allocate(
-        self, state: CpuState, pod: PodRequest, container: ContainerRequest, numa_nodes: Iterable[int] | None
-    ) -> CpuState:
-        """Return the state in which `container` has its CPUs, preferably from `numa_nodes` if these are not None.
+    def allocate(self, state: CpuState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> CpuState:
+        """Return the state in which `container` has its CPUs, from the NUMA nodes of `hint` first if it names any.
 
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few are free.
@@ -211,8 +209,8 @@ class StaticCpuPolicy:
         self._check_whole_cores(state, container.cpus)
         free = self.available(state) | state.reusable_of(pod.uid)
         chosen = 0
-        if numa_nodes is not None:
-            aligned = free & self._near(numa_nodes)
+        if hint.mask is not None:
+            aligned = free & self._near(hint.mask)
             chosen = _take(self.layout, self.options, aligned, min(container.cpus, aligned.bit_count()))
         chosen |= _take(self.layout, self.options, free & ~chosen, container.cpus - chosen.bit_count())
         assignments = {**state.assignments, pod.uid: {**state.of_pod(pod.uid), container.name: chosen}}

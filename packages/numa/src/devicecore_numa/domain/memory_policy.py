@@ -101,6 +101,18 @@ class MemoryState:
 Request = Mapping[str, int]
 
 
+ReservedMemory = Sequence[tuple[int, Mapping[str, Quantity]]]
+"""What a kubelet's `reservedMemory` says of NUMA nodes, in its order."""
+
+
+def bytes_by_node(reserved: ReservedMemory) -> dict[int, dict[str, int]]:
+    """Return the bytes that are reserved on each NUMA node, by resource."""
+    found: dict[int, dict[str, int]] = {}
+    for node, limits in reserved:
+        found.setdefault(node, {}).update({name: amount.whole for name, amount in limits.items()})
+    return found
+
+
 def _frozen_reserved(value: Mapping[int, Mapping[str, int]]) -> Mapping[int, Mapping[str, int]]:
     return MappingProxyType(dict(value))
 
@@ -117,7 +129,7 @@ class StaticMemoryPolicy:
         cls,
         machine: Machine,
         allocatable: Mapping[str, Quantity],
-        reserved: Sequence[tuple[int, Mapping[str, Quantity]]],
+        reserved: ReservedMemory,
     ) -> "StaticMemoryPolicy":
         """Return the policy of a kubelet's configuration.
 
@@ -145,9 +157,7 @@ class StaticMemoryPolicy:
                     f'the total amount "{total}" of type "{name}" is not equal to the value "{whole}" '
                     "determined by Node Allocatable feature"
                 )
-        by_node: dict[int, dict[str, int]] = {}
-        for node, limits in reserved:
-            by_node.setdefault(node, {}).update({name: amount.whole for name, amount in limits.items()})
+        by_node = bytes_by_node(reserved)
         if not sum(limits.get(MEMORY, 0) for limits in by_node.values()):
             raise NumaConfigError("[memorymanager] you should specify the system reserved memory")
         return cls(machine, by_node)

@@ -6,6 +6,7 @@ random in a kubelet. A file that a kubelet refuses is refused.
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from attrs import frozen
@@ -96,6 +97,16 @@ def encode_memory(
     fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
     entries, dumped = (entries_of or memory_entries())(state.assignments)
     return _file(fields, entries, fnv1a_32(_memory_dump(fields, dumped).encode()), has_data=has_data)
+
+
+def cpu_encoder() -> Callable[[str, CpuState], bytes]:
+    """Return what writes `cpu_manager_state` again and again."""
+    return partial(encode_cpus, entries_of=cpu_entries())
+
+
+def memory_encoder() -> Callable[[str, MemoryState], bytes]:
+    """Return what writes `memory_manager_state` again and again."""
+    return partial(encode_memory, entries_of=memory_entries())
 
 
 def _file(fields: dict[str, Any], entries: _Json, checksum: int, *, has_data: bool) -> bytes:
