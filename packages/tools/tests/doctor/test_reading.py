@@ -41,6 +41,7 @@ from devicecore_tools.doctor.reading.cluster import looks_at_all_nodes
 from devicecore_tools.doctor.reading.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore_tools.doctor.reading.kubelet_settings import configuration_of
 from devicecore_tools.doctor.reading.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.reading.machine import numa_nodes_of
 from devicecore_tools.doctor.reading.managers import read_managers
 from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in, read_pods
@@ -191,6 +192,13 @@ def test_with_the_configuration_a_state_file_is_judged_as_by_a_kubelet(tmp_path:
     (tmp_path / CPU_FILE).write_text(json.dumps({**file, "entries": {"u": {"c": "2"}}}))
     (seen,) = state_files(tmp_path)
     assert seen.problem == 'current set of available CPUs "0-3" doesn\'t match with CPUs in state "0-2"'
+
+
+def test_the_numa_nodes_of_a_machine_that_is_described_are_those_of_the_description(tmp_path: Path) -> None:
+    (tmp_path / MACHINE_FILE).write_text(json.dumps({"topology": [{"node_id": 1}, {"node_id": 0}]}))
+    assert numa_nodes_of(str(tmp_path)) == (0, 1)
+    (tmp_path / MACHINE_FILE).write_text("[")
+    assert numa_nodes_of(str(tmp_path)) == ()
 
 
 def test_without_devicecore_numa_a_state_file_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from devicecore.domain.topology import Policy, PolicyOptions, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import CONFIGURATION
 from devicecore_tools.doctor.reading.large_documents import read_document_file
-from devicecore_tools.doctor.reading.machine import SYSTEM, cpus_in, numa_distances
+from devicecore_tools.doctor.reading.machine import numa_distances, numa_nodes_of
 from devicecore_tools.numa import FIELDS, FLAGS, fields_of_flags
 
 _SOCKETS = ("pod-resources/kubelet.sock", "device-plugins/kubelet.sock")
@@ -75,8 +75,7 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
         texts = Value(fields.get("topologyManagerPolicyOptions") or {}, "topologyManagerPolicyOptions").mapping()
         options = PolicyOptions.of({name: one.text() for name, one in texts.items()})
         if process is not None and not nodes:
-            with suppress(OSError):
-                nodes = tuple(map(NumaNode, sorted(cpus_in((SYSTEM / "node" / "online").read_text()))))
+            nodes = tuple(map(NumaNode, numa_nodes_of(root)))
         distances = default.distances or (numa_distances(nodes) if process is not None else ())
         settings = evolve(default, policy=policy, scope=scope, options=options)
         return evolve(settings, numa_nodes=nodes, distances=distances, is_given=True)

@@ -3,14 +3,18 @@
 Law: two machines are never taken for one because a user named the wrong Node.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import MachineSeen, NodeSeen, PodResourcesSeen, PodSeen
+from devicecore_tools.doctor.reading.large_documents import read_document_file
+from devicecore_tools.numa import MACHINE_FILE
 
 SYSTEM = Path("/sys/devices/system")
 """Where the machine says which CPUs and how much memory it has."""
@@ -54,14 +58,27 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
     return dict(zip(online, map(int, (node / "distance").read_text().split()), strict=False))
 
 
-def seen_machine(settings: TopologySettings) -> MachineSeen:
-    """Return what this machine is, and which NUMA nodes it has. `settings` are those of its kubelet."""
-    try:
-        numa_nodes = tuple(sorted(cpus_in((SYSTEM / "node" / "online").read_text())))
-    except OSError:
-        numa_nodes = ()
+def numa_nodes_of(root: str) -> tuple[int, ...]:
+    """Return the NUMA nodes of the machine of a kubelet, which its root directory may describe; else it is this one.
+
+    The result is empty if the machine does not say.
+    """
+    described = Path(root) / MACHINE_FILE
+    with suppress(OSError, DocumentError):
+        if os.path.lexists(described):
+            nodes = read_document_file(str(described))["topology"].sequence()
+            return tuple(sorted(one["node_id"].integer() for one in nodes))
+        return tuple(sorted(cpus_in((SYSTEM / "node" / "online").read_text())))
+    return ()
+
+
+def seen_machine(root: str, settings: TopologySettings) -> MachineSeen:
+    """Return what this machine is, and which NUMA nodes the kubelet with a root directory has.
+
+    `settings` are those of the kubelet.
+    """
     policy = settings.policy.value if settings.is_given else ""
-    return MachineSeen(*this_machine(), numa_nodes, policy, settings.max_numa_nodes)
+    return MachineSeen(*this_machine(), numa_nodes_of(root), policy, settings.max_numa_nodes)
 
 
 def _content(path: str) -> str:

@@ -258,7 +258,8 @@ class NodeSources:
     def _machine(self) -> MachineSeen | None:
         if self._directory is None:
             return None
-        return seen_machine(read_topology(self._directory.root, TopologySettings()))
+        settings = read_topology(self._directory.root, TopologySettings())
+        return seen_machine(self._directory.root, settings)
 
     def reads_in(self, directory: str) -> bool:
         """Return whether sources are files of a directory, so that a record in it would replace them."""
