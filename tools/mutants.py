@@ -86,6 +86,13 @@ ROOMS = {
     ),
     "testing": Room((f"{_TOOLS}/testing",), (f"{_OF_TOOLS}/kit", f"{_OF_TOOLS}/judge")),
     "fleet": Room((_FLEET,), ("packages/fleet/tests",)),
+    "numa": Room(
+        ("packages/numa/src/devicecore_numa",),
+        (
+            "packages/numa/tests",
+            *(f"{_OF_TOOLS}/command/test_{name}_managers.py" for name in ("doctor", "fits", "why")),
+        ),
+    ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
 HANGS = 15.0  # seconds and times of its usual duration after which a test counts as hanging

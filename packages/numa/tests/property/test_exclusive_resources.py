@@ -8,6 +8,7 @@ from devicecore_numa.domain.memory_policy import MemoryState
 from devicecore_numa.domain.state_files import decode_cpus, decode_memory, encode_cpus, encode_memory
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.numa_laws import check_cpus, check_memory
 
 from tests.oracle import numa
 from tests.oracle.asking import Json
@@ -31,26 +32,13 @@ def states_after_each_step(case: Json) -> list[tuple[Json, numa.NumaReplay, CpuS
 @given(cases)
 def test_no_cpu_is_exclusive_to_two_pods_or_shared_as_well(case: Json) -> None:
     for _, replay, state, _ in states_after_each_step(case):
-        if replay.policy is None:
-            continue
-        given_out = state.shared
-        for containers in state.assignments.values():
-            of_pod = 0
-            for cpus in containers.values():
-                of_pod |= cpus
-            assert not given_out & of_pod
-            given_out |= of_pod
-        strict = replay.policy.options.strict_cpu_reservation
-        assert given_out == (replay.policy.allocatable if strict else replay.policy.layout.all)
+        check_cpus(replay.policy, state)
 
 
 @given(cases)
 def test_reserved_and_free_memory_are_together_what_can_be_allocated(case: Json) -> None:
     for _, _, _, state in states_after_each_step(case):
-        for node in state.nodes.values():
-            for table in node.tables.values():
-                assert table.reserved + table.free == table.allocatable
-                assert min(table.reserved, table.free) >= 0
+        check_memory(state)
 
 
 def of_groups(state: MemoryState) -> dict[tuple[int, ...], dict[str, int]]:
