@@ -117,7 +117,7 @@ MUTANTS ?= 300
 SEED ?= 41
 ROOM ?= core
 
-mutants: $(VENV)/.dev ## MUTANTS (300) random changes of ROOM (core, allocation, doctor, conformance, testing or fleet), by SEED (41), and those that no test of the room notices; half an hour. KIND=oracle plants the faults that `make oracle` must find
+mutants: $(VENV)/.dev ## MUTANTS (300) random changes of ROOM (core, allocation, doctor, conformance, testing, fleet or numa), by SEED (41), and those that no test of the room notices; half an hour. KIND=oracle plants the faults that `make oracle` must find
 	@$(if $(filter oracle,$(KIND)),$(BIN)/python -m tests.oracle.planted --kubernetes $(KUBERNETES) --seed $(SEED), \
 	$(BIN)/python -m tools.mutants --room $(ROOM) --count $(MUTANTS) --seed $(SEED))
 
@@ -181,7 +181,7 @@ KUBERNETES ?= $(shell sed -n 's|^\tk8s.io/kubernetes v\([0-9.]*\).*|\1|p' peers/
 peers: ## build Kubernetes' programs and ours around its code, of KUBERNETES (1.37.2), into a cache outside the tree; needs Go 1.26; 20 minutes the first time
 	@$(PYTHON) tools/make_peers.py --kubernetes $(KUBERNETES)
 
-# PART is one of doctor, fleet, kind, nodes, pods, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
+# PART is one of doctor, fleet, kind, nodes, numa, pods, requests, sink and story; SITUATION a function of tests/real_cluster/situations.py.
 # OUTAGES=5 has the fleet outlive long outages, in an order that SEED chooses. SHARE=1 is what CI runs. PLANT=all plants a fault
 # after the other (tests/real_cluster/plants.py), each of which its check must find; PLANT=NAME plants one.
 .PHONY: cluster guests

@@ -26,6 +26,11 @@ KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
 """Programs in `peers/subjects/`, a module of its own. They are built only if they, or `subjects`, are named."""
+DESCRIBED = "described-kubelet"
+"""Kubernetes' kubelet with `peers/_described/`: the file in the variable DESCRIBED_MACHINE is its machine."""
+FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
+"""The folders in `peers/` that have sources of these programs only."""
+_APART = {*FOLDERS.values(), "_tables"}
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{
@@ -94,7 +99,11 @@ def stamp_of(name: str, version: str) -> Path:
 def sources_hash(name: str = "oracle") -> str:
     """A hash of all that a program of ours is built from, but for the modules that `peers/go.mod` names."""
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
-    files = [path for path in files if path.is_relative_to(PEERS / "subjects") == (name in SUBJECTS)]
+    folder = FOLDERS.get(name)
+    if folder:
+        files = [path for path in files if path.is_relative_to(PEERS / folder)]
+    else:
+        files = [path for path in files if path.relative_to(PEERS).parts[0] not in _APART]
     texts = (f"{path.relative_to(PEERS)}\0".encode() + path.read_bytes() for path in files)
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
@@ -109,7 +118,7 @@ def problem_of(name: str, version: str) -> str:
         return f"{path} is not built"
     if not stamp.is_file():
         return f"{path} is not whole: its build was interrupted, or a tree of another version has made it"
-    if name in (*OURS, *SUBJECTS) and stamp.read_text("utf-8") != sources_hash(name):
+    if name in (*OURS, *FOLDERS) and stamp.read_text("utf-8") != sources_hash(name):
         return f"{path} is older than {PEERS.name}/"
     return ""
 
@@ -211,7 +220,7 @@ def module_file(version: str, sources: Path) -> Path:
         {
             line
             for file in PEERS.rglob("*.go")
-            if not file.is_relative_to(PEERS / "subjects")
+            if file.relative_to(PEERS).parts[0] not in _APART
             for line in re.findall(r'"([\w./-]+\.[\w./-]+)"', file.read_text("utf-8"))
         }
     )
@@ -225,8 +234,8 @@ def module_file(version: str, sources: Path) -> Path:
     return path
 
 
-def overlay(version: str, sources: Path, modules: Path) -> list[str]:
-    """The options of the go command that put the files of `peers/_inside/` into Kubernetes' packages.
+def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -> list[str]:
+    """The options of the go command that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
 
     Go replaces no file of its module cache. Kubernetes is therefore named by a symbolic link to its place there.
     """
@@ -235,17 +244,19 @@ def overlay(version: str, sources: Path, modules: Path) -> list[str]:
     if not link.is_symlink() or link.readlink() != sources:
         link.unlink(missing_ok=True)
         link.symlink_to(sources)
-    files = {str(link / file.relative_to(INSIDE / KUBERNETES)): str(file) for file in sorted(INSIDE.rglob("*.go"))}
+    files = {str(link / file.relative_to(inside / KUBERNETES)): str(file) for file in sorted(inside.rglob("*.go"))}
     tree = cache / TREE
     tree.mkdir(exist_ok=True)
-    files |= {str(link / name): str(path) for name, path in walking_in_order(sources, tree)}
-    write(tree / "overlay.json", json.dumps({"Replace": files}, indent=1))
+    changed = walking_in_order(sources, tree) if inside == INSIDE else replaced(sources, tree, inside)
+    files |= {str(link / name): str(path) for name, path in changed}
+    listed = tree / f"overlay{'' if inside == INSIDE else inside.name}.json"
+    write(listed, json.dumps({"Replace": files}, indent=1))
     text = modules.read_text("utf-8") + f"\nreplace {KUBERNETES} => {link}\n"
     write(tree / "oracle.mod", text)
     write(tree / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
     minor = int(version.split(".")[1])
     tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own: true from that release on
-    return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={tree / 'overlay.json'}", f"-tags={tags}"]
+    return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={listed}", f"-tags={tags}"]
 
 
 def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
@@ -261,6 +272,19 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
         path = tree / name.replace("/", "_")
         imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` wants a directory that exists
         write(path, text.replace("\nimport (\n", f"\nimport (\n{imported}", 1))
+        yield name, path
+
+
+def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Path]]:
+    """Write the files of Kubernetes in which `replaced.toml` replaces texts. Yield their names and places."""
+    for name, texts in tomllib.loads((inside / "replaced.toml").read_text("utf-8")).items():
+        text = (sources / name).read_text("utf-8")
+        for before, after in texts.items():
+            if text.count(before) != 1:
+                raise PeersError(f"expected {before!r} once in {name}, got {text.count(before)} times")
+            text = text.replace(before, after)
+        path = tree / f"{inside.name}_{name.replace('/', '_')}"
+        write(path, text)
         yield name, path
 
 
@@ -307,12 +331,16 @@ def build(version: str, names: Iterable[str]) -> None:
                 raise RefusedError("\n".join(["modules were refused:", refused.read_text("utf-8")])) from None
             stamp.write_text(built_from, encoding="utf-8")
             continue
-        if path.is_file() and stamp.is_file() and stamp.read_text("utf-8") == pinned:
+        built_from = sources_hash(name) if name == DESCRIBED else pinned
+        if path.is_file() and stamp.is_file() and stamp.read_text("utf-8") == built_from:
             continue
         print(f"== building {name} of Kubernetes {version}", flush=True)
         stamp.unlink(missing_ok=True)
-        go("build", f"-modfile={modules}", f"-ldflags={link_flags(version)}", "-o", str(path), TOOLS[name])
-        stamp.write_text(pinned, encoding="utf-8")
+        options, package = [f"-modfile={modules}"], TOOLS.get(name, TOOLS["kubelet"])
+        if name == DESCRIBED:
+            options = overlay(version, sources, modules, PEERS / FOLDERS[name])
+        go("build", *options, f"-ldflags={link_flags(version)}", "-o", str(path), package)
+        stamp.write_text(built_from, encoding="utf-8")
 
 
 def check(version: str) -> None:
@@ -335,19 +363,19 @@ def check(version: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build or check what the command line names; the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
-    every = ", ".join([*OURS, *TOOLS])
+    every = ", ".join([*OURS, *TOOLS, DESCRIBED])
     parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or subjects")
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--check", action="store_true", help="gofmt, go vet and go test over our own programs instead")
     options = parser.parse_args(arguments)
     names = [one for name in options.names for one in (SUBJECTS if name == "subjects" else [name])]
-    if unknown := set(names) - {*OURS, *SUBJECTS, *TOOLS}:
+    if unknown := set(names) - {*OURS, *FOLDERS, *TOOLS}:
         parser.error(f"unknown program: {', '.join(sorted(unknown))}")
     try:
         if options.check:
             check(options.kubernetes)
         else:
-            build(options.kubernetes, names or [*OURS, *TOOLS])
+            build(options.kubernetes, names or [*OURS, *TOOLS, DESCRIBED])
             print(f"== the programs are in {cache_of(options.kubernetes) / 'bin'}")
     except PeersError as error:
         print(f"make peers: {error}", file=sys.stderr)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+from devicecore_tools.numa import MACHINE_FILE
 
 from tests.real_cluster.node import ClusterNode
 from tests.real_cluster.programs import Program, RealClusterError, free_port
+from tools.make_peers import DESCRIBED
 
 Json = Any
 
@@ -38,10 +40,12 @@ class RealKubelet(ClusterNode):
     Attributes:
         config: fields of KubeletConfiguration that replace ours.
         arguments: further arguments of the kubelet.
+        machine: CPUs and memory as cAdvisor describes them, which the kubelet takes for those of its machine.
     """
 
     config: Mapping[str, Json] = field(factory=dict)
     arguments: tuple[str, ...] = ()
+    machine: Json = None
 
     @property
     def runtime(self) -> Program:
@@ -73,14 +77,18 @@ class RealKubelet(ClusterNode):
 
     def begin(self) -> None:
         """Start the runtime and the kubelet."""
-        self.plane.programs.check(["cri", "kubelet"])
+        self.plane.programs.check(["cri", self._program])
         home = self.home
         socket = home / "cri.sock"
         runtime = [self.plane.programs.path("cri"), f"--socket={socket}", f"--state={home / 'cri'}"]
         config = home / "kubelet.json"
         config.write_text(json.dumps(self._config(socket), indent=1), encoding="utf-8")
+        named = home / "kubelet"  # by its name, `doctor` knows a process for a kubelet
+        named.unlink(missing_ok=True)
+        named.symlink_to(self.plane.programs.path(self._program))
         words = [
-            self.plane.programs.path("kubelet"),
+            *self._machine(),
+            str(named),
             f"--config={config}",
             f"--kubeconfig={self.plane.node_kubeconfig(self.name)}",
             f"--hostname-override={self.name}",
@@ -95,6 +103,18 @@ class RealKubelet(ClusterNode):
         ) + shlex.join(words)
         self._run("cri", *runtime)
         self._run("kubelet", "unshare", "--mount", *own.split(), "sh", "-c", script)
+
+    @property
+    def _program(self) -> str:
+        return "kubelet" if self.machine is None else DESCRIBED
+
+    def _machine(self) -> list[str]:
+        """Write the machine that is described. Return the words that tell the kubelet of it."""
+        if self.machine is None:
+            return []
+        file = self.directory / MACHINE_FILE  # where `fits` finds the machine of another kubelet than this machine's
+        file.write_text(json.dumps(self.machine), encoding="utf-8")
+        return ["env", f"DESCRIBED_MACHINE={file}"]
 
     def _settings(self) -> dict[Path, Path]:
         """Copy the kernel's settings that a kubelet writes. Return each copy with its original."""

@@ -221,11 +221,11 @@ class FleetNode(ClusterNode):
     """The node of a fleet, whose plugin and driver are those of its file.
 
     Attributes:
-        capacity: cpu and memory of the Node.
+        capacity: the size of the node, and other fields of its group in the file.
         devices: of the plugin, and of the driver.
     """
 
-    capacity: Mapping[str, str] = field(factory=dict)
+    capacity: Mapping[str, Json] = field(factory=dict)
     devices: int = 4
 
     def begin(self) -> None:

@@ -20,6 +20,7 @@ from devicecore_fleet.cluster.words import pods as words_of_pods
 from devicecore_fleet.cluster.words.leases import Held, seconds_left
 from devicecore_fleet.fleet import virtual_node
 from devicecore_fleet.fleet.virtual_node import VirtualNode
+from devicecore_numa.domain import cpu_policy
 from devicecore_tools.doctor.findings import report as report_of_doctor
 from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.testing.api_server import http
@@ -210,6 +211,16 @@ def _doctor_finds_nothing() -> None:
 @plant("pods", "taint", "but the scheduler")
 def _taints_of_nodes_do_not_count() -> None:
     _around(PodAsks, "obstacles", lambda *_: iter(()))
+
+
+@plant("numa", "one-numa-node", "init-reused: devicecore kubelet: cpu_manager_state")
+def _cpus_of_init_containers_are_not_used_again() -> None:
+    _around(cpu_policy, "_with_reuse", lambda _original, state, *_: state)
+
+
+@plant("numa", "one-numa-node", "but the kubelet refuses it")
+def _whole_cores_are_not_asked_for() -> None:
+    _around(cpu_policy.StaticCpuPolicy, "_check_whole_cores", lambda *_: None)
 
 
 @plant("kind", "", "to have 8 nvidia.com/gpu")

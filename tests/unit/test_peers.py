@@ -7,7 +7,7 @@ import pytest
 
 from tests.real_cluster.programs import Programs, RealClusterError
 from tools import make_peers
-from tools.make_peers import OURS, TOOLS, cache_of, default_version, program, sources_hash, stamp_of
+from tools.make_peers import DESCRIBED, OURS, TOOLS, cache_of, default_version, program, sources_hash, stamp_of
 
 VERSION = default_version()
 
@@ -21,7 +21,8 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _build(name: str) -> None:
     program(name).touch()
-    stamp_of(name, VERSION).write_text(sources_hash() if name in OURS else "", encoding="utf-8")
+    built_from = sources_hash(name) if name in (*OURS, DESCRIBED) else ""
+    stamp_of(name, VERSION).write_text(built_from, encoding="utf-8")
 
 
 def _refused(problem: str) -> None:
@@ -31,9 +32,9 @@ def _refused(problem: str) -> None:
 
 def test_every_program_that_make_peers_builds_is_found() -> None:
     """`make cluster` looked for `cri`, which `make peers` builds as `cri-<tree>`."""
-    for name in (*OURS, *TOOLS):
+    for name in (*OURS, *TOOLS, DESCRIBED):
         _build(name)
-    for name in (*OURS, *TOOLS):
+    for name in (*OURS, *TOOLS, DESCRIBED):
         assert Programs.built().path(name) == str(program(name))
 
 
@@ -119,3 +120,26 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
     make_peers.IN_ORDER.write_text('"pkg/manager.go" = ["some"]\n', encoding="utf-8")
     with pytest.raises(make_peers.PeersError, match=r"pkg/manager.go does not walk some, which in_order.toml names"):
         list(make_peers.walking_in_order(tmp_path, tmp_path))
+
+
+def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
+    """The kubelet would run on this machine and not on the one that is described, and nobody would notice."""
+    source = tmp_path / "pkg" / "cadvisor.go"
+    source.parent.mkdir()
+    source.write_text("return found()\n", encoding="utf-8")
+    texts = tmp_path / "replaced.toml"
+    texts.write_text('["pkg/cadvisor.go"]\n"found()" = "described(found())"\n', encoding="utf-8")
+    ((name, path),) = make_peers.replaced(tmp_path, tmp_path, tmp_path)
+    assert (name, path.read_text("utf-8")) == ("pkg/cadvisor.go", "return described(found())\n")
+    texts.write_text('["pkg/cadvisor.go"]\n"missing()" = ""\n', encoding="utf-8")
+    with pytest.raises(make_peers.PeersError, match=r"expected 'missing\(\)' once in pkg/cadvisor.go, got 0 times"):
+        list(make_peers.replaced(tmp_path, tmp_path, tmp_path))
+
+
+def test_a_change_of_one_program_does_not_make_the_others_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_peers, "PEERS", tmp_path)
+    before = sources_hash("oracle"), sources_hash(DESCRIBED)
+    (tmp_path / "_described").mkdir()
+    (tmp_path / "_described" / "more.go").write_text("package cadvisor\n", encoding="utf-8")
+    assert sources_hash("oracle") == before[0]
+    assert sources_hash(DESCRIBED) != before[1]
