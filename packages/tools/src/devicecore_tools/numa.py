@@ -255,6 +255,7 @@ class PinnedNode:
     _policies: "Policies"
     _files: Mapping[str, bytes]
     _pod: Mapping[str, Any]
+    _runs: bool = False
     gone: frozenset[str] = frozenset()
     _states: "tuple[CpuState, MemoryState]" = field(init=False)
 
@@ -265,19 +266,34 @@ class PinnedNode:
             cpus.start()
             memory.start()
         except DeviceCoreError as error:
-            raise NumaError(f"a kubelet does not start with what is in its files: {error}") from None
+            policy = self._policies.memory
+            if not (self._runs and policy is not None and policy.may_have(memory.state)):
+                raise NumaError(f"a kubelet does not start with what is in its files: {error}") from None
         return cpus.state, memory.state
 
     @classmethod
     def of(
-        cls, configuration: Mapping[str, object], machine: object, files: Mapping[str, bytes], pod: Mapping[str, Any]
+        cls,
+        configuration: Mapping[str, object],
+        machine: object,
+        files: Mapping[str, bytes],
+        pod: Mapping[str, Any],
+        *,
+        runs: bool = False,
     ) -> "PinnedNode":
-        """Return the managers of a node on which `pod`, an API object, is tried.
+        """Return the managers of a node on which a pod is tried.
 
-        `machine` is the machine as described by cAdvisor, or None for this machine. Raises NumaError.
+        Args:
+            configuration: the fields of the kubelet's configuration.
+            machine: described as by cAdvisor, or None for this machine.
+            files: the state files.
+            pod: an API object.
+            runs: whether the kubelet runs, so that it need not start with these files.
+
+        Raises NumaError.
         """
         policies = read_policies(configuration, machine)
-        return cls(policies, dict(files), pod)
+        return cls(policies, dict(files), pod, runs)
 
     @property
     def topology(self) -> Topology:

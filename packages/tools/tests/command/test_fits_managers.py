@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
+from devicecore_numa.domain.state_files import decode_memory, encode_memory
 from devicecore_tools.command.main import main
-from tests.numa_node import CONFIGURATION, make_directory, pod
+from devicecore_tools.numa import CPU_FILE, MEMORY_FILE, NumaError, PinnedNode
+from tests.numa_node import CONFIGURATION, MACHINE, make_directory, pod
 
 RUNNING = pod("a", "6", "4Gi"), 0
 
@@ -106,6 +109,25 @@ def test_a_state_file_with_which_no_kubelet_starts_is_named(root: Path, capsys: 
     status, node = asked(root, pod("b", "4", "2Gi"), capsys)
     assert status == 3
     assert 'not all reserved cpus: "1,9" are present in defaultCpuSet' in node["reason"]
+
+
+def test_a_kubelet_that_runs_may_have_a_state_with_which_it_would_not_start(root: Path) -> None:
+    """A real kubelet had a NUMA node in two groups, and whether it starts with that depends on chance."""
+    blob = (root / MEMORY_FILE).read_bytes()
+    state = decode_memory(blob).state
+    first = state.nodes[0]
+    mixed = encode_memory("Static", evolve(state, nodes={**state.nodes, 0: evolve(first, cells=(0, 1))}))
+    tables = {name: evolve(table, total=table.total + 1) for name, table in first.tables.items()}
+    larger = encode_memory("Static", evolve(state, nodes={**state.nodes, 0: evolve(first, tables=tables)}))
+
+    def node(file: bytes, *, runs: bool) -> PinnedNode:
+        files = {CPU_FILE: (root / CPU_FILE).read_bytes(), MEMORY_FILE: file}
+        return PinnedNode.of(CONFIGURATION, MACHINE, files, RUNNING[0], runs=runs)
+
+    assert node(mixed, runs=True).holders == node(blob, runs=False).holders
+    for file, runs in ((mixed, False), (larger, True)):
+        with pytest.raises(NumaError, match="the expected machine state is different from the real one"):
+            node(file, runs=runs)
 
 
 def test_without_the_distribution_a_pinned_node_is_unknown(

@@ -211,6 +211,19 @@ class StaticMemoryPolicy:
             raise InvalidStateError("[memorymanager] the expected machine state is different from the real one")
         return state
 
+    def may_have(self, state: MemoryState) -> bool:
+        """Return whether a kubelet that runs can be in this state, even if it would not start with it.
+
+        Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet walks pods.
+        """
+        empty = self.empty()
+        held = [
+            block for containers in state.assignments.values() for blocks in containers.values() for block in blocks
+        ]
+        return _sizes(state.nodes) == _sizes(empty) and all(
+            node in empty and block.type in empty[node].tables for block in held for node in block.numa_nodes
+        )
+
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
@@ -399,6 +412,14 @@ def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
             if _sums(found, one.cells, name) != _sums(expected, one.cells, name):
                 return False
     return True
+
+
+def _sizes(nodes: NodeMemories) -> dict[int, dict[str, tuple[int, int, int]]]:
+    """Return what allocations do not change, by NUMA node and resource."""
+    return {
+        node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in one.tables.items()}
+        for node, one in nodes.items()
+    }
 
 
 def _sums(nodes: NodeMemories, group: Iterable[int], name: str) -> tuple[int, int]:

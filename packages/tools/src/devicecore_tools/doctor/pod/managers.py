@@ -27,7 +27,8 @@ def with_managers(node: TrialNode, seen: ManagersSeen | None, facts: Facts, mani
         return node
     problem, managers = seen.problem, None
     try:
-        managers = None if problem else PinnedNode.of(seen.configuration, seen.machine, seen.files, pod)
+        runs = facts.look.pod_resources.value is not None
+        managers = None if problem else PinnedNode.of(seen.configuration, seen.machine, seen.files, pod, runs=runs)
     except NumaError as error:
         problem = str(error)
     if managers is None:
