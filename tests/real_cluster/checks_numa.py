@@ -51,10 +51,9 @@ class Nodes:
         return self.real, *self.ours.values()
 
 
-@pytest.fixture(scope="module", params=SETTINGS.values(), ids=SETTINGS)
+@pytest.fixture(scope="module", params=[*SETTINGS])
 def setting(request: pytest.FixtureRequest) -> Setting:
-    found: Setting = request.param
-    return found
+    return SETTINGS[request.param]
 
 
 @pytest.fixture(scope="module")

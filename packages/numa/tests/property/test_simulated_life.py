@@ -37,7 +37,8 @@ class Life:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.replay = numa.NumaReplay(numa.admissions(random))
-        self.replay.stores = {name: FullDisk() for name in self.replay.stores}
+        self.disks = {name: FullDisk() for name in self.replay.stores}
+        self.replay.stores = dict(self.disks.items())
         self.runs = self.replay.begin()["ok"]
 
     @property
@@ -46,7 +47,7 @@ class Life:
 
     def step(self, step: Json) -> None:
         """Play a step, and check the laws after it."""
-        disk = self.random.choice([*self.replay.stores.values()])
+        disk = self.random.choice([*self.disks.values()])
         disk.failures = self.random.choice((0, 0, 0, 1, 2))
         before = self.states
         uid = step["object"]["metadata"]["uid"] if step["op"] == "admit" else step.get("uid", "")
