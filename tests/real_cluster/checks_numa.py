@@ -7,7 +7,7 @@ compared, and `fits` must have said it of the real kubelet before, and `why` of 
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from attrs import define, field
 from devicecore_tools.numa import CPU_FILE, MEMORY_FILE, described_machine
 
-from devicecore.adapters.pod_resources import PodResourcesClient
+from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError
 from devicecore.domain.quantity import Quantity
 from tests.real_cluster.cases_numa import MACHINE, SETTINGS, Setting, Step
 from tests.real_cluster.checks_pods import asked
@@ -249,8 +249,12 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
             for one in nodes.plane.admin.list("Pod", node.name)
             if one["status"].get("phase") == "Running"
         }
-        with PodResourcesClient(node.directory / "pod-resources" / "kubelet.sock") as client:
+        with (
+            suppress(PodResourcesError),  # until it has started, it need not answer
+            PodResourcesClient(node.directory / "pod-resources" / "kubelet.sock") as client,
+        ):
             return running <= {one.name for one in client.list().pod_resources}
+        return False
 
     wait_for(f"{node.name} to list its pods", is_listed, 60.0)
 
