@@ -108,7 +108,7 @@ class _Manager(Generic[_State]):
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container what it requests. Call `save` when the pod has everything that it needs. Raises AdmissionError."""
+        """Give a container what it requests. Call `save` when the pod has everything. Raises AdmissionError."""
         if self._policy is not None:
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
 
