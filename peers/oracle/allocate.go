@@ -76,7 +76,7 @@ func allocate(ctx context.Context, question []byte) (any, error) {
 	}
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[sharedDevice](),
 		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 	}
 	for _, one := range asked.Allocated.Devices {
@@ -84,7 +84,7 @@ func allocate(ctx context.Context, question []byte) (any, error) {
 	}
 	for _, one := range asked.Allocated.Shared {
 		id := structured.MakeDeviceID(one.Driver, one.Pool, one.Device)
-		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, &one.ShareID))
+		state.AllocatedSharedDeviceIDs.Insert(sharedDeviceOf(id, &one.ShareID))
 	}
 	for _, one := range asked.Allocated.Capacity {
 		id := structured.MakeDeviceID(one.Driver, one.Pool, one.Device)
@@ -104,7 +104,7 @@ func allocate(ctx context.Context, question []byte) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, state, asked.Classes, asked.Slices, caches[expressions])
+	allocator, err := newAllocator(ctx, features, state, asked.Classes, asked.Slices, caches[expressions])
 	if err != nil {
 		return nil, err
 	}

@@ -57,12 +57,11 @@ func evaluate(ctx context.Context, question []byte) (any, error) {
 	answer.OutputType = compiled.OutputType.String()
 	answer.MaxCost = compiled.MaxCost
 	for _, one := range asked.Devices {
-		matches, details, err := compiled.DeviceMatches(ctx, cel.Device{
-			Driver:                   asked.Driver,
-			AllowMultipleAllocations: one.Device.AllowMultipleAllocations,
-			Attributes:               one.Device.Attributes,
-			Capacity:                 one.Device.Capacity,
-		})
+		device, err := celDevice(asked.Driver, &one.Device)
+		if err != nil {
+			return nil, err
+		}
+		matches, details, err := compiled.DeviceMatches(ctx, device)
 		result := celResult{Name: one.Name, Error: textOf(err)}
 		if err == nil {
 			result.Result = matches

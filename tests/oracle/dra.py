@@ -171,7 +171,7 @@ class _Live(Comparison):
 
 _MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
-PASSED_OVER = frozenset(("D25", "N6", "N20"))
+PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N20"))
 """Why a kubelet refuses a pod that we admit: the steps after it are compared as if nobody had asked."""
 
 
