@@ -60,8 +60,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
         return AGREED  # this allocator has not all features of the case in this release
     release = Release.of(oracle.version)
     assert release
-    answer = allocation_of(case, release)
-    ours = {"results": results_of(answer), "error": isinstance(answer, NoAllocation) and answer.is_error}
+    ours = _ours(case, release)
     lines = list(differences(ours, _outcome(theirs)))
     if not lines:
         return AGREED
@@ -71,10 +70,11 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if ours in map(_outcome, others[1:]):
         return Verdict("D18", lines)
     if ours["results"] == theirs["results"]:
-        return Verdict(cause_of_error(situation, known, ours=ours["error"], theirs=theirs, is_stable=is_stable), lines)
-    cause = next(filter(None, (fault_of(situation, one["results"], known) for one in others)), None)
-    if cause is None and is_stable and _are_all_right(case, ours, others):
-        cause = "D18"
+        cause = cause_of_error(situation, known, ours=ours["error"], theirs=theirs, is_stable=is_stable)
+    else:
+        cause = next(filter(None, (fault_of(situation, one["results"], known) for one in others)), None)
+        if cause is None and is_stable and _are_all_right(case, ours, others):
+            cause = "D18"
     if cause is None and is_stable and any(_is_answer_to(one, theirs, known, release) for one in believed(case)):
         cause = "D27"
     return Verdict(cause, lines)
@@ -103,9 +103,10 @@ def _generation(spec: Json) -> Json:
 
 def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], release: Release) -> bool:
     """Whether Kubernetes' answer is right for this case, or what its faults make of it."""
-    right = {"results": results_of(allocation_of(case, release)), "error": False}
-    situation = situation_of(case, release)
-    return _outcome(theirs) == right or bool(fault_of(situation, theirs["results"], known))
+    right, given = _ours(case, release), theirs["results"]
+    if given == right["results"]:
+        return bool(_outcome(theirs) == right)
+    return bool(fault_of(situation_of(case, release), given, known))
 
 
 def _are_all_right(case: Json, ours: Json, theirs: Sequence[Json]) -> bool:
@@ -141,6 +142,11 @@ def cause_of_error(
         return stops.value  # the order in which it tries the devices decides whether it stops there
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
     return foreign.value if foreign in known and seen != situation.pools else None
+
+
+def _ours(case: Json, release: Release) -> Json:
+    answer = allocation_of(case, release)
+    return {"results": results_of(answer), "error": isinstance(answer, NoAllocation) and answer.is_error}
 
 
 def _outcome(answer: Json) -> Json:

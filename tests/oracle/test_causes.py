@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import pytest
 from attrs import evolve
 
-from devicecore.domain.allocation import Release
+from devicecore.domain.allocation import NoAllocation, Release
 from devicecore.domain.allocation.faults import KubernetesFault
 from devicecore.domain.allocation.kubernetes import answer_of_kubernetes
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode
@@ -158,6 +158,19 @@ def test_a_pool_whose_slices_disagree_excuses_only_what_one_of_their_numbers_giv
     request, *rest = found[0][0]["devices"]["results"]
     other = [{"devices": {"results": [{**request, "device": "no-such-device"}, *rest]}}, *found[0][1:]]
     assert allocators.judge(case, oracle({"results": other, "error": None})).cause is None
+
+
+@beside("D27")
+def test_an_error_is_excused_only_if_one_of_the_numbers_makes_the_pool_invalid() -> None:
+    told = oracle({"results": None, "error": "invalid resource pools were encountered"})
+    assert allocators.judge(allocators.case(Random("s5-allocators-3834")), told).cause == "D27"
+    for number in range(2000):
+        case = allocators.case(Random(f"counts-{number}"))
+        answer = allocation_of(case, Release.V1_37)
+        is_plain = case["allocator"] == "stable" and not list(allocators.believed(case))
+        if is_plain and isinstance(answer, NoAllocation) and not answer.is_error:
+            break
+    assert allocators.judge(case, told).cause is None
 
 
 @beside(*(fault.value for fault in KubernetesFault))
