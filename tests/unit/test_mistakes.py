@@ -1,6 +1,7 @@
 """Mistakes of those who write programs, plugins and drivers: each is answered with one sentence, where it is made."""
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.kubelet import MemoryKubelet
 
 import devicecore
 from devicecore import (
@@ -24,11 +27,16 @@ from devicecore import (
     Topology,
     resource_name,
 )
+from devicecore.adapters.cel import CelSelectors
 from devicecore.adapters.grpc_unix.dra import serve_driver
+from devicecore.adapters.kube_api import KubeApiSink
+from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError
 from devicecore.domain.admission import Verdict
 from devicecore.domain.allocation import reading
+from devicecore.domain.checkpoint import decode
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.errors import DriverCallError
@@ -455,3 +463,67 @@ def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
     """A kubelet starts it, and a caller that forgot `admit` would see only None."""
     with running() as manager, pytest.warns(RuntimeWarning, match=r"pod p holds no example.com/gpu: call admit\(pod\)"):
         assert manager.start_container(POD, "main") is None
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: KubeApiSink("node-1", "config"),  # type: ignore[arg-type]
+            TypeError,
+            "access: expected an Access, such as Access('/root/.kube/config'), got 'config'",
+        ),
+        (
+            lambda: KubeApiClaims("claims"),  # type: ignore[arg-type]
+            TypeError,
+            "access: expected an Access, such as Access('/root/.kube/config'), got 'claims'",
+        ),
+        (
+            lambda: PodResourcesClient("http://localhost:10250"),
+            ValueError,
+            "PodResourcesClient: expected the path of a unix socket, got 'http://localhost:10250'",
+        ),
+        (
+            lambda: decode("kubelet_internal_checkpoint"),  # type: ignore[arg-type]
+            TypeError,
+            "the checkpoint's content: expected bytes, got 'kubelet_internal_checkpoint'",
+        ),
+        (
+            lambda: LocalApiServer().create("kind: Pod"),  # type: ignore[arg-type]
+            TypeError,
+            "create: the object, as parsed JSON: expected dict, got 'kind: Pod'",
+        ),
+        (
+            lambda: MemoryKubelet().serve(SimulatedPlugin),  # type: ignore[arg-type]
+            TypeError,
+            "serve: expected a plugin, such as SimulatedPlugin(...), got <class 'devicecore.plugins.simulated.",
+        ),
+        (
+            lambda: CelSelectors()("device.driver == 'x'", "gpu-0"),  # type: ignore[arg-type]
+            TypeError,
+            "CelSelectors: device: expected PoolDevice, got 'gpu-0'",
+        ),
+    ],
+)
+def test_another_value_than_the_expected_one_is_refused_where_it_is_given(
+    make: Callable[[], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        make()
+
+
+def test_the_devices_of_a_pod_that_was_not_admitted_are_missing_for_a_reason() -> None:
+    with running() as manager:
+        refused = manager.admit(Pod(PodUid("p"), containers=(Container("main", {GPU: 99}),)))
+    with pytest.raises(
+        AttributeError, match=r"the pod was refused, so it has no devices: .*Requested: 99, Available: "
+    ):
+        refused.devices("main")
+
+
+def test_a_socket_that_does_not_exist_is_named_as_the_reason() -> None:
+    with (
+        PodResourcesClient("/nosuch/kubelet.sock", timeout=0.1) as client,
+        pytest.raises(PodResourcesError, match="there is no such socket"),
+    ):
+        client.list()

@@ -4,7 +4,7 @@ Law: there are three verdicts, and none of them is an exception. Only `Admitted`
 changed nothing.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from attrs import frozen
 
@@ -72,6 +72,14 @@ class Refused:
     def __str__(self) -> str:
         return str(self.error)
 
+    if not TYPE_CHECKING:  # a type checker finds the mistake itself
+
+        @property
+        def devices(self) -> NoReturn:
+            """There is no such attribute, which the error says with the reason."""
+            message = f"the pod was refused, so it has no devices: {self.error}"
+            raise AttributeError(message)
+
 
 @frozen
 class NotReady:
@@ -86,6 +94,14 @@ class NotReady:
 
     def __str__(self) -> str:
         return str(self.error)
+
+    if not TYPE_CHECKING:  # as above
+
+        @property
+        def devices(self) -> NoReturn:
+            """There is no such attribute, which the error says with the reason."""
+            message = f"the pod has no devices yet: {self.error}"
+            raise AttributeError(message)
 
 
 Verdict = Admitted | Refused | NotReady

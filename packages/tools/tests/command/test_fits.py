@@ -94,6 +94,13 @@ def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert document["nodes"][1]["devices_not_certain"].startswith("the kubelet's answer was not read")
 
 
+def test_a_description_without_its_devices_says_what_is_missing(place: Path, capsys: Capsys) -> None:
+    (place / "bare.yaml").write_text("name: node-1\n")
+    assert main(["fits", str(place / "one.yaml"), "--node", str(place / "bare.yaml")]) == 2
+    said = "bare.yaml: devices: it is missing. A node without devices of plugins is described with `devices: []`\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:
     main(["doctor", "--checkpoint", str(place / "checkpoint"), "--json"])
     (place / "report.json").write_text(capsys.readouterr().out)

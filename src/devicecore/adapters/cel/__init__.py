@@ -24,6 +24,7 @@ from devicecore.adapters.cel import functions, rewriting
 from devicecore.adapters.cel.limited import LimitedProcess, NoProcessError, is_harmless
 from devicecore.domain.allocation import EvaluationsGivenUpError, Features, PoolDevice, SelectorError
 from devicecore.domain.allocation.model import Attribute
+from devicecore.domain.checks import checked
 from devicecore.domain.text import foreign_text
 
 __all__ = ["CelSelectors"]
@@ -348,7 +349,7 @@ class CelSelectors:
         return len(kinds) > 1
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":
-        driver = device.key.driver
+        driver = checked(device, PoolDevice, "CelSelectors: device").key.driver
         attributes: dict[str, dict[str, object]] = {}
         for name, attribute in device.attributes.items():
             domain, _, identifier = name.rpartition("/")
@@ -367,6 +368,7 @@ class CelSelectors:
 
     def _has_sound_attributes(self, device: PoolDevice) -> bool:
         """Return whether each attribute has a value. A device without one makes every expression fail."""
+        checked(device, PoolDevice, "CelSelectors: device")
         try:
             return all(one.kind in _PLAIN_KINDS or self._value(name, one) for name, one in device.attributes.items())
         except SelectorError:

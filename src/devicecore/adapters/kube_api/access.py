@@ -25,6 +25,7 @@ from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConne
 from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport, WholeAnswer, read
 from devicecore.adapters.kube_api.patches import Json
+from devicecore.domain.checks import expected
 from devicecore.domain.errors import DeviceCoreError, ForkedError, SetUpError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
@@ -121,6 +122,18 @@ class Access:
             ApiAccessError: they are missing or cannot be used.
         """
         return load(self.kubeconfig, self.context, self.service_account)
+
+
+def connection_of(access: Access) -> ApiConnection:
+    """Read the files now, so that the caller gets the errors.
+
+    Raises:
+        TypeError: `access` is not an Access, such as the path of a kubeconfig alone.
+        ApiAccessError: they are missing or cannot be used.
+    """
+    if not isinstance(access, Access):
+        raise TypeError(expected("access", "an Access, such as Access('/root/.kube/config')", access))
+    return access.connection()
 
 
 @frozen

@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, ApiServer, RequestError, causes
+from devicecore.adapters.kube_api.access import (
+    Access,
+    ApiRequest,
+    ApiResource,
+    ApiServer,
+    RequestError,
+    causes,
+    connection_of,
+)
 from devicecore.adapters.kube_api.http import AnswerTooLargeError
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.errors import NotStartedError
@@ -47,7 +55,7 @@ class ApiServers(HasLifecycle):
     """
 
     def __init__(self, name: str, access: Access, idle: int = MAX_IDLE) -> None:
-        access.connection()  # files are read now, so that errors are raised
+        connection_of(access)
         self._access = access
         self._most_idle = idle
         self._lock = threading.Lock()  # held while the two lists change, never during a request

@@ -18,6 +18,7 @@ from devicecore.adapters.kube_api.access import (
     ApiServer,
     RequestError,
     check_node_name,
+    connection_of,
     node_sentences,
 )
 from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchStrategy, PatchType, Wanted, changes, render
@@ -86,7 +87,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         pace: Pace = Pace(),
     ) -> None:
         check_node_name(node)
-        server = access.connection().server  # files are read now, so that errors are raised
+        server = connection_of(access).server
         place = f"node {node} at {_PASSWORD.sub('//***@', server)}"
         new = partial(ApiServer, access, node_sentences(node))
         self._node = node

@@ -16,6 +16,7 @@ from devicecore.adapters.kube_api.access import (
     ApiServer,
     RequestError,
     check_node_name,
+    connection_of,
     node_sentences,
 )
 from devicecore.adapters.kube_api.patches import Json
@@ -78,7 +79,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     ) -> None:
         check_node_name(node)
         empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
-        access.connection()  # files are read now, so that errors are raised
+        connection_of(access)
         new = partial(ApiServer, access)
         super().__init__(
             Lifecycle("the publisher of slices"),

@@ -16,6 +16,7 @@ from attrs import field, frozen
 from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
+from devicecore.domain.checks import expected
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
@@ -53,6 +54,8 @@ class PodResourcesClient(HasLifecycle):
         self, socket: str | os.PathLike[str] = "/var/lib/kubelet/pod-resources/kubelet.sock", *, timeout: float = 10.0
     ) -> None:
         self.socket: str = str(socket)
+        if "://" in self.socket:
+            raise ValueError(expected("PodResourcesClient", "the path of a unix socket", self.socket))
         self._timeout = timeout
         self._lifecycle = Lifecycle("the client of the pod-resources API")
         self._channel: grpc.Channel | None = None
@@ -92,6 +95,10 @@ class PodResourcesClient(HasLifecycle):
         except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
+    def _cause(self, details: str) -> str:
+        """Return why a call failed. gRPC does not say that there is no socket, which is the most frequent reason."""
+        return details if Path(self.socket).exists() else "there is no such socket: does a kubelet run on this node?"
+
     def _call(self, method: str, request: Message, response: type[Response], service: str = SERVICE_V1) -> Response:
         self._lifecycle.check_running()
         assert self._channel is not None, "it runs"  # noqa: S101 - for mypy
@@ -106,11 +113,12 @@ class PodResourcesClient(HasLifecycle):
                 answer = in_time(partial(call, request, timeout=left, wait_for_ready=True), left + NOTICED)
             except TimeoutError as error:
                 cause = f"no answer within {self._timeout:g} s"
-                raise PodResourcesError(self.socket, method, "DEADLINE_EXCEEDED", cause) from error
+                raise PodResourcesError(self.socket, method, "DEADLINE_EXCEEDED", self._cause(cause)) from error
             except grpc.RpcError as error:
                 code = error.code()
                 if code not in _TRANSIENT or time.monotonic() + pause >= deadline:
-                    raise PodResourcesError(self.socket, method, code.name, error.details() or "") from error
+                    cause = self._cause(error.details() or "")
+                    raise PodResourcesError(self.socket, method, code.name, cause) from error
             else:
                 return self._parsed(answer, method, response)
             time.sleep(pause)

@@ -17,6 +17,7 @@ from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
 from devicecore.domain.checkpoint.plain_file import read_plain
+from devicecore.domain.checks import checked
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
 _UINT64 = range(2**64)
@@ -71,7 +72,7 @@ def decode(blob: bytes) -> Decoded:
 
     Raises MalformedCheckpointError if it is not a checkpoint.
     """
-    if plain := read_plain(blob):
+    if plain := read_plain(checked(blob, bytes, "the checkpoint's content")):
         data, stored = plain
         computed = checksum(data)
         if stored == computed or data.entries:  # only a file without entries can be one of format 1 as well

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeAlias
 
 from attrs import frozen
 
+from devicecore.domain.checks import checked
 from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.domain.json_size import size_problem
 
@@ -57,7 +58,7 @@ Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 def parse(blob: bytes) -> Json:
     """Return the JSON value of `blob`. Raises MalformedCheckpointError if Go would refuse it, or if it is too large."""
-    if not blob.strip():
+    if not checked(blob, bytes, "the checkpoint's content").strip():
         raise MalformedCheckpointError(problem="it is empty")
     if problem := size_problem(blob):
         raise MalformedCheckpointError(problem)

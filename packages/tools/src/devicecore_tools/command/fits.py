@@ -341,7 +341,13 @@ def _description(path: Path, pod: Pod) -> Value | None:
             f"{described(kind)}. A description is what this prints on the node: devicecore doctor --json"
         )
         raise ValueError(message)
+    if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):
+        message = f"{path}: devices: it is missing. A node without devices of plugins is described with `devices: []`"
+        raise ValueError(message)
     return document if "devices" in document.data else None
+
+
+_OF_DESCRIPTIONS = frozenset({"name", "topologyPolicy", "topologyScope", "numaNodes"})
 
 
 def fits_or_not(answer: "Fit") -> str:

@@ -34,7 +34,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.clock import steady_time_ns
 from devicecore.ports.claims import ClaimSource
-from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.dra_driver import DraDriver, check_driver
 from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.store import CheckpointStore
 from devicecore.testing.faults import Script
@@ -658,6 +658,7 @@ class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, Memo
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Register a driver now, and again after each restart."""
+        check_driver(driver, "serve")
         register = partial(self.register, driver, f"{driver.name}-{instance}.sock", tuple(services))
         return self._serve(InMemory(driver.name, register, MemoryDriverInstance.remove))
 

@@ -29,7 +29,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import counted
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
-from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.plugin import DevicePlugin, check_plugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
 from devicecore_tools.testing.controlled import ControlledKubelet, InMemory, InMemoryKubelet
@@ -481,6 +481,7 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
+        check_plugin(plugin, "serve")
         # Each start has a new transport, so it is looked up when the plugin registers.
         return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import evolve
 
+from devicecore.domain.checks import checked
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore_tools.testing.api_server.causes import mapping_of
@@ -187,6 +188,7 @@ class LocalApiServer(Runs):
             ApiError: it exists, or breaks the rules of its kind.
             UnknownKindError: the server has no such kind.
         """
+        checked(body, dict, "create: the object, as parsed JSON")
         given = str((body.get("metadata") or {}).get("namespace") or "default")
         kind, namespace, _ = self._place(str(body.get("kind")), "", given, str(body.get("apiVersion", "")))
         with self.store.transaction():
