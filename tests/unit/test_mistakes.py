@@ -469,12 +469,12 @@ def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
     ("make", "error", "message"),
     [
         (
-            lambda: KubeApiSink("node-1", "config"),  # type: ignore[arg-type]
+            lambda: KubeApiSink("node-1", "config"),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "access: expected an Access, such as Access('/root/.kube/config'), got 'config'",
         ),
         (
-            lambda: KubeApiClaims("claims"),  # type: ignore[arg-type]
+            lambda: KubeApiClaims("claims"),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "access: expected an Access, such as Access('/root/.kube/config'), got 'claims'",
         ),
@@ -484,22 +484,22 @@ def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
             "PodResourcesClient: expected the path of a unix socket, got 'http://localhost:10250'",
         ),
         (
-            lambda: decode("kubelet_internal_checkpoint"),  # type: ignore[arg-type]
+            lambda: decode("kubelet_internal_checkpoint"),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "the checkpoint's content: expected bytes, got 'kubelet_internal_checkpoint'",
         ),
         (
-            lambda: LocalApiServer().create("kind: Pod"),  # type: ignore[arg-type]
+            lambda: LocalApiServer().create("kind: Pod"),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "create: the object, as parsed JSON: expected dict, got 'kind: Pod'",
         ),
         (
-            lambda: MemoryKubelet().serve(SimulatedPlugin),  # type: ignore[arg-type]
+            lambda: MemoryKubelet().serve(SimulatedPlugin),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "serve: expected a plugin, such as SimulatedPlugin(...), got <class 'devicecore.plugins.simulated.",
         ),
         (
-            lambda: CelSelectors()("device.driver == 'x'", "gpu-0"),  # type: ignore[arg-type]
+            lambda: CelSelectors()("device.driver == 'x'", "gpu-0"),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "CelSelectors: device: expected PoolDevice, got 'gpu-0'",
         ),
