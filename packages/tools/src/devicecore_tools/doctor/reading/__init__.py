@@ -1,7 +1,7 @@
-"""What can be read of a node without gRPC: the kubelet's directory, pods and the Node from files, CDI files.
+"""Reads a node without gRPC: the kubelet's directory, pods and the Node from files, and CDI files.
 
 Laws: reading changes nothing. Each function returns a `Reading` for any content of the files: with a value, or with a
-sentence that says why there is none. Sizes, numbers of files and numbers of values are bounded.
+sentence that says why there is none. Sizes and the numbers of files and values are bounded.
 
-Its modules are imported one by one, because a command that reads one source needs no reader of the others.
+Its modules are imported one by one, because a command that reads one source does not need the readers of the others.
 """

@@ -1,6 +1,6 @@
-"""What a kubelet's pod-resources API answers, as one value, from messages or from JSON.
+"""The answers of a kubelet's pod-resources API as one value, from messages or from JSON.
 
-Law: the same answer gives the same value, whether it came over the socket or was saved as JSON, and back.
+Law: the same answer gives the same value, whether it came over the socket or was saved as JSON and read back.
 """
 
 import re
@@ -28,7 +28,7 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers in the files of a directory. Without the second file, it is not known what the kubelet has."""
+    """Return the answers in the files of a directory. Without the second file, the kubelet's devices are unknown."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()
@@ -55,8 +55,8 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has more than this field and the others: then it is not an answer of a kubelet,
-    and must not be taken for an empty one.
+    Raises DocumentError if the document has other fields. Then it is not a kubelet's answer,
+    and must not be mistaken for an empty one.
     """
     document, known = read_document_file(str(place)), {wanted, *others}
     devices = document["devices"].data
@@ -70,7 +70,7 @@ def _answer(place: Path, wanted: str, *others: str) -> Value:
 
 
 def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSON has no better type
-    """Return JSON with the names of a .proto file (`pod_resources`), down to a depth that no answer has."""
+    """Return JSON with the names of a .proto file (`pod_resources`), down to a depth that no answer reaches."""
     if isinstance(data, list) and depth:
         return [_named_as_in_proto(one, depth - 1) for one in data]
     if not isinstance(data, dict) or not depth:
@@ -149,7 +149,7 @@ def seen_of(
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
-    """Return what these answers say. `allocatable` is None if the kubelet does not offer that call."""
+    """Return the content of these answers. `allocatable` is None if the kubelet does not offer that call."""
     holdings = [
         HoldingSeen(pod.namespace, pod.name, container.name, resource, devices)
         for pod in listed.pod_resources
@@ -162,7 +162,7 @@ def seen_of(
 
 
 def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDeviceSeen, ...]:
-    """Return the devices of claims. Later devices may have a device's CDI names too (kubelet-dra.md 12)."""
+    """Return the devices of claims. Later devices may also have a device's CDI names (kubelet-dra.md 12)."""
     return tuple(
         ClaimedDeviceSeen(
             pod.namespace,
@@ -197,7 +197,7 @@ def by_resource(
 
 
 def _grouped(elements: Iterable[Element]) -> dict[str, Devices]:
-    """Return the devices of each resource; a device on two NUMA nodes comes in two elements (kubelet.md 10.2)."""
+    """Return the devices of each resource. A device on two NUMA nodes is in two elements (kubelet.md 10.2)."""
     found: dict[str, Devices] = {}
     for resource, ids, numa_nodes in elements:
         devices = found.setdefault(resource, {})

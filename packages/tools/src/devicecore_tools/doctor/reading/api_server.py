@@ -1,6 +1,6 @@
 """The objects of a node or of all nodes, read from the API server. Nothing is written.
 
-Law: the answer is what the server sent, or a `RequestError` with a sentence.
+Law: the result is what the server sent, or a `RequestError` with a sentence.
 """
 
 import re
@@ -24,7 +24,7 @@ from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
 _SECONDS = 30.0  # for a request
-_PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
+_PODS_AT_ONCE = 100  # so that no answer comes near the size limit
 _VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # since Kubernetes 1.37, 1.36 and 1.33
 _RESOURCES = {
     "Node": [NODES],
@@ -54,28 +54,28 @@ OF_CLAIMS = (
     *("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
     *("Node", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget"),
 )
-"""The kinds that decide on which node a pod runs, and which devices it gets."""
+"""The kinds that determine on which node a pod runs and which devices it gets."""
 
 OF_VOLUMES = (
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
     *("CSINode", "CSIDriver", "CSIStorageCapacity"),
 )
-"""The kinds that decide besides where a pod with volumes runs."""
+"""The additional kinds that determine where a pod with volumes runs."""
 
 OF_ADMISSION = ("RuntimeClass", "ResourceQuota", "LimitRange")
-"""The kinds that decide besides whether a new pod is taken, and what an API server adds to it."""
+"""The additional kinds that determine whether a new pod is accepted, and what an API server adds to it."""
 
 _NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodSandBox")
-"""The events that are read if none is for one pod: no status of a pod says what they say."""
+"""The events that are read unless a pod is given, because no pod's status contains what they say."""
 
 
 def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all.
 
-    ResourceClaims are those of all nodes, because they name no node. ResourceSlices are also those that name no node,
-    unless the server refuses them, as it does to a kubelet. Events are those that a field selector in `events` matches.
-    There are none of the kinds of dynamic resource allocation if the server does not know them. Raises RequestError if
-    there is no answer, or an error.
+    ResourceClaims are those of all nodes, because they name no node. ResourceSlices include those that name no node,
+    unless the server refuses them, as it does for a kubelet. Events are those that a field selector in `events`
+    matches. There are no objects of dynamic resource allocation if the server does not know the kinds. Raises
+    RequestError if there is no answer, or an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -113,7 +113,7 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
 
 
 def read_version(kubeconfig: str | PathLike[str] | None) -> str:
-    """Return the version of an API server, such as `v1.37.2`, empty if it does not tell it."""
+    """Return the version of an API server, such as `v1.37.2`, or an empty string if unknown."""
     server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
     try:
         answer = server.send(ApiRequest("get the version", "GET", "version"))
@@ -126,7 +126,7 @@ def read_version(kubeconfig: str | PathLike[str] | None) -> str:
 
 
 def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str) -> list[Json]:
-    """Return the objects of a kind called `name` or `namespace/name`, those of all namespaces if there is none.
+    """Return the objects of a kind with the name `name` or `namespace/name`, in all namespaces by default.
 
     Raises RequestError if they cannot be read.
     """
@@ -140,7 +140,7 @@ def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str) -> 
 
 
 def _escaped(value: str) -> str:
-    """Return a value as a field selector has it."""
+    """Return a value escaped for a field selector."""
     return re.sub(r"([\\,=])", r"\\\1", value)
 
 
@@ -152,7 +152,7 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read, and otherwise those that
+    `events_of` is the namespace and name of a pod. If given, that pod's events are read, otherwise the events that
     say why pods do not start.
 
     In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
@@ -170,7 +170,7 @@ def read_objects(
             try:
                 answers[kind] = unreachable or _objects(server, kind, node, about)
             except RequestError as problem:
-                unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
+                unreachable = str(problem) if problem.is_unreachable else ""  # wait only once for a silent server
                 answers[kind] = str(problem)
     finally:
         server.disconnect()

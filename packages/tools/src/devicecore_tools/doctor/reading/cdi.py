@@ -1,7 +1,7 @@
 """The CDI files of a node: which devices a container runtime can resolve.
 
-Law: a file that cannot be read is named, and makes the reading incomplete; one that runtimes ignore has the reason.
-What all files add up to is bounded.
+Law: an unreadable file is named and makes the reading incomplete, and a file that runtimes ignore has the reason.
+The total of all files is bounded.
 """
 
 import os
@@ -17,22 +17,22 @@ from devicecore.system.files import read_file
 from devicecore_tools.doctor.look.values import NO_DIRECTORY, CdiSeen, CdiSpec, Reading
 
 MAX_FILES = 1_000
-"""Files of a directory that are read."""
+"""The maximum number of files that are read in a directory."""
 
 MAX_BYTES_OF_ALL = 64 * 1024 * 1024
-"""Bytes of the files of all directories."""
+"""The maximum total size of the files in all directories, in bytes."""
 
 MAX_DEVICES = 100_000
-"""Devices in the files of all directories."""
+"""The maximum number of devices in the files of all directories."""
 
 _NOT_READ = ".yml"
 _OTHER_ENDING = "its name ends in .yml, and runtimes read .json and .yaml only"
 
 
 def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES, most_devices: int = MAX_DEVICES) -> Reading[CdiSeen]:
-    """Return the CDI files in `directories`. One that does not exist has no files.
+    """Return the CDI files in `directories`. A missing directory has no files.
 
-    No further file is read if the files before it have more than `most_devices` devices.
+    No more files are read once the files have more than `most_devices` devices.
     """
     listed = tuple(directories)
     place = ", ".join(listed)
@@ -64,7 +64,7 @@ def _files(directory: str, notes: list[str]) -> list[Path]:
 
 @define
 class _Rest:
-    """How much may still be read."""
+    """The remaining limits for reading."""
 
     devices: int
     bytes: int = MAX_BYTES_OF_ALL

@@ -1,6 +1,6 @@
 """The devices of ResourceClaims on a node, and what their drivers have published.
 
-Law: a file that cannot be read whole is not a file without claims.
+Law: an incompletely read file is not the same as a file without claims.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,10 +36,10 @@ from devicecore_tools.doctor.reading.objects import items_of, seconds_of
 
 
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
-    """Return the kubelet's file of claims at `path`.
+    """Return the kubelet's claim checkpoint at `path`.
 
     A kubelet writes the file with its first claim. So if it is absent in a kubelet's directory (`may_be_absent`), no
-    claim is prepared. Elsewhere an absent file says nothing.
+    claim is prepared. Elsewhere, a missing file says nothing.
     """
     try:
         blob = read_file(path, MAX_BYTES, follow_links=True)
@@ -61,7 +61,7 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
 
 
 def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], str]]:
-    """Return the health of each device of a driver, as the kubelet's `dra_health_state` has it.
+    """Return the health of each driver's devices from the kubelet's `dra_health_state`.
 
     It is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only if
     something changes, so the file does not say whether the driver has reported since.
@@ -96,13 +96,14 @@ def slices_in(document: Value, budget: Budget | None = None) -> tuple[PoolSlice,
 def published_by(
     slices: Iterable[PoolSlice], name: str = "", node: TargetNode | None = None
 ) -> tuple[PublishedDeviceSeen, ...]:
-    """Return the devices that a node may use, with their attributes that are texts.
+    """Return the devices that a node may use, with their string attributes.
 
-    Without the name of the node, all may be its own. Without the Node, whose labels decide, those of a selector may be.
+    Without the node's name, all may belong to it. Without the Node, whose labels decide, those with a node selector
+    may.
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
-    for one in local:  # slices of an older generation do not count anymore
+    for one in local:  # slices of an older generation no longer count
         newest[one.driver, one.pool] = max(one.generation, newest.get((one.driver, one.pool), 0))
     pools = {pool.key: (pool, _counters(pool)) for pool in Slices(whole).pools(node or TargetNode(name), Features())}
     return tuple(
@@ -116,13 +117,13 @@ def published_by(
 
 
 def elsewhere(slices: Iterable[PoolSlice], name: str) -> dict[str, tuple[str, ...]]:
-    """Return the nodes other than this one that the slices of each driver name."""
+    """Return the other nodes that the slices of each driver name."""
     places = grouped((one.driver, one.place.node) for one in slices if one.place and one.place.node not in ("", name))
     return {driver: tuple(dict.fromkeys(nodes)) for driver, nodes in places.items()}
 
 
 def _is_usable(place: NodeRule, name: str, node: TargetNode | None) -> bool | None:
-    """Return whether a slice, or a device of one, is for a node. It is None if that is not known."""
+    """Return whether a slice or one of its devices is for a node, or None if unknown."""
     if place.node:
         return place.node == name if name else None
     if place.source is None or place.all_nodes:
@@ -172,7 +173,7 @@ def _published(
 
 
 def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
-    """Return the NUMA nodes that the standard attribute names, or else the driver's own. Without both it is None."""
+    """Return the NUMA nodes from the standard attribute, or otherwise from the driver's own, or None without both."""
     for name in ("resource.kubernetes.io/numaNode", f"{device.key.driver}/numaNode", "numaNode"):
         one = device.attributes.get(name)
         if one is not None and one.kind in {"int", "ints"}:
@@ -181,7 +182,7 @@ def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
 
 
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
-    """Return the ResourceClaims of a list, those without devices as well.
+    """Return the ResourceClaims of a list, including those without devices.
 
     Raises DocumentError if it is not a complete list of ResourceClaims.
     """
@@ -218,9 +219,9 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
 
 
 def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
-    """Yield what drivers say about devices that do not work, in the conditions of a claim's status.
+    """Yield what drivers report about broken devices in the conditions of a claim's status.
 
-    An allocation names the conditions that a device needs before a pod is bound, and those that say that it has failed.
+    An allocation names the conditions that a device needs before a pod is bound, and those that mean failure.
     """
     for device in devices.sequence():
         key = device["driver"].text(), device["pool"].text(), device["device"].text()
@@ -259,5 +260,5 @@ def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
 
 
 def _called(entry: ClaimEntry, call: str) -> Iterator[str]:
-    """Yield the drivers of a claim that a kubelet calls to prepare or to release it."""
+    """Yield the drivers that a kubelet calls to prepare or release a claim."""
     return (driver for driver in entry.drivers or () if {ALL_CALLS, call}.isdisjoint(entry.skips.get(driver, ())))

@@ -1,6 +1,6 @@
-"""Nodes and pods as far as a scheduler decides by them: the fields that more than one value has.
+"""The parts of nodes and pods that a scheduler's decision depends on, shared by several values.
 
-Law: each field is read here only, so that `doctor`, `why` and `fits` see the same node and the same pod.
+Law: each field is read only here, so that `doctor`, `why` and `fits` see the same node and the same pod.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Sizes = Mapping[str, Quantity]
 Labels = Mapping[str, str]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod whose containers have ended for good."""
+"""The phases of a pod whose containers have finally terminated."""
 
 _CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
 _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
@@ -27,7 +27,7 @@ _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 
 @frozen
 class ClusterNode:
-    """What a Node says that decides which pods it takes. `allocatable` and `capacity` have resources of all kinds.
+    """The parts of a Node that determine which pods it accepts. `allocatable` and `capacity` have all resources.
 
     `features` are those that its kubelet declares (from Kubernetes 1.36 on).
     """
@@ -41,7 +41,7 @@ class ClusterNode:
 
     @classmethod
     def of(cls, node: Value, status: Value | None = None) -> "ClusterNode":
-        """Return what a Node says, with its status if that was read alone.
+        """Return the data of a Node, with its status if that was read separately.
 
         Raises DocumentError if a field has the wrong type.
         """
@@ -57,7 +57,7 @@ class ClusterNode:
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
-        """Its taints, each once, and that of a cordon, with which the node controller is a moment behind."""
+        """Its taints, each once, including that of a cordon, which the node controller adds a moment later."""
         return tuple(dict.fromkeys((*self.taints, *((CORDONED,) if self.is_cordoned else ()))))
 
 
@@ -67,7 +67,7 @@ def labels_of(metadata: Value) -> dict[str, str]:
 
 
 def tolerations_of(pod: Value) -> tuple[Toleration, ...]:
-    """Return what a pod tolerates of a Node. A critical pod has `CRITICAL`, too."""
+    """Return a pod's tolerations. A critical pod also has `CRITICAL`."""
     spec = pod["spec"]
     is_critical = (
         spec["priorityClassName"].data in _CRITICAL_CLASSES or spec["priority"].integer(0) >= _CRITICAL_PRIORITY

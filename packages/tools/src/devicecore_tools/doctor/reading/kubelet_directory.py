@@ -1,6 +1,6 @@
 """The kubelet's directory: the checkpoint, and the sockets of the kubelet and of plugins.
 
-Law: nothing is opened but the checkpoint. Each socket is connected to once, to see whether a process listens; nothing
+Law: only the checkpoint is opened. Each socket is connected to once, to see whether a process listens, and nothing
 is sent.
 """
 
@@ -34,25 +34,28 @@ from devicecore_tools.doctor.look.values import (
 )
 
 MAX_ENTRIES = 10_000
-"""Files that are looked at in a directory and those below it."""
+"""The maximum number of files that are examined in a directory and below it."""
 
 MAX_TRIED = 256
-"""Sockets that are connected to."""
+"""The maximum number of sockets that are connected to."""
 
 DEFAULT_PLUGINS = "/var/lib/kubelet/device-plugins"
-"""The directory of device plugins of each kubelet (kubelet: `DevicePluginPath`)."""
+"""The device plugin directory of every kubelet (kubelet: `DevicePluginPath`)."""
 
 _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
 _POD_RESOURCES = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
-"""The sockets of the kubelet itself, as `SocketsSeen.made` names them. It makes one after another when it starts."""
+"""The sockets of the kubelet itself, as `SocketsSeen.made` names them.
+
+It creates them one after another when it starts.
+"""
 _CDI_ANNOTATION = "cdi.k8s.io/"
 
 
 @frozen
 class KubeletDirectory:
-    """Where a kubelet keeps what: below its root directory, or in a directory of device plugins alone."""
+    """The locations of a kubelet's files: below its root directory, or only in a device plugin directory."""
 
     root: str
     plugins: str
@@ -64,24 +67,24 @@ class KubeletDirectory:
         """Return the directories of a kubelet whose root, or whose `device-plugins` directory, is `path`."""
         root = Path(path)
         plugins = root / "device-plugins"
-        # The functions of os.path say no where those of Path fail: in a directory of another user.
+        # In another user's directory, the functions of os.path return False where those of Path fail.
         if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
             root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
         ):
             plugins, root = root, root.parent
         elif not os.path.isdir(plugins) and os.path.isdir(root / "pod-resources"):  # noqa: PTH112 - see above
-            plugins = Path(DEFAULT_PLUGINS)  # a kubelet keeps it there, whatever its root directory is
+            plugins = Path(DEFAULT_PLUGINS)  # a kubelet keeps it there regardless of its root directory
         sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
         return cls(str(root), str(plugins), *sockets)
 
     @property
     def has_root(self) -> bool:
-        """Whether the files next to `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
+        """Whether the files next to `plugins` are a kubelet's. A copy of only that directory may be anywhere."""
         return Path(self.plugins).absolute().name == "device-plugins"
 
     @property
     def claims(self) -> str:
-        """The path of the file of ResourceClaims."""
+        """The path of the claim checkpoint."""
         return str(Path(self.root) / CLAIMS_NAME)
 
     @property
@@ -95,9 +98,9 @@ IS_DIRECTORY = "it is a directory"
 
 
 def why_unwritable(path: str) -> str:
-    """Return why no process can write a file again, empty if one may be able to.
+    """Return why no process can rewrite a file, or an empty string if one may be able to.
 
-    Whether a mount is read-only shows nothing, because ours may be another one than the kubelet's.
+    A read-only mount means nothing, because ours may differ from the kubelet's.
     """
     if os.path.isdir(path):  # noqa: PTH112 - raises nothing
         return IS_DIRECTORY
@@ -111,12 +114,12 @@ def why_unwritable(path: str) -> str:
 
 
 def not_a_file() -> CheckpointSeen:
-    """Return what is seen of a directory in place of the checkpoint."""
+    """Return the result for a directory in place of the checkpoint."""
     return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
 
 
 def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) -> Reading[CheckpointSeen]:
-    """Return the checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
+    """Return the checkpoint at `path`, or `before` if the file is unchanged."""
     try:
         blob = read_file(path, MAX_BYTES, follow_links=True)
     except FileNotFoundError:
@@ -167,7 +170,7 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
 
 
 def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    """Return when each socket was made. What is deleted meanwhile is left out."""
+    """Return when each socket was created, except those that are deleted in the meantime."""
     for name, path in sockets.items():
         with suppress(OSError):
             yield name, Path(path).lstat().st_mtime
@@ -186,7 +189,7 @@ def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
 
 
 def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
-    """Names and modes in a directory and those below it, 0 for hidden ones. What is deleted meanwhile is left out."""
+    """Return names and modes in a directory and below it, 0 for hidden ones, except what is deleted in the meantime."""
     with os.scandir(directory) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
@@ -201,7 +204,7 @@ def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> I
 
 
 def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str, ...]]:
-    """Return the receipts that name CDI devices or cannot be read, and what could not be read at all."""
+    """Return the receipts that name CDI devices or cannot be read, and a note if none could be read."""
     try:
         from devicecore.wire.conversion import read_receipt
     except ModuleNotFoundError:
@@ -220,6 +223,6 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
 
 
 def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
-    """Return the CDI devices of an answer: named as such, or in annotations, as plugins did before Kubernetes 1.28."""
+    """Return the CDI devices of an answer: by their names, or in annotations, as plugins did before Kubernetes 1.28."""
     annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
     return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

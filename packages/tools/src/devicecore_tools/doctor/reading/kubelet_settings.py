@@ -1,7 +1,7 @@
 """What a kubelet's configuration says about its topology, CPU and memory managers.
 
-Laws: the process that serves the kubelet's socket is asked first, then a file in the root directory. What cannot be
-read changes nothing, nor does a file that says nothing of it. Only a process with the name of the kubelet is believed.
+Laws: the process that serves the kubelet's socket takes precedence over a file in the root directory. Unreadable or
+    incomplete sources change nothing. Only a process with the kubelet's name is trusted.
 """
 
 import os
@@ -31,7 +31,7 @@ _DEFAULTS = {
     "memoryManagerPolicy": "None",
 }
 _PROCESSES = Path("/proc")
-_SECONDS = 1.0  # to connect to a socket
+_SECONDS = 1.0  # seconds to connect to a socket
 _CREDENTIALS = "3i"  # process, user and group
 
 
@@ -48,7 +48,7 @@ class _Process:
 
     @property
     def flags(self) -> dict[str, str]:
-        """Its flags with their values; of several the last."""
+        """Its flags with their values. If one is repeated, the last counts."""
         words = (self.place / "cmdline").read_bytes().decode(errors="replace").split("\0")
         found = {}
         for word, following in zip(words, [*words[1:], ""], strict=True):
@@ -58,13 +58,13 @@ class _Process:
         return found
 
     def file(self, name: str) -> Path:
-        """Return where we find what is a file of this name for the process."""
+        """Return our path of a file that has this path for the process."""
         beside = "root" if name.startswith("/") else "cwd"
         return self.place / beside / name.lstrip("/")
 
 
 def read_topology(root: str, default: TopologySettings) -> TopologySettings:
-    """Return the settings of the kubelet whose root directory, or whose record, is `root`, or else the default."""
+    """Return the settings of the kubelet whose root directory or record is `root`, or the default."""
     process = _process_of(root)
     fields, nodes = known_fields(root, process), default.numa_nodes
     if "topologyManagerPolicy" not in fields:
@@ -83,13 +83,13 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
 
 
 def configuration_of(root: str) -> dict[str, object]:
-    """Return what a record keeps of the configuration, so that a record says the same. It is empty for nothing."""
+    """Return the configuration for a record, so that the record gives the same results, or an empty string."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
 
 
 def configuration_problem(root: str) -> str:
-    """Return why a kubelet cannot start with its configuration, as far as devices go, empty if nothing is known."""
+    """Return why a kubelet cannot start with its configuration, as far as devices go, or an empty string."""
     process = _process_of(root)
     file = process.file(process.flags.get("config") or CONFIGURATION) if process else Path(root) / CONFIGURATION
     try:
@@ -114,7 +114,9 @@ _KNOWN = {
     "cpuManagerPolicy": ["none", "static"],
     "memoryManagerPolicy": ["None", "Static"],
 }
-"""What a kubelet knows, and refuses to start without (kubelet: `ValidateKubeletConfiguration`, `NewManager`)."""
+"""The values that a kubelet accepts; it refuses to start with others (kubelet: `ValidateKubeletConfiguration`,
+`NewManager`).
+"""
 
 
 def serves(root: str) -> bool:
@@ -130,9 +132,9 @@ def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
 
 
 def sees_files_of_kubelet(root: str) -> bool:
-    """Return whether this process has the file system of the process that serves a socket below a root directory.
+    """Return whether this process shares the file system of the process that serves a socket below a root directory.
 
-    A container into which only some directories are mounted has not. Without such a process it is not known.
+    A container with only some mounted directories does not. Without such a process, it is unknown.
     """
     server = _server_of(root)
     if server is None:
@@ -140,13 +142,13 @@ def sees_files_of_kubelet(root: str) -> bool:
     with suppress(PermissionError):
         try:
             return (server.place / "ns" / "mnt").readlink() == (_PROCESSES / "self" / "ns" / "mnt").readlink()
-        except FileNotFoundError:  # it is in another namespace of processes
+        except FileNotFoundError:  # it is in another PID namespace
             return False
     return True
 
 
 def _process_of(root: str) -> _Process | None:
-    """Return the kubelet that serves a socket below a root directory. Return None if there is none on this machine."""
+    """Return the kubelet that serves a socket below a root directory, or None if there is none on this machine."""
     process = _server_of(root)
     with suppress(OSError):
         return process if process is not None and process.is_kubelet else None
@@ -154,7 +156,7 @@ def _process_of(root: str) -> _Process | None:
 
 
 def _server_of(root: str) -> _Process | None:
-    """Return the process that serves a socket of a kubelet below a root directory. Return None if there is none."""
+    """Return the process that serves a kubelet's socket below a root directory, or None."""
     for name in _SOCKETS:
         with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_SECONDS)
@@ -178,7 +180,7 @@ def _fields_of(process: _Process) -> dict[str, object]:
 
 
 def _fields_in(file: Path) -> dict[str, object]:
-    """Return the fields of a configuration. Raises DocumentError if it is none."""
+    """Return the fields of a configuration. Raises DocumentError if it is not one."""
     document = read_document_file(str(file))
     if document["kind"].text("") != "KubeletConfiguration":
         document["kind"].refuse("expected KubeletConfiguration")

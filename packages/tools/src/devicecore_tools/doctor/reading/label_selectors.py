@@ -1,6 +1,7 @@
-"""Label selectors, as `kubectl -l` takes them and as objects have them.
+"""Label selectors, as `kubectl -l` accepts them and as objects have them.
 
-Law: a string that kubectl refuses is refused with a sentence; every other selects the nodes that kubectl would list.
+Law: a string that kubectl refuses is refused with a sentence. Every other string selects the nodes that kubectl would
+    list.
 """
 
 import re
@@ -26,7 +27,7 @@ _COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
 
 
 def label_selector(text: str) -> Callable[[TargetNode], bool]:
-    """Return a function that says whether a node has the labels. Raises ValueError with the part that is none."""
+    """Return a predicate for labels. Raises ValueError with the invalid part."""
     requirements = [_requirement(part.strip()) for part in _COMMA.split(text)]
     return node_selector(Value.of({"nodeSelectorTerms": [{"matchExpressions": requirements}]}, "selector"))
 
@@ -45,8 +46,8 @@ def _requirement(part: str) -> dict[str, object]:
 def object_selector(selector: Value, more: Sequence[Mapping[str, object]] = ()) -> Callable[[Mapping[str, str]], bool]:
     """Return whether labels match a LabelSelector of the API and `more` requirements.
 
-    A selector that is missing matches nothing, and an empty one everything (Kubernetes: `LabelSelectorAsSelector`).
-    Raises DocumentError if it is none.
+    A missing selector matches nothing, and an empty one matches everything (Kubernetes: `LabelSelectorAsSelector`).
+    Raises DocumentError if it is not a selector.
     """
     if selector.data is None:
         return lambda _: False

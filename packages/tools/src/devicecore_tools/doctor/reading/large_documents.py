@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from devicecore.system.documents import Data
 
 MAX_INPUT = MAX_BYTES + 1
-"""Bytes that are read of standard input. A longer document is refused when it is parsed."""
+"""How many bytes of standard input are read. A longer document is refused when it is parsed."""
 
 _loads: "Callable[[bytes], Data]" = json.loads
-with suppress(ImportError):  # on a platform for which there is no wheel
+with suppress(ImportError):  # on a platform without a wheel
     import orjson
 
     _loads = orjson.loads
@@ -75,15 +75,15 @@ def as_utf8(data: bytes) -> bytes:
 
 
 def parse_documents(data: bytes, file: str, budget: Budget | None = None) -> list[Value]:
-    """Return the documents in `data`, which are kept within a budget.
+    """Return the documents in `data`, within a budget.
 
-    Raises DocumentError if it cannot be used, or is more than the budget has left.
+    Raises DocumentError if it cannot be used, or exceeds the rest of the budget.
     """
     whole = Value(None, file)
     data = as_utf8(data).strip()
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
-    is_json = data.startswith(b"{") and b"\n---" not in data  # which several documents of YAML have, whatever these are
+    is_json = data.startswith(b"{") and b"\n---" not in data  # several YAML documents have this, whatever they are
     values = [_json(data, whole)] if is_json else _yaml(data, whole)
     for value in values:
         if not isinstance(value.data, dict):
@@ -102,21 +102,21 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 _ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
-"""What is read without a look at its objects: it takes less than 256 MB, even if it is one object."""
+"""Smaller input is not checked per object: it takes less than 256 MB even if it is one object."""
 
 _MAX_OBJECT_BYTES = 8 * 1024 * 1024
 _MAX_OBJECT_VALUES = 400_000
 _CHUNK = 256 * 1024
 _DEPTH_OF_ITEMS = 2  # of an object in the list `items`
-_VALUES_OF_BRACKET = 50  # a list of objects has a bracket for so many values at least
+_VALUES_OF_BRACKET = 50  # a list of objects has a bracket for at least this many values
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"{}[],"))
 _STEPS = bytes.maketrans(b"{}[]", b"\x01\xff\x01\xff")
 
 
 def _object_problem(data: bytes) -> str:
-    """Return why an object in a JSON text is larger than any that an API server stores, empty if none is.
+    """Return why an object in a JSON text is larger than any that an API server stores, or an empty string.
 
-    The text is looked at in chunks, so an object may be larger than the limits by a chunk.
+    The text is examined in chunks, so an object may exceed the limits by one chunk.
     """
     depth = size = values = start = 0
     is_in_text = False
@@ -140,7 +140,7 @@ def _object_problem(data: bytes) -> str:
 
 
 def _yaml(data: bytes, whole: Value) -> list[Value]:
-    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # which JSON does not need
+    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # JSON does not need it
 
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")

@@ -1,7 +1,7 @@
-"""A look as a file of a record, so that the record gives the same report on any machine.
+"""A look as a file in a record, so that the record gives the same report on any machine.
 
-Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only as long as the other files of the
-source lie in the record as they were written: a record from which somebody took a file does not know its content.
+Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
+    record are unchanged: a record from which somebody removed a file no longer has its content.
 """
 
 import json
@@ -22,7 +22,7 @@ FORMAT = 1
 """The version of the file."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of the file. A node with 10,000 devices and 250 pods has some 4 MiB."""
+"""The size limit of the file, in bytes. A node with 10,000 devices and 250 pods has some 4 MiB."""
 
 _CONVERTER = make_converter()
 
@@ -62,7 +62,7 @@ _CONVERTER.register_structure_hook(
 
 
 def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes:
-    """Return a look as the file has it. `files` has the digests of the other files of each source."""
+    """Return the content of the file for a look. `files` has the digests of each source's other files."""
     document = {
         "format": FORMAT,
         "files": {source.value: dict(of) for source, of in files.items()},
@@ -72,9 +72,9 @@ def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes
 
 
 def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
-    """Return a look, and the digests of the other files of each source.
+    """Return a look, and the digests of each source's other files.
 
-    Raises ValueError if a later release has written the file, or it is damaged.
+    Raises ValueError if a later release wrote the file, or it is damaged.
     """
     try:
         document = json.loads(data)
@@ -89,7 +89,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file, empty if there is none."""
+    """Return a digest of a file, or an empty string if there is no file."""
     try:
         return sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -97,7 +97,7 @@ def digest(path: Path) -> str:
 
 
 def unchanged(look: Look, files: Mapping[str, Mapping[str, str]], root: Path) -> dict[Source, Reading[Any]]:
-    """Return the sources whose files in a record are as they were written."""
+    """Return the sources whose files in a record are unchanged."""
     return {
         source: reading
         for source, reading in look.readings.items()

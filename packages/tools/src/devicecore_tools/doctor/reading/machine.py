@@ -1,6 +1,6 @@
-"""Which machine this is, and whether what an API server says is of it.
+"""Which machine this is, and whether an API server's objects belong to it.
 
-Law: two machines are never taken for one because a user named the wrong Node.
+Law: two machines are never mistaken for one because a user named the wrong Node.
 """
 
 import os
@@ -17,7 +17,7 @@ from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.numa import MACHINE_FILE
 
 SYSTEM = Path("/sys/devices/system")
-"""Where the machine says which CPUs and how much memory it has."""
+"""Where the machine describes its CPUs and memory."""
 
 _CPU_SET = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
 _MAX_CPU = 65_536
@@ -28,12 +28,12 @@ _MAX_ID = 200
 
 
 def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
-    """Return machineID and bootID of this machine, as a kubelet reads them. What cannot be read is empty."""
+    """Return machineID and bootID of this machine, as a kubelet reads them. Unreadable ones are empty."""
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
 
 
 def cpus_in(text: str) -> set[int]:
-    """Return the numbers of a set of CPUs or NUMA nodes such as `0-3,8`. A text that is no set has none."""
+    """Return the numbers in a set of CPUs or NUMA nodes such as `0-3,8`. An invalid string has none."""
     text = text.strip()
     if not text or not _CPU_SET.fullmatch(text):
         return set()
@@ -45,7 +45,7 @@ def cpus_in(text: str) -> set[int]:
 
 
 def numa_distances(numa_nodes: Sequence[int], system: Path = SYSTEM) -> tuple[tuple[int, ...], ...]:
-    """Return how far each NUMA node of this machine is from each, in this order. Empty if the machine does not say."""
+    """Return the distances between this machine's NUMA nodes, row by row, or nothing if they are unknown."""
     with suppress(OSError, ValueError):
         online = sorted(cpus_in((system / "node" / "online").read_text()))
         rows = {node: _distances_from(system / "node" / f"node{node}", online) for node in numa_nodes}
@@ -88,9 +88,9 @@ def _content(path: str) -> str:
 
 
 def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
-    """Return why a Node is not the machine `here`, empty if it may be.
+    """Return why a Node is not the machine `here`, or an empty string if it may be.
 
-    A machine keeps its machineID when it starts again, and gets another bootID. A container may have no machineID.
+    A machine keeps its machineID when it reboots, but gets another bootID. A container may have no machineID.
     """
     (machine, boot), (own_machine, own_boot) = node.machine, here
     if not boot or not own_boot or boot == own_boot or machine == own_machine:
@@ -101,7 +101,7 @@ def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
 
 
 def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
-    """Return why the pods of a Node are not those that a kubelet lists, empty if they may be."""
+    """Return why the pods of a Node are not those that a kubelet lists, or an empty string if they may be."""
     theirs = {pod.place: pod for pod in pods}
     if api is None or not api.pods or not theirs or not api.pods.isdisjoint(theirs):
         return ""

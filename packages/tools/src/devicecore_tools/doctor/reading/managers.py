@@ -1,6 +1,6 @@
-"""What there is of a kubelet's CPU manager and memory manager: its configuration, their files, and the machine.
+"""The input for a kubelet's CPU manager and memory manager: its configuration, their files, and the machine.
 
-Law: what belongs to another machine than the kubelet's is not read.
+Law: nothing that belongs to a different machine than the kubelet's is read.
 """
 
 import os
@@ -26,12 +26,12 @@ class ManagersSeen:
     """What was read.
 
     Attributes:
-        configured: the fields of the kubelet's configuration that are known.
-        configuration: the same, with the policies that the state files name.
-        files: the state files, as they are.
-        machine: the machine as cAdvisor describes one; None for this machine.
+        configured: the known fields of the kubelet's configuration.
+        configuration: the same, with the policies from the state files.
+        files: the unchanged state files.
+        machine: the machine as described by cAdvisor, or None for this machine.
         knows_machine: whether that is the kubelet's machine.
-        problem: why nobody can say what the managers decide; empty if it may be possible.
+        problem: why the managers' decisions are unpredictable, or an empty string if they may be predictable.
         errors: why a state file cannot be read, by name.
     """
 
@@ -51,7 +51,7 @@ class ManagersSeen:
 
     @property
     def has_policy(self) -> bool:
-        """Whether one of the managers gives containers anything of their own."""
+        """Whether one of the managers pins anything for containers."""
         return self.cpus_are_pinned or self.memory_is_pinned
 
     @property
@@ -66,7 +66,7 @@ class ManagersSeen:
 
 
 def read_managers(root: str) -> ManagersSeen:
-    """Return what a kubelet's root directory, or a record, has of the two managers."""
+    """Return the input for both managers from a kubelet's root directory or a record."""
     configured, files, errors, problem = configuration_of(root), dict[str, bytes](), dict[str, OSError](), ""
     configuration = dict(configured)
     for name, of_policy in _FIELDS.items():
@@ -75,7 +75,7 @@ def read_managers(root: str) -> ManagersSeen:
             files[name] = read_file(path, MAX_BYTES, follow_links=True)
             said = parse_document(files[name], str(path))["policyName"].text("")
         except FileNotFoundError as error:
-            errors[name] = error  # a kubelet makes one
+            errors[name] = error  # a kubelet creates one
             continue
         except OSError as error:
             errors[name] = error

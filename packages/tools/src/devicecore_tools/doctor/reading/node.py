@@ -1,6 +1,6 @@
-"""What to read of a node, from where: the sources of `doctor`, `why` and `fits`.
+"""What to read about a node, and from where: the sources of `doctor`, `why` and `fits`.
 
-Law: a source that cannot be read is named with the reason, and the others are read all the same.
+Law: an unreadable source is named with the reason, and the others are still read.
 """
 
 import errno
@@ -86,8 +86,8 @@ from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
-_SHORT_LIFE = 60.0  # seconds between two sockets of a plugin that ends again and again
-_MAX_WAIT = 5.0  # seconds for a process to say who it is
+_SHORT_LIFE = 60.0  # seconds between two sockets of a plugin that crashes repeatedly
+_MAX_WAIT = 5.0  # seconds for a process to identify itself
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
 
 _KINDS = {
@@ -99,7 +99,7 @@ _KINDS = {
     record.CLASSES: "DeviceClass",
     record.RULES: "DeviceTaintRule",
 }
-"""The kinds of the objects of the API server, by the names of their files in a record."""
+"""The kinds of the API server's objects, by the names of their files in a record."""
 
 Seen = TypeVar("Seen")
 
@@ -110,7 +110,7 @@ class SourcesError(ValueError):
 
 @define
 class NodeSources:
-    """What to read of a node. Each call of `look` reads everything once more.
+    """What to read about a node. Each call of `look` reads everything again.
 
     Raises SourcesError if sources contradict each other.
     """
@@ -128,22 +128,27 @@ class NodeSources:
     in_cluster: bool = False
     node_name: str | None = None
     plugins: bool | None = None
-    """Whether plugins are asked for their lists. If it is None, they are only asked who they are; if False, nothing."""
+    """Whether plugins are asked for their lists.
+
+    If None, they are only asked to identify themselves; if False, nothing.
+    """
 
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
-    """Namespace and name of the pod whose events are read from the API server; otherwise those that `doctor` needs."""
+    """Namespace and name of the pod whose events are read from the API server, or None for the events that `doctor`
+    needs.
+    """
 
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970: a record is as old as it says, all else is read now."""
+    """Nanoseconds since 1970: a record has its own time, everything else is read now."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
-    """The objects of the API server as they were read last, by the names that their files have in a record."""
+    """The API server's objects as last read, by the names of their files in a record."""
     _is_remote: bool = field(default=False, init=False)
     """Whether the node's kubelet is on another machine, so that only the API server counts."""
     _may_be_remote: bool = field(default=False, init=False)
-    """Whether nobody has named a directory or a socket of this machine."""
+    """Whether no directory or socket of this machine was given."""
 
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)
@@ -156,7 +161,7 @@ class NodeSources:
     _first_made: dict[str, float] = field(factory=dict, init=False)
     _lists: Any = field(default=None, init=False)
     _budget: Budget = field(factory=Budget, init=False)
-    """What the documents of one look may take, which are all kept until the next one."""
+    """The budget for the documents of one look, which are all kept until the next look."""
 
     def __attrs_post_init__(self) -> None:
         if self.uses_api and not self.node_name and self.root != os.devnull:
@@ -184,14 +189,14 @@ class NodeSources:
 
     @property
     def is_live(self) -> bool:
-        """Whether a second look can say something else than the first, although no file was replaced."""
+        """Whether a second look can differ from the first although no file was replaced."""
         return self._directory is not None or self.pod_resources is not None or self.uses_api
 
     def begin(self, patience: float | None) -> None:
-        """Begin a report. Processes are asked for their identity again.
+        """Start a report. Processes are asked for their identity again.
 
-        `patience` is how many seconds the report may take to ask all of them, if that is less than usual; at least one
-        answer is waited for.
+        `patience` limits the seconds for asking all of them, if that is less than usual, but at least one
+        answer is awaited.
         """
         self._listeners = self._lists = None
         self._first_made = {}
@@ -208,7 +213,7 @@ class NodeSources:
         return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
 
     def _look_here(self) -> Look | None:
-        """Return a look at the node whose files are here. Return None if the Node says that they are another one's."""
+        """Return a look at the node whose files are here, or None if the Node shows that they belong to another one."""
         checkpoint = self._read_checkpoint()
         sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
@@ -232,7 +237,7 @@ class NodeSources:
         return read if self._reasons is None else self._as_recorded(read)
 
     def _as_recorded(self, read: Look) -> Look:
-        """Return the saved look of a record, instead of its files if these are unchanged."""
+        """Return the saved look of a record in place of its files, if these are unchanged."""
         if self._recorded is None and self.root is not None:
             self._recorded = record.read_look(self.root)
         whole, readings = self._recorded or (None, {})
@@ -265,7 +270,7 @@ class NodeSources:
         return seen_machine(self._directory.root, settings)
 
     def reads_in(self, directory: str) -> bool:
-        """Return whether sources are files of a directory, so that a record in it would replace them."""
+        """Return whether sources are files in a directory, so that a record there would overwrite them."""
         named = (self.checkpoint, self.pods, self.node, self.claims, self.slices, self.resourceclaims, self.events)
         places = [Path(file).parent for file in named if file is not None and file != "-"]
         places += [Path(self.root)] if self.root is not None else []
@@ -273,7 +278,7 @@ class NodeSources:
         return Path(directory).resolve() in {place.resolve() for place in places}
 
     def save(self, directory: str, look: Look) -> None:
-        """Write what `look` said into a directory, as a record. Raises OSError if a file cannot be written."""
+        """Save a look into a directory as a record. Raises OSError if a file cannot be written."""
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
         notes = {record.PARTIAL: "they are of a file that --pods named"} if self.pods is not None else {}
         if look.node.place and look.node.value is None:
@@ -282,7 +287,7 @@ class NodeSources:
         if self.root is not None and (configuration := configuration_of(self.root)):
             record.write_json(Path(directory) / CONFIGURATION, configuration)
         if (managers := self.managers()) is not None and managers.has_policy:
-            with suppress(NumaError):  # then the record cannot be tried with CPUs and memory, and says so
+            with suppress(NumaError):  # without it, `fits` cannot try CPUs and memory with the record, and says so
                 record.write_json(Path(directory) / MACHINE_FILE, described_machine(managers.machine))
 
     def topology(self, default: TopologySettings | None = None) -> TopologySettings:
@@ -291,7 +296,7 @@ class NodeSources:
         return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
 
     def managers(self) -> ManagersSeen | None:
-        """Return what there is of the kubelet's CPU manager and memory manager. Return None without its directory."""
+        """Return the input for the kubelet's CPU manager and memory manager, or None without its directory."""
         return None if self._kubelet_root is None else read_managers(self._kubelet_root)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
@@ -306,7 +311,7 @@ class NodeSources:
         return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
 
     def _not_in_record(self, name: str) -> str:
-        """Return why a file is not in the record. The result is empty if it is, or if it was missing on the node."""
+        """Return why a file is not in the record, or an empty string if it is, or if it was missing on the node."""
         path = self._in_record(name)
         if path is None or self._reasons is None or os.path.lexists(path):
             return ""
@@ -314,7 +319,7 @@ class NodeSources:
         return "" if record.ABSENT in reason else reason
 
     def _recorded_reason(self, name: str) -> str:
-        """Return why a file is not in the record, as the record says. The result is empty if it does not say so."""
+        """Return the record's reason why a file is not in it, or an empty string if there is none."""
         reasons = self._reasons or {}
         return reasons.get(name) or reasons.get("", "")
 
@@ -354,7 +359,7 @@ class NodeSources:
         return read_health(path, self._time())
 
     def _time(self) -> int:
-        """Return when the sources were read. Of a record that does not say it, nothing is of now."""
+        """Return when the sources were read. A record without a time is not current."""
         try:
             taken = None if self._reasons is None else datetime.fromisoformat(self._reasons.get(record.TAKEN, ""))
         except ValueError:
@@ -374,9 +379,9 @@ class NodeSources:
         return read
 
     def _why_lost(self, name: str) -> str:
-        """Return why a state file is not in the record. The result is empty if there was none on the node."""
+        """Return why a state file is not in the record, or an empty string if there was none on the node."""
         if name in OF_PODS and not any(one in (self._reasons or {}) or self._beside(one) for one in OF_PODS):
-            return ""  # the release that has written the record did not read the files of resized pods
+            return ""  # the release that wrote the record did not read the files of resized pods
         return self._not_in_record(name)
 
     # --- sockets ------------------------------------------------------------------------------------------------------
@@ -395,7 +400,7 @@ class NodeSources:
         return evolve(seen, value=evolve(seen.value, remade=frozenset(remade)))
 
     def _with_names(self, sockets: Reading[SocketsSeen]) -> Reading[SocketsSeen]:
-        """Return the sockets with what each process says that it is, if the node is living."""
+        """Return the sockets with the identity of each process, if the node is live."""
         found, directory = sockets.value, self._directory
         if found is None or directory is None or self.plugins is False:
             return sockets
@@ -404,7 +409,7 @@ class NodeSources:
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
-        if not self.plugins:  # else each is asked for its list
+        if not self.plugins:  # otherwise each is asked for its list
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:
@@ -425,7 +430,7 @@ class NodeSources:
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
             reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
-            if "Connection refused" in reason:  # gRPC says it in 240 characters
+            if "Connection refused" in reason:  # gRPC's sentence has 240 characters
                 reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
@@ -517,14 +522,14 @@ class NodeSources:
         return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
-        """Return what is known about objects of other nodes: nothing. They come into no record, either."""
+        """Return a refusal for objects of other nodes, which are not saved in a record either."""
         self.documents.pop(name, None)
         return Reading(reading.place, problem=why)
 
     def _another_node(
         self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
     ) -> str:
-        """Return why the objects are those of another node; empty if they may be of this one."""
+        """Return why the objects belong to another node, or an empty string if they may belong to this one."""
         if self._is_remote:
             return ""
         if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):
@@ -542,9 +547,9 @@ class NodeSources:
     def _object(
         self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
     ) -> Reading[Seen]:
-        """Return the objects of one kind: from the file that was named, the API server, or the root."""
+        """Return the objects of one kind: from the given file, the API server, or the root."""
         beside = self._beside(name)
-        self.documents.pop(name, None)  # else the one of the last look would be kept until this one is read
+        self.documents.pop(name, None)  # otherwise the last look's object would be kept until this one is read
         try:
             if given is not None:
                 document, place = self._document(given)
@@ -571,7 +576,7 @@ class NodeSources:
             return Reading(str(error).partition(":")[0], problem=str(error))
 
     def _beside(self, name: str) -> str | None:
-        """Return a file of a record that lies in the root directory."""
+        """Return a file of a record in the root directory."""
         path = Path(self.root) / name if self.root else None
         return str(path) if path is not None and os.path.lexists(path) else None
 
@@ -584,7 +589,7 @@ class NodeSources:
 
 
 def _is_absent(root: str) -> bool:
-    """Return whether there is certainly no kubelet's directory."""
+    """Return whether there certainly is no kubelet directory."""
     try:
         Path(root).stat()
     except FileNotFoundError:
@@ -595,13 +600,13 @@ def _is_absent(root: str) -> bool:
 
 
 def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
-    """Return a taint that rules add to a device and that keeps claims from it. The result is empty if there is none."""
+    """Return a taint that rules add to a device and that repels claims, or an empty string."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
     return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 
 
 def _add(*options: str) -> str:
-    """Return why a source has no value if no option names it."""
+    """Return the hint to add one of these options."""
     return f"add {' or '.join(options)}"
 
 
@@ -610,7 +615,7 @@ def _needs(error: ModuleNotFoundError, package: str) -> str:
 
 
 def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None) -> str:
-    """Return why a Node is another one: the pods that the kubelet lists are bound to the kubelet's Node."""
+    """Return why this is a different Node: the pods that the kubelet lists are bound to the kubelet's Node."""
     listed = api.pods if api else frozenset()
     bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
     if node is None or not node.name or not bound or node.name in bound:

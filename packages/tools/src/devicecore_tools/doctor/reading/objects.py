@@ -1,6 +1,6 @@
-"""Pods and the Node, from what a kubelet's `/pods`, `kubectl get -o json` or an API server says.
+"""Pods and the Node from a kubelet's `/pods`, `kubectl get -o json` or an API server.
 
-Law: a list of pods is read whole or not at all, because a pod that is left out would look like a pod that is gone.
+Law: a list of pods is read completely or not at all, because a missing pod would look like a pod that is gone.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,10 +25,10 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Sizes, la
 from devicecore_tools.doctor.reading.large_documents import read_document_file
 
 OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
-"""The kinds that say what happens on nodes."""
+"""The kinds that show what happens on nodes."""
 
 STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
-"""Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
+"""Annotations with the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
 _LABELS_OF_CONTROLLERS = {"controller-revision-hash", "pod-template-generation", "pod-template-hash"}
 Seen = TypeVar("Seen")
@@ -40,7 +40,7 @@ def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
 
 
 def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
-    """Return the pods that `devicecore kubelet --manifests` runs, from the file that it keeps for its next start."""
+    """Return the pods that `devicecore kubelet --manifests` runs, from the file for its next start."""
     try:
         from devicecore.adapters.manifests.pods import read_manifest
         from devicecore.adapters.manifests.pods_file import state_in, this_boot
@@ -57,7 +57,7 @@ def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
 
 
 def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
-    """Return what `read` returns, or why the document cannot be used."""
+    """Return the result of `read`, or why the document cannot be used."""
     try:
         return Reading.of(place, read())
     except DocumentError as error:
@@ -100,7 +100,7 @@ def _event(item: Value) -> Iterator[EventSeen]:
 
 
 def _in_utc(text: str) -> str:
-    """Return a time in UTC, so that the texts of times sort as the times do. What is not a time stays as it is."""
+    """Return a time in UTC, so that the strings sort like the times. An invalid time stays unchanged."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         return text if moment.tzinfo is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
@@ -110,7 +110,7 @@ def _in_utc(text: str) -> str:
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     """Return the items of a list of this kind, or of a List.
 
-    Raises DocumentError if it is no such list, or only part of one.
+    Raises DocumentError if it is not such a list, or only part of one.
     """
     actual = document["kind"].text("")
     if actual not in {"List", kind}:
@@ -123,7 +123,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
 
 
 def node_in(document: Value) -> NodeSeen:
-    """Return what a Node object says about extended resources. Raises DocumentError if it is not a Node."""
+    """Return the extended resources of a Node object. Raises DocumentError if it is not a Node."""
     kind = document["kind"].text("")
     status = document["status"]
     if not kind and document["capacity"].data is not None:
@@ -154,11 +154,11 @@ def node_in(document: Value) -> NodeSeen:
     )
 
 
-_GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # how the names of conditions end that are true on a sound node
+_GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # suffixes of the conditions that are true on a healthy node
 
 
 def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
-    """Yield the conditions besides Ready and those of pressure that are not as on a sound node, and a deletion.
+    """Yield a deletion, and the abnormal conditions other than Ready and pressure.
 
     A condition that other programs add is true if something is wrong, unless its name says that it is good.
     """
@@ -211,11 +211,11 @@ def _pod(item: Value) -> PodSeen:
 
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-"""The reasons that runtimes give for a container that they could not start. The kubelet waits and tries again."""
+"""The reasons of runtimes for a container that they could not start. The kubelet waits and retries."""
 
 
 def _waiting(container: Value) -> Value | None:
-    """Return why a container could not be started, or else why it waits. Return None if it does not."""
+    """Return why a container could not be started or why it is waiting, or None if it is not."""
     if container["state"]["running"].data is not None:
         return None
     ended = (container["state"]["terminated"], container["lastState"]["terminated"])
@@ -227,7 +227,7 @@ def _waiting(container: Value) -> Value | None:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a time in seconds since 1970. Return None if the text is not a time with its zone."""
+    """Return a time in seconds since 1970, or None if the string is not a time with a time zone."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         return None if moment.tzinfo is None else moment.timestamp()
@@ -235,7 +235,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
-    """Return the health of the devices of each container and resource that a pod's status names."""
+    """Return the health of the devices of each container and resource in a pod's status."""
     for container in status["containerStatuses"].sequence():
         for one in container["allocatedResourcesStatus"].sequence():
             devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}
@@ -243,5 +243,5 @@ def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]
 
 
 def _counts(sizes: Sizes) -> dict[str, int]:
-    """The extended resources of a section, and their counts."""
+    """Return the extended resources of a section with their counts."""
     return {name: size.whole for name, size in sizes.items() if is_extended_resource(name)}

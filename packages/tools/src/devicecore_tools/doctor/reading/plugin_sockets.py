@@ -1,8 +1,9 @@
-"""What plugins answer when they are asked who they are, for their options, and for one list. Nothing is allocated.
+"""The answers of plugins when they are asked for their identity, options, and one list. Nothing is allocated.
 
-Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
-list. The result is a `PluginSeen` for any answer, and even if there is none. A plugin whose socket went or was replaced
-while it was asked is left out, because a kubelet that starts deletes the sockets, and a plugin then serves a new one.
+Laws: each plugin gets at most three calls: GetInfo (only in the plugin watcher's directory), its options, and one
+list. The result is a `PluginSeen` for any answer, and even without one. A plugin whose socket disappeared or was
+replaced in the meantime is left out, because a starting kubelet deletes the sockets, and a plugin then serves a new
+one.
 """
 
 import time
@@ -42,17 +43,17 @@ MAX_PLUGINS = 256
 """How many plugins are asked at most."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
-"""Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
+"""The size limit of a list, in bytes: four times a kubelet's, so that the size of an oversized list is known."""
 
 _AT_ONCE = 64
-_AGAIN = 1.0  # seconds for a plugin that was silent before, and for all once the total time is used up
+_AGAIN = 1.0  # seconds for a plugin that was silent before, and for all plugins once the total time is used up
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 
 Answer = TypeVar("Answer")
 
 Allowed = Callable[[], float]
-"""Says how many seconds the next call may take."""
+"""Returns how many seconds the next call may take."""
 
 
 def read_plugins(
@@ -64,7 +65,7 @@ def read_plugins(
 ) -> Reading[tuple[PluginSeen, ...]]:
     """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
 
-    Drivers of other types are left out. `listeners` asks in several looks; without it, this is the only one.
+    Drivers of other types are left out. `listeners` is shared by several looks; without it, this is the only one.
     """
     paths = {f"{PLUGINS_PREFIX}{name}": str(Path(directory) / name) for name in sockets}
     paths |= {f"{REGISTRY_PREFIX}{name}": str(Path(registry) / name) for name in registry_sockets}
@@ -82,26 +83,26 @@ def _relative(name: str) -> str:
 
 
 def unknown(sockets: Iterable[str]) -> str:
-    """Return the note about sockets that were not asked for long enough."""
+    """Return the note about sockets that had too little time to answer."""
     return f"it is unknown who listens at {names([*sockets])}: not asked, or not for as long as others"
 
 
 @define
 class Listeners(Generic[Answer]):
-    """Ask the processes at sockets, in several looks, within one time for all.
+    """Ask the processes on sockets, over several looks, within a total time.
 
     Laws:
-    1. The looks together take at most the time for all, and for each look `_AGAIN` and `NOTICED` more.
-    2. A process that had less time to answer than others is not called silent: nothing is known about it, or what it
-    said
-       in a look before counts.
-    3. A process that was silent is asked once more only briefly, as long as its socket is the same file, and after all
+    1. The looks together take at most the total time, plus `_AGAIN` and `NOTICED` for each look.
+    2. A process that had less time to answer than others is not called silent: either nothing is known about it, or its
+    answer
+       in an earlier look counts.
+    3. A silent process is asked again only briefly, while its socket is the same file, and after all
        others.
 
     Args:
         answer: seconds for an answer to one call.
         left: seconds that all answers together may take from now on.
-        question: what is asked: `who_listens` or `lists_of`.
+        question: the question: `who_listens` or `lists_of`.
         now: seconds of a clock that never goes back.
     """
 
@@ -112,13 +113,13 @@ class Listeners(Generic[Answer]):
     _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | _Silent"] = field(factory=dict, init=False)
 
     def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, Answer], dict[str, str], tuple[str, ...]]:
-        """Ask the process at each socket.
+        """Ask the process on each socket.
 
         Args:
             sockets: paths by the names that the results have, which say in which directory a socket is.
 
         Returns:
-            What each process answered, why others did not, and who was not asked long enough.
+            The answer of each process, why others did not answer, and which had too little time.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
@@ -138,7 +139,7 @@ class Listeners(Generic[Answer]):
     def _ask(
         self, name: str, path: str, served: SocketIdentity, *, end: float
     ) -> "_Answered[Answer] | _Silent | _Went | None":
-        """Return the answer, or why there is none. Return None if time was short."""
+        """Return the answer, or why there is none, or None if time was short."""
         before = self._before.get((path, served))
         longest = min(self.answer, _AGAIN) if isinstance(before, _Silent) else self.answer
         given = [longest]
@@ -177,7 +178,7 @@ class _Answered(Generic[Answer]):
 
 @frozen
 class _Silent:
-    """A process has not answered as it should."""
+    """A process did not answer correctly."""
 
     why: str
 
@@ -197,9 +198,9 @@ class Listener:
 
 
 def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
-    """Ask a process who it is, as a kubelet does.
+    """Ask a process for its identity, as a kubelet does.
 
-    A plugin in the kubelet's own directory has no name to tell, so it is asked for its options.
+    A plugin in the kubelet's own directory does not report a name, so it is asked for its options.
     """
     with _channel(path) as channel:
         if not name.startswith(REGISTRY_PREFIX):
@@ -212,7 +213,7 @@ def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
 
 
 def _why_unusable(info: pluginregistration.PluginInfo) -> str:
-    """Return why a kubelet cannot call a driver that has answered, empty if it can, or if that cannot be seen here."""
+    """Return why a kubelet cannot call a driver that answered, or an empty string if it can or if that is unknown."""
     if not {*info.supported_versions} & {*SERVICES}:
         return f"it offers {names([*info.supported_versions]) or 'no service'}, and a kubelet calls {names(SERVICES)}"
     service = info.endpoint
@@ -225,7 +226,7 @@ def _why_unusable(info: pluginregistration.PluginInfo) -> str:
 
 
 def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
-    """Ask a plugin for its options and its list. A process that is another kind of plugin gives None."""
+    """Ask a plugin for its options and its list. Return None for another kind of plugin."""
     began, resource = time.monotonic(), ""
     if name.startswith(REGISTRY_PREFIX):
         found = _info(path, allowed)
@@ -233,7 +234,7 @@ def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
             return None
         path, resource = found
     options, data = _options_and_list(path, allowed)
-    with _reading:  # one at a time, because a list takes some twenty times its bytes while it is read
+    with _reading:  # one at a time, because reading a list takes some twenty times its size
         devices = _parsed(_devices_in, data)
     return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
 
@@ -242,7 +243,7 @@ _reading = Lock()
 
 
 def _devices_in(data: bytes) -> DeviceList:
-    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are values."""
+    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are parsed."""
     if len(data) > 2 * MAX_DEVICES and (count := count_devices(data)) > MAX_DEVICES:
         raise _NoAnswerError(f"{LIST_HAS} {count:,} devices, expected at most {MAX_DEVICES:,}")
     return read_devices(data)
@@ -250,7 +251,7 @@ def _devices_in(data: bytes) -> DeviceList:
 
 @frozen
 class _NoAnswerError(Exception):
-    """A plugin has not answered as it should; the cause says what it did."""
+    """A plugin did not answer correctly. The cause says what it did."""
 
     cause: str
     is_late: bool = False
@@ -271,7 +272,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _info(path: str, allowed: Allowed) -> tuple[str, str] | None:
-    """Return path and resource of a device plugin that the plugin watcher finds. Another kind of plugin gives None."""
+    """Return path and resource of a device plugin that the plugin watcher finds, or None for another kind of plugin."""
     with _channel(path) as channel:
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
     info = _parsed(pluginregistration.PluginInfo.FromString, data)
@@ -321,7 +322,7 @@ def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
 
 
 def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
-    """Return why a call failed, in words that are the same each time."""
+    """Return why a call failed, in words that are the same every time."""
     code: grpc.StatusCode = error.code()
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -1,4 +1,4 @@
-"""What a kubelet's pod-resources API says about devices, as one value.
+"""The answers of a kubelet's pod-resources API about devices, as one value.
 
 Law: the result is a `Reading` for any answer of the process at the socket.
 """
@@ -39,7 +39,7 @@ def _ask(client: PodResourcesClient) -> PodResourcesSeen:
     try:
         devices = client.get_allocatable_resources().devices
     except PodResourcesError as error:
-        if error.code != _NOT_OFFERED:  # before Kubernetes 1.23 it is behind a gate
+        if error.code != _NOT_OFFERED:  # before Kubernetes 1.23, it is behind a feature gate
             raise
         return seen_of("v1", listed, None)
     return seen_of("v1", listed, by_resource(devices))

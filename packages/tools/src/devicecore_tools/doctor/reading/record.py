@@ -1,7 +1,7 @@
-"""A record of a node: a directory with what each source said, which is read as the node itself would be.
+"""A record of a node: a directory with the contents of all sources, which is read like the node itself.
 
-Laws: a file that is not in the record was not read; it is taken for missing on the node only if `sources.json` says so.
-What is saved of a pod has neither its environment, nor its annotations, nor its volumes.
+Laws: a file that is not in the record was not read. It counts as missing on the node only if `sources.json` says so.
+A saved pod has no environment, annotations or volumes.
 """
 
 import json
@@ -52,13 +52,13 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
 
 RUNNING = "pods_state"
-"""The file in which `devicecore kubelet` keeps which of its pods run."""
+"""The file in which `devicecore kubelet` stores which of its pods are running."""
 
 PLUGINS, CDI = "plugins.json", "cdi.json"
-"""The names of what plugins answered and of the names in CDI files, in a form of this program."""
+"""The files with plugins' answers and with the names in CDI files, in this program's format."""
 
 LOOK_NAME = "look.json"
-"""The name of the whole look, in a form of this program."""
+"""The file with the whole look, in this program's format."""
 
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
@@ -81,19 +81,19 @@ OF_SOURCES: Mapping[Source, tuple[str, ...]] = {
     Source.EVENTS: (EVENTS,),
     Source.STATE_FILES: (CPU_FILE, MEMORY_FILE, *OF_PODS),
 }
-"""The files that a record has of each source, besides what `look.json` says about it."""
+"""The files of each source in a record, in addition to `look.json`."""
 
 TAKEN = "taken"
-"""Where a record says when it was taken."""
+"""The key for the time at which a record was taken."""
 
 NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
 """Why the checkpoint of a kubelet with another root directory is not in a record."""
 
 PARTIAL = "pods"
-"""Where a record says that its pods may not be all pods of the node."""
+"""The key for the note that a record may not have all pods of the node."""
 
 ABSENT = "missing on the node"
-"""What `sources.json` says about a file that was not there."""
+"""What `sources.json` says about a missing file."""
 
 _MODE = 0o600
 _MAX_LISTING = 4 * 1024 * 1024
@@ -112,7 +112,7 @@ T = TypeVar("T")
 
 
 def is_record(path: str) -> bool:
-    """Return whether a directory is a record: it has a record's files, and no directory of device plugins."""
+    """Return whether a directory is a record: it has a record's files, and no device plugin directory."""
     root = Path(path)
     named = (LIST_NAME, REASONS_NAME, LISTING_NAME, PODS, NODE, EVENTS)
     try:
@@ -122,12 +122,12 @@ def is_record(path: str) -> bool:
 
 
 def was_saved(path: str) -> bool:
-    """Return whether `--save` wrote the record, and not somebody by hand. Then everything that was read is in it."""
+    """Return whether `--save` wrote the record, so that it has everything that was read, and not somebody by hand."""
     return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 
 def reasons(path: str) -> Mapping[str, str]:
-    """Return why files are not in a record, by name. Under the empty name is why the record does not say it."""
+    """Return why files are not in a record, by name. The empty name has the reason if the record does not say."""
     place = Path(path) / REASONS_NAME
     try:
         document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
@@ -137,7 +137,7 @@ def reasons(path: str) -> Mapping[str, str]:
 
 
 def read_saved(path: str, cls: type[T]) -> Reading[T]:
-    """Return what a file of a record has that this program wrote of a value."""
+    """Return the value in a file that this program wrote into a record."""
     from devicecore.system.json_values import from_json  # cattrs takes long to import
 
     try:
@@ -150,14 +150,14 @@ def read_saved(path: str, cls: type[T]) -> Reading[T]:
 
 @frozen
 class SavedPlugins:
-    """What plugins answered. `devices` has the list of each, or None if it sent none."""
+    """The answers of plugins. `devices` has the list of each plugin, or None if it sent none."""
 
     plugins: tuple[PluginSeen, ...]
     devices: tuple[tuple[Device, ...] | None, ...]
 
     @classmethod
     def of(cls, plugins: tuple[PluginSeen, ...]) -> "SavedPlugins":
-        """Return the answers with their lists apart, because a `DeviceList` has no form as JSON."""
+        """Return the answers with separate lists, because a `DeviceList` has no JSON form."""
         bare = tuple(evolve(one, devices=None) for one in plugins)
         return cls(bare, tuple(None if one.devices is None else tuple(one.devices) for one in plugins))
 
@@ -169,7 +169,7 @@ class SavedPlugins:
 
 
 def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
-    """Return the look that a record has, and its readings of the sources whose other files are as they were written.
+    """Return the look in a record, and its readings of the sources whose other files are unchanged.
 
     The look is None if the record has none, or one of a later release.
     """
@@ -186,7 +186,7 @@ def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
-    """Return the sockets that a record's listing names, and whether a process listened at each."""
+    """Return the sockets in a record's listing, and whether a process listened on each."""
     place = Path(path) / LISTING_NAME
     try:
         text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")
@@ -216,7 +216,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 def _without_service(
     text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the registration sockets of drivers whose other sockets nobody listens on, in a listing that has these."""
+    """Yield the registration sockets of drivers whose other sockets have no listener, in a listing with both."""
     tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
     services = grouped((one[1], one[2] == "listener") for one in tried)
     for socket in registry:
@@ -227,7 +227,7 @@ def _without_service(
 
 
 def has_no_directory_of_plugins(path: str) -> bool:
-    """Return whether the listing of a record says that there was no directory of device plugins on the node.
+    """Return whether a record's listing says that there was no device plugin directory on the node.
 
     A kubelet keeps it below `/var/lib/kubelet`, whatever its root directory is.
     """
@@ -262,16 +262,16 @@ def save(
     *,
     taken: int | None,
 ) -> None:
-    """Write what was read into a directory, which is made if it does not exist.
+    """Save what was read into a directory, which is created if missing.
 
     Args:
-        directory: where to.
-        look: what the sources said.
+        directory: the target directory.
+        look: the contents of the sources.
         root: the kubelet's directory, whose files are copied, or None if it was not read.
         checkpoint: the checkpoint's own path, if it is not below `root`.
-        objects: the objects of the API server, as they were read, by the names of their files.
-        notes: what else the record should say about how it was made.
-        taken: when the sources were read, in nanoseconds since 1970, or None if that is not known.
+        objects: the API server's objects as read, by the names of their files.
+        notes: additional notes about the creation of the record.
+        taken: when the sources were read, in nanoseconds since 1970, or None if unknown.
 
     Raises:
         OSError: a file cannot be written.
@@ -379,7 +379,7 @@ _KEPT: Mapping[str, Any] = {
         ),
         "devices": dict.fromkeys(
             (
-                *("requests", "constraints"),  # of a claim; its configuration may hold secrets
+                *("requests", "constraints"),  # of a claim; its configuration may contain secrets
                 *("name", "attributes", "capacity", "basic", "taints", "consumesCounters", "allowMultipleAllocations"),
                 *("nodeName", "nodeSelector", "allNodes", "bindsToNode", "bindingConditions"),
             ),
@@ -411,7 +411,7 @@ _KEPT: Mapping[str, Any] = {
     **dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"), True),
     **dict.fromkeys(("reportingComponent", "source"), True),
 }
-"""What is kept of an object; everything else may be a secret."""
+"""The fields of an object that are kept. Everything else may be a secret."""
 
 
 def _without_secrets(document: Any) -> Any:  # noqa: ANN401 - JSON has no better type

@@ -1,6 +1,6 @@
 """The state files of the CPU and memory managers and of pods' resources: whether a kubelet can start with them.
 
-Law: a file is called damaged only if a kubelet would end because of it. What is not known about its form is not judged.
+Law: a file is called damaged only if a kubelet would exit because of it. Unknown parts of its format are not judged.
 """
 
 import json
@@ -18,7 +18,7 @@ from devicecore_tools.doctor.reading.managers import ManagersSeen
 from devicecore_tools.numa import CPU_FILE, INSTALL, MEMORY_FILE, NumaError, held_in_state_file, is_installed
 
 MAX_BYTES = 1024 * 1024
-"""Bytes of a file of pods' resources."""
+"""The size limit of a file of pods' resources, in bytes."""
 
 _KEYS = {"policyName", "defaultCpuSet", "machineState", "entries", "podEntries", "checksum", "data", "dataChecksum"}
 
@@ -30,8 +30,8 @@ def read_state_files(
 
     Args:
         root: the kubelet's root directory, or a record.
-        managers: what there is of the CPU manager and the memory manager.
-        why_unread: why it is not known whether the node had a file that is not there; empty if it had none.
+        managers: the input for the CPU manager and the memory manager.
+        why_unread: why it is unknown whether the node had a missing file, or an empty string if it had none.
     """
     seen, notes = [], []
     for name in (CPU_FILE, MEMORY_FILE, *OF_PODS):
@@ -39,7 +39,7 @@ def read_state_files(
         try:
             blob = managers.file(name) if name not in OF_PODS else read_file(path, MAX_BYTES, follow_links=True)
         except FileNotFoundError:
-            notes += [f"{path}: {why}"] if (why := why_unread(name)) else []  # else a kubelet makes a new one
+            notes += [f"{path}: {why}"] if (why := why_unread(name)) else []  # otherwise a kubelet creates a new one
             continue
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
@@ -56,7 +56,7 @@ def read_state_files(
 
 
 def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
-    """Return what a file of the CPU manager or the memory manager says, and why a kubelet ends when it starts."""
+    """Return the content of a CPU manager or memory manager file, and why a kubelet exits when it starts with it."""
     try:
         document = _object(blob)
         if document.keys() - _KEYS and not (document.get("data") or document.get("dataChecksum")):
@@ -89,7 +89,7 @@ def _problem_of_pods(blob: bytes) -> str:
 def _check_pods(document: Mapping[str, Any]) -> None:
     """Raise _DamagedError if a kubelet cannot restore pods' resources from a file (kubelet: `restoreState`)."""
     if "data" not in document:
-        return  # the form of kubelets before 1.32, whose checksum is unknown here
+        return  # the format of kubelets before 1.32, whose checksum is unknown here
     data, stored = document["data"], document.get("checksum") or 0
     if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
         raise _DamagedError("data or checksum has a value of the wrong kind")

@@ -1,6 +1,6 @@
 """The taints that DeviceTaintRules add to published devices.
 
-Law: a rule that selects in a way which is not known here, as rules before Kubernetes 1.35 may, is refused.
+Law: a rule with an unknown kind of selection, as before Kubernetes 1.35, is refused.
 """
 
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from devicecore.domain.allocation.reading import taint_of
 from devicecore.domain.documents import Value
 
 TaintRule = tuple[tuple[str, str, str] | None, Taint]
-"""Driver, pool and device of a rule, empty if any will do, or None if the rule selects no device; and the taint."""
+"""Driver, pool and device of a rule (empty if any matches, None if the rule selects no device), and its taint."""
 
 
 def rules_in(document: Value) -> tuple[TaintRule, ...]:
     """Return the rules of a list. Raises DocumentError if it is not a complete list of DeviceTaintRules."""
-    from devicecore_tools.doctor.reading.objects import items_of  # which claims do not need
+    from devicecore_tools.doctor.reading.objects import items_of  # claims do not need it
 
     return tuple(map(rule_of, items_of(document, "DeviceTaintRules", "DeviceTaintRuleList")))
 

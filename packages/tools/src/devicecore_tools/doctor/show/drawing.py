@@ -1,7 +1,7 @@
 """The picture of a node as SVG: as one file, or in parts for a page.
 
-Laws: equal pictures give equal bytes. Everything that a color shows is also in a string or a shape. Every text from
-outside is escaped and bounded. The result loads nothing and runs nothing. No label is wider than its cell, in any font
+Laws: equal pictures give equal bytes. Everything that a color shows is also shown by text or a shape. Every string from
+outside is escaped and bounded. The result loads and runs nothing. No label is wider than its cell, in any font
 that is not wider than DejaVu Sans.
 """
 
@@ -20,19 +20,19 @@ from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.show.picture import UNHELD, Cell, CellKind, Group, NodePicture, OwnerMark, Tally
 
 WIDTH = 552
-"""Pixels of what a box holds: two boxes stand side by side in a window of 1,280 pixels."""
+"""The width of a box's content, in pixels: two boxes fit side by side into a window of 1,280 pixels."""
 
 _PADDING, _GAP, _MARGIN = 20, 8, 24
-_FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and how many stand side by side
+_FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and the number of cells per row
 _SMALL = (85, 28, 6)
 _FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # heights between lines of text, where the color of the next pod begins
-_HATCH = 10  # pixels at the left of a cell that is not healthy
+_HATCH = 10  # pixels at the left of an unhealthy cell
 _INSET = 8  # pixels between the edge of a cell and its text
-_MAX_FULL_CELLS = 48  # of a group; if it has more, its cells have one line of text
+_MAX_FULL_CELLS = 48  # of a group; with more, its cells have one line of text
 _MAX_NOTES = 6
 _MAX_LEGEND = 48
 _KEY_COLUMNS = 2
-_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a README shows it without making it smaller
+_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a README shows this width without scaling
 _LINE = 16  # pixels
 
 STYLE = files(__package__).joinpath("picture.css").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ DEFINITIONS = (
     '<defs><pattern id="sick" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path class="lines" d="M0 0V7"/></pattern></defs>'
 )
-"""What the style sheet refers to by `url(#...)`: it has to be in the document once."""
+"""The definitions that the style sheet refers to by `url(#...)`, which must be in the document once."""
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
@@ -85,7 +85,7 @@ def headline(report: NodeReport) -> str:
 
 
 def summary(report: NodeReport, picture: NodePicture) -> str:
-    """Counts of devices and findings, and what is folded, in a sentence."""
+    """Return a sentence with the counts of devices, findings and folded devices."""
     folded = picture.folded.devices
     found = counted(len(report.findings), "finding") if report.findings else "no findings"
     more = f"; {counted(folded, 'device')} folded" if folded else ""
@@ -96,7 +96,7 @@ def summary(report: NodeReport, picture: NodePicture) -> str:
 
 
 def content_of(groups: Sequence[Group], stops: Collection[int] | None = None) -> tuple[str, float]:
-    """Return what a box holds, and its height in pixels.
+    """Return the content of a box, and its height in pixels.
 
     If `stops` is given, the content is for a page: cells are links to the rows of the table, and Tab reaches the cells
     whose numbers are in `stops`.
@@ -133,7 +133,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
     if stops is not None:
         stop = 0 if cell.number in stops else -1
         rows = " ".join(f"d{cell.number + place}" for place in range(len(cell.rows)))
-        # The name begins with the visible text, so that people who speak to their computer can say what they see.
+        # The accessible name begins with the visible text, so that users of voice control can say what they see.
         return (
             f'<a class="cell" href="#d{cell.number}" data-rows="{rows}" tabindex="{stop}" '
             f'aria-label="{_visible(inside)}: {label}" transform="translate({at})">{inside}</a>'
@@ -142,7 +142,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
 
 
 def _visible(inside: str) -> str:
-    """Return the text that a reader sees in a drawing, without its elements."""
+    """Return the visible text of a drawing, without its elements."""
     return " ".join(re.sub("<[^>]*>", " ", inside).split())
 
 
@@ -177,7 +177,7 @@ def _small_cell(cell: Cell) -> str:
 
 
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
-    """Return the rectangle of a cell. Bands show several holders, as many as there are lines of text."""
+    """Return the rectangle of a cell. Bands show several holders, up to the number of text lines."""
     stale = " stale" if all(row.state is OwnerState.STALE for row in cell.rows) else ""
     classes = [f"o{mark.color}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]
@@ -205,14 +205,14 @@ def _owner(cell: Cell, room: float) -> str:
 
 
 def _condition(cell: Cell) -> str:
-    """Health and certainty of a device."""
+    """Return the health and certainty of a device."""
     row = cell.rows[0]
     sign = {"Healthy": "", "unknown": "health "}.get(row.health, "\u2715 ")
     return f"{sign}{row.health}, {row.state.value}" if cell.kind is not CellKind.UNKNOWN else f"{sign}{row.health}"
 
 
 def _folded(folded: Tally, y: float) -> tuple[str, float]:
-    """Return a bar of what is folded, and its counts."""
+    """Return a bar for the folded devices, with their counts."""
     parts, x = [], 0.0
     for kind in CellKind:
         share = round(WIDTH * getattr(folded, kind) / folded.devices, 1)
@@ -284,7 +284,7 @@ def key_of(mark: OwnerMark) -> str:
 
 
 def signs() -> tuple[tuple[str, str], ...]:
-    """Return what the other signs of the picture mean."""
+    """Return the meaning of the picture's other signs."""
     sick = (
         '<rect class="none" width="34" height="22" rx="5"/>'
         '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'
@@ -308,7 +308,10 @@ def _n(number: float) -> str:
 
 
 def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[str, float]:
-    """Draw a title with its counts at the right, or below it without room. Return also where the last line stands."""
+    """Draw a title with its counts at the right, or below it if there is no room.
+
+    Also return the last line's position.
+    """
     size = 15 if style == "t" else _BOLD_13
     end = ""
     text = f'<text class="{style}" x="{_n(x)}" y="{_n(y)}">{_fitted(title, WIDTH, size)}</text>'
@@ -319,7 +322,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """Draw at most three lines of a string from outside. Return also where the next line would stand."""
+    """Draw at most three lines of a string from outside. Also return the position of the next line."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (
@@ -328,7 +331,7 @@ def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = 
     return "\n".join(drawn), y + _LINE * len(lines)
 
 
-_BOLD_12, _BOLD_13, _REGULAR = 12.0, 13.0, 0.9 * 12  # pixels of a font; regular letters are narrower than bold ones
+_BOLD_12, _BOLD_13, _REGULAR = 12.0, 13.0, 0.9 * 12  # font sizes in pixels; regular letters are narrower than bold ones
 
 
 def _wide(text: str, size: float = _REGULAR) -> float:
@@ -348,12 +351,12 @@ _NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
 
 
 def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
-    """Return a string from outside that is not wider than `room` pixels, escaped."""
+    """Return a string from outside, escaped and truncated to `room` pixels."""
     return escape(shortened(foreign_text(text, 400), room / size, _width_of))
 
 
 def _wrapped(text: str, room: float) -> list[str]:
-    """At most three lines."""
+    """Wrap a string into at most three lines."""
     words = foreign_text(text, 600).split()
     lines = [""]
     while words and len(lines) <= _MAX_LINES:

@@ -1,8 +1,8 @@
-"""The report on a node as one page: the picture, the findings, and all that is in both as text.
+"""The report on a node as one page: the picture, the findings, and the content of both as text.
 
 Laws: equal reports give equal bytes. The page loads nothing, and its policy lets a browser run and apply only what is
-in it. Every text from outside is escaped and bounded. Every device, finding and source that the page shows is there
-as text, with the values of the JSON document; what it leaves out is counted.
+in it. Every string from outside is escaped and bounded. Every device, finding and source on the page is also shown
+as text, with the values of the JSON document. Anything left out is counted.
 """
 
 from base64 import b64encode
@@ -20,11 +20,11 @@ from devicecore_tools.doctor.show.drawing import DEFINITIONS, STYLE, WIDTH, cont
 from devicecore_tools.doctor.show.picture import Box, Cell, NodePicture, kind_of, place_of
 
 MAX_FINDINGS = 200
-"""Findings that a page shows; it says how many more there are."""
+"""The maximum number of findings on a page, which says how many more there are."""
 
 _MAX_DEVICES = 40  # devices of a finding that are named one by one
 _MAX_OWNERS = 200  # pods in the legend
-_MAX_TAB_STOPS = 200  # cells; if there are more, arrow keys lead to all but the first of each group
+_MAX_TAB_STOPS = 200  # cells; with more, only the first of each group is reached by Tab, the others by arrow keys
 _MAX_VALUE = 300  # characters
 
 _FILES = files(__package__)
@@ -269,7 +269,7 @@ def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
 
 
 def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:
-    """Return what is folded, as a table of counts."""
+    """Return the folded devices as a table of counts."""
     if not shown.folded.devices:
         return
     seen = {(cell.rows[0].resource, cell.rows[0].device) for cell in shown.cells}

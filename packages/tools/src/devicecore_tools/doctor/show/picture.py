@@ -1,4 +1,4 @@
-"""What is in the picture of a node: boxes of NUMA nodes, in them groups of resources, in them cells of devices.
+"""The content of a node's picture: boxes for NUMA nodes, which contain groups for resources and cells for devices.
 
 Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded. A device with a
 finding is folded only if no device without one has a cell in its group. A picture has at most `MAX_CELLS` cells and
@@ -21,13 +21,20 @@ from devicecore_tools.doctor.findings.report import FREE, NOBODY, UNKNOWN, Devic
 from devicecore_tools.doctor.look.values import grouped
 
 MAX_CELLS = 2_000
-"""Cells of a picture."""
+"""The maximum number of cells in a picture."""
 
 MAX_GROUPS = 200
-"""Groups of a picture: resources on a NUMA node."""
+"""The maximum number of groups (resources on a NUMA node) in a picture."""
 
-_GROUP_LIMITS = (400, 200, 100, 48, 16, 10)  # cells of one group: the first with which all groups have MAX_CELLS
-_FOLDED = 200  # cells that a group shows if it has more devices than its limit
+_GROUP_LIMITS = (
+    400,
+    200,
+    100,
+    48,
+    16,
+    10,
+)  # cells per group: the first limit with which all groups together have at most MAX_CELLS
+_FOLDED = 200  # cells of a group that has more devices than its limit
 _COLORS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -48,7 +55,7 @@ class Tally:
 
     @classmethod
     def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
-        """Return all of them together."""
+        """Return the sum of these tallies."""
         return cls(*map(sum, zip(*map(astuple, (cls(), *tallies)), strict=True)))
 
     @property
@@ -67,7 +74,7 @@ class Tally:
 
 @frozen
 class OwnerMark:
-    """A pod of the picture: its letters and the number of its color, from 1. Colors repeat, letters do not."""
+    """A pod in the picture: its letters and its color number, from 1. Colors repeat, letters do not."""
 
     owner: str
     letters: str
@@ -75,7 +82,7 @@ class OwnerMark:
 
 
 class CellKind(StrEnum):
-    """Who has a device, as the classes of the drawing are named."""
+    """The holder of a device, named like the drawing's classes."""
 
     HELD = "held"
     FREE = FREE
@@ -113,7 +120,7 @@ class Cell:
 
 @frozen
 class Group:
-    """The devices of one resource in one box. `folded` counts those that have no cell."""
+    """The devices of one resource in one box. `folded` counts those without a cell."""
 
     resource: str
     tally: Tally
@@ -136,10 +143,10 @@ class NodePicture:
     """A picture of a report.
 
     Attributes:
-        boxes: by NUMA nodes.
-        owners: the pods of all cells, in the order in which they appear.
-        further: the devices whose groups are not in the picture, because there are too many groups.
-        of_node: the findings that concern no device of the picture.
+        boxes: the boxes, by NUMA nodes.
+        owners: the pods of all cells, in order of appearance.
+        further: the devices whose groups are not in the picture because there are too many groups.
+        of_node: the findings that do not concern a device in the picture.
         tally: all devices of the report.
     """
 
@@ -156,7 +163,7 @@ class NodePicture:
 
     @property
     def folded(self) -> Tally:
-        """All devices that have no cell."""
+        """All devices without a cell."""
         return Tally.sum((self.further, *(group.folded for box in self.boxes for group in box.groups)))
 
 
@@ -170,7 +177,7 @@ def place_of(numa_nodes: tuple[int, ...] | None) -> str:
     return f"NUMA node {listed}" if len(numa_nodes) == 1 else f"NUMA nodes {listed}"
 
 
-_MAX_NODES = 12  # numbers that are listed
+_MAX_NODES = 12  # the maximum length of a list of numbers
 
 _Devices = list[tuple[int, tuple[DeviceRow, ...]]]
 _Place = tuple[int, tuple[int, ...]]
@@ -193,7 +200,7 @@ def picture(report: NodeReport) -> NodePicture:
 
 
 def _grouped(rows: Sequence[DeviceRow]) -> dict[tuple[_Place, str], _Devices]:
-    """Return the devices by place and resource. All rows of a device stand together."""
+    """Return the devices by place and resource. All rows of a device are adjacent."""
     groups: dict[tuple[_Place, str], _Devices] = {}
     number = 0
     while number < len(rows):
@@ -237,7 +244,7 @@ def _group(resource: str, devices: _Devices, limit: int, found: "_Findings", mar
 
 
 def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devices:
-    """Return the devices, those to see first in front: with findings, with stale holders, not healthy."""
+    """Return the devices, most important first: with findings, with stale holders, unhealthy."""
     ranks: tuple[_Devices, ...] = ([], [], [], [])
     for device in devices:
         row = device[1][0]
@@ -251,7 +258,7 @@ def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devic
 
 
 def kind_of(row: DeviceRow) -> CellKind:
-    """Return who has the device of a row."""
+    """Return the kind of holder of a row's device."""
     return CellKind.HELD if row.is_held else CellKind(row.owner)
 
 
@@ -267,7 +274,7 @@ _HEALTHY = Health.HEALTHY.value
 
 
 class _Findings:
-    """The findings by what they concern."""
+    """The findings by the subject they concern."""
 
     def __init__(self, findings: Sequence[NodeFinding]) -> None:
         self._all = findings
@@ -292,7 +299,7 @@ class _Findings:
 
 
 class _Marks:
-    """The pods met so far."""
+    """The pods encountered so far."""
 
     def __init__(self) -> None:
         self._marks: dict[str, OwnerMark] = {}
@@ -302,7 +309,7 @@ class _Marks:
         return tuple(self._marks.values())
 
     def of(self, rows: Iterable[DeviceRow]) -> tuple[OwnerMark, ...]:
-        """One mark for each pod that holds a device, in order."""
+        """Return one mark for each pod that holds a device, in order."""
         return tuple({key: self._mark(key, row.owner) for row in rows if (key := _pod(row))}.values())
 
     def _mark(self, key: str, owner: str) -> OwnerMark:
