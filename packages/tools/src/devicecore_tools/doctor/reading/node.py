@@ -136,9 +136,7 @@ class NodeSources:
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
-    """Namespace and name of the pod whose events are read from the API server, or None for the events that `doctor`
-    needs.
-    """
+    """Namespace and name of the pod whose events are read from the API server, or None for those of `doctor`."""
 
     clock: Callable[[], int] = time.time_ns
     """Nanoseconds since 1970: a record has its own time, everything else is read now."""

@@ -33,7 +33,7 @@ _GROUP_LIMITS = (
     48,
     16,
     10,
-)  # cells per group: the first limit with which all groups together have at most MAX_CELLS
+)  # cells per group; the first limit that keeps MAX_CELLS
 _FOLDED = 200  # cells of a group that has more devices than its limit
 _COLORS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
