@@ -208,6 +208,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
         scheduler.resume()
     try:
         verdict, node, words = ("refused", "", refused) if refused else truth_of(client)
+        mapped = mappings_of(client) if verdict == "scheduled" else None
         devices = {
             f"{one['driver']}/{one['pool']}/{one['device']}"
             for claim in client.list("ResourceClaim")
@@ -229,10 +230,21 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
             problems += [
                 f"{source}: {one}" for one in differences(document, node, devices, is_close=situation.is_close)
             ]
+            if mapped is not None and document.get("request_mappings", mapped) != mapped:
+                problems.append(f"{source}: {document['request_mappings']}, the scheduler wrote {mapped}")
     is_open = "not looked at" in text
     lacking = [one for one in _WORDS if verdict == "refused" and one in words and one not in text and not is_open]
     problems += [f"the scheduler's words {reason!r} are not in: {text[:600]}" for reason in lacking]
     assert not problems, "\n".join(problems)
+
+
+def mappings_of(client: Client) -> list[Json] | None:
+    """Return what each container got of the claim that the scheduler has made, or None if it has made none."""
+    status = client.get("Pod", "ask")["status"].get("extendedResourceClaimStatus")
+    rows = status["requestMappings"] if status else ()
+    names = ("containerName", "resourceName", "requestName")
+    made = [dict(zip(("container", "resource", "request"), (one[of] for of in names), strict=True)) for one in rows]
+    return made if status else None
 
 
 def differences(document: Json, node: str, devices: set[str], *, is_close: bool) -> Iterator[str]:

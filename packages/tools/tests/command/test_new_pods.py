@@ -484,3 +484,19 @@ def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, c
     assert "namespace ml has no ResourceQuota and no LimitRange, because none was read" in said
     _, said = asked(tmp_path, capsys, a_pod(), a_node("n1"))
     assert "ResourceQuota" not in said
+
+
+def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys) -> None:
+    """As a scheduler writes it into the pod: an init container that ends uses what a later container has."""
+    served = {**CLASS, "spec": {"extendedResourceName": CARD}}
+    spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
+    slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
+    pod = a_pod(limits={CARD: "1"}, requests={"cpu": "1"})
+    pod["spec"]["initContainers"] = [{"name": "warm", "image": "i", "resources": {"limits": {CARD: "1"}}}]
+    files = {"objects": {"kind": "List", "items": [a_node("n1"), served, slice_]}, "pod": {"apiVersion": "v1", **pod}}
+    for name, one in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(one), encoding="utf-8")
+    assert main(["why", str(tmp_path / "pod.json"), f"--slices={tmp_path / 'objects.json'}", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    rows = [(one["container"], one["request"]) for one in said["request_mappings"]]
+    assert rows == [("app", "container-1-request-0"), ("warm", "container-1-request-0")]

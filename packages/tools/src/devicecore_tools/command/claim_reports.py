@@ -16,6 +16,7 @@ from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_
 from devicecore_tools.command.output import print_json, print_pairs
 from devicecore_tools.doctor.pod.claim_report import type_of
 from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
+from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 from devicecore_tools.doctor.pod.machines import BoundPod
 from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 
@@ -168,8 +169,17 @@ class ClaimReport:
                 "assumed": list(self.assumed),
                 "deallocated": [one.name for one in self.taken_away],
                 "preempted": [one.name for one in self.victims],
+                "request_mappings": list(self._mappings),
             }
         return {**document, "nodes": nodes}
+
+    @property
+    def _mappings(self) -> Iterator[dict[str, str]]:
+        """Which request each container gets of the claim that a scheduler makes for its extended resources."""
+        placed = self._placed_on.answer if self._placed_on is not None else None
+        for claim in placed.claims if isinstance(placed, DeviceAllocation) else ():
+            for one in claim.mappings if isinstance(claim, ExtendedResourceClaim) else ():
+                yield {"container": one.container, "resource": one.resource, "request": one.request}
 
     @property
     def victims(self) -> Sequence[BoundPod]:
