@@ -321,6 +321,9 @@ def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, ca
     objects = (a_node("n1"), served, {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec})
     found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}), *objects)
     assert (found, "bad:NoSchedule" in said, "tolerates the taint" in said) == (1, True, False), said
+    sidecar = {"name": "log", "image": "i", "restartPolicy": "Always", "resources": {"limits": {CARD: "1"}}}
+    found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}, initContainers=[sidecar]), *objects)
+    assert (found, "f.io/n1/d0 has the taint bad:NoSchedule" in said) == (1, True), said  # one, for two requests
 
 
 def serving(name: str, created: int) -> Json:

@@ -141,11 +141,11 @@ def _taint_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
-    marked: dict[tuple[str | None, str, str], list[str]] = defaultdict(list)
+    marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # each device once
     for one in refused.verdicts:
         if isinstance(one.reason, NotTolerated):
             taint = one.reason.taint
-            marked[trial.rule_of(one.device, taint), one.device.driver, str(taint)].append(str(one.device))
+            marked[trial.rule_of(one.device, taint), one.device.driver, str(taint)][str(one.device)] = None
     for (rule, driver, text), devices in list(marked.items())[:_MAX_NAMES]:
         who = f"its driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
         if rule is not None:
@@ -154,7 +154,10 @@ def _taint_pairs(
             todo = f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}"
         else:
             todo = f"{_LOOK}, or use another device, before a claim tolerates this"
-        yield "because", f"{listed(devices, 1)} {'have' if len(devices) > 1 else 'has'} the taint {text} from {who}"
+        yield (
+            "because",
+            f"{listed(list(devices), 1)} {'have' if len(devices) > 1 else 'has'} the taint {text} from {who}",
+        )
         yield "do", todo
 
 
