@@ -1,6 +1,6 @@
-"""What an API server refuses of a pod that is created, and what it adds to one.
+"""Why an API server refuses a new pod, and what it adds to one.
 
-Law: only what is not stored yet is refused for what the cluster has: a stored pod has been taken.
+Law: only a pod that is not stored yet can be refused because of the cluster's objects. A stored pod has been accepted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ REFUSES = "the API server refuses the pod"
 _HUGE = "hugepages-"
 _COMPUTE = ("cpu", "memory")
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
-"""The resources of which a limit may be larger than the request, and which need no whole numbers."""
+"""The resources whose limit may exceed the request, and whose values need not be integers."""
 
 _VALUES: Mapping[str, Callable[[int], bool]] = {
     "In": lambda count: count > 0,
@@ -36,12 +36,12 @@ _VALUES: Mapping[str, Callable[[int], bool]] = {
     "Gt": lambda count: count == 1,
     "Lt": lambda count: count == 1,
 }
-"""Of each operator of a node's affinity how many values it may have."""
+"""For each operator of a node affinity, the allowed number of values."""
 
 
 @frozen
 class Quota:
-    """A ResourceQuota: what its namespace may have of each resource, and has."""
+    """A ResourceQuota: how much of each resource its namespace may have, and has."""
 
     namespace: str
     name: str
@@ -88,9 +88,9 @@ class Quota:
         return True
 
     def exceeded(self, asked: Sizes) -> str:
-        """Return what of it is exceeded by one object more, in an API server's words. The result is empty if nothing.
+        """Return what one more object would exceed, in an API server's words, or an empty string.
 
-        A resource of which the object asks for nothing is not looked at, even if too much of it is used.
+        A resource that the object does not request is ignored, even if too much of it is used.
         """
         over = [
             name
@@ -114,13 +114,13 @@ _TOLERATED_FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/un
 
 @frozen
 class Admission:
-    """What decides in a cluster whether a new pod is taken.
+    """The cluster's objects that determine whether a new pod is accepted.
 
     Attributes:
         runtimes: the RuntimeClasses by name.
-        quotas: of all namespaces.
+        quotas: the quotas of all namespaces.
         limited: the namespaces with a LimitRange.
-        kinds: the kinds of which a list was read, which may be empty.
+        kinds: the kinds for which a list was read, even if empty.
         priorities: the names of the PriorityClasses.
     """
 
@@ -147,14 +147,16 @@ class Admission:
             more = {
                 "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
                 "overhead": _joined(found["overhead"]["podFixed"]),
-                "runtimeClassName": None,  # all of it is known
+                "runtimeClassName": None,  # everything is known
             }
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _TOLERATED_FOR_A_WHILE]
         more["tolerations"] = [*tolerations, *added]
         return Value({**_joined(pod), "spec": {**_joined(spec), **more}}, pod.place, pod.step)
 
     def why_refused(self, pod: Value) -> str:
-        """Return why a new pod is refused for what the cluster has. The result is empty if it is not, or is stored."""
+        """Return why a new pod is refused because of the cluster's objects, or an empty string if it is accepted or
+        stored.
+        """
         if _is_stored(pod):
             return ""
         spec, namespace = pod["spec"], pod["metadata"]["namespace"].text("default")
@@ -169,12 +171,12 @@ class Admission:
                 if not problem and namespace not in self.limited and (lacking := _unwritten(spec, one)):
                     problem = f"failed quota: {one.name}: must specify {lacking}"
                 if problem:
-                    # An administrator raises it; a user ends what uses it up.
+                    # An administrator can raise it; a user can delete what uses it up.
                     return f"{REFUSES}: {problem}. See: kubectl describe quota {one.name} --namespace {namespace}"
         return ""
 
     def why_claim_refused(self, claim: UnallocatedClaim, namespace: str) -> str:
-        """Return why a claim that is made for a pod is refused. The result is empty if it is not."""
+        """Return why a claim that is created for a pod is refused, or an empty string."""
         asked: dict[str, Quantity] = {"count/resourceclaims.resource.k8s.io": Quantity(10**9)}
         for ways in claim.requests:
             most: dict[str, int] = {}
@@ -188,7 +190,7 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield what an API server adds to a new pod, and what is not known here."""
+        """Yield what an API server adds to a new pod and is unknown here."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
@@ -212,7 +214,7 @@ def _joined(*sections: Value) -> dict[str, object]:
 
 
 def _usage(spec: Value) -> Sizes:
-    """Return what a pod takes of a quota (Kubernetes: `PodUsageFunc`)."""
+    """Return how much of a quota a pod uses (Kubernetes: `PodUsageFunc`)."""
     one = Quantity(10**9)
     found = {"pods": one, "count/pods": one}
     for name, size in sizes_of(spec).items():
@@ -223,7 +225,7 @@ def _usage(spec: Value) -> Sizes:
 
 
 def _unwritten(spec: Value, quota: Quota) -> str:
-    """Return what a container has to write because the quota names it (`enforcePodContainerConstraints`)."""
+    """Return what a container must specify because the quota names it (`enforcePodContainerConstraints`)."""
     for name in () if spec["resources"].data else sorted(quota.hard):
         section, _, resource = name.rpartition(".")
         if resource in _COMPUTE and section in {"", "requests", "limits"}:
@@ -238,11 +240,11 @@ def _unwritten(spec: Value, quota: Quota) -> str:
 
 
 def _written_in(section: str) -> tuple[str, ...]:
-    return ("limits",) if section == "limits" else ("requests", "limits")  # a limit alone is a request, too
+    return ("limits",) if section == "limits" else ("requests", "limits")  # a limit without a request is also a request
 
 
 def why_invalid(pod: Value) -> str:
-    """Return why no API server takes the pod, whatever its cluster has. The result is empty if one may.
+    """Return why every API server refuses the pod, or an empty string.
 
     Raises DocumentError if a field has the wrong type.
     """
@@ -323,7 +325,7 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
 
 
 def _of_ports(spec: Value) -> Iterator[str]:
-    """Yield which host ports two containers have, or are another port than that of the container."""
+    """Yield the host ports that two containers have, or that differ from the container port."""
     seen = set()
     is_on_host = spec["hostNetwork"].boolean()
     for container in containers_of(spec):
@@ -383,7 +385,7 @@ def limited_namespaces(items: Iterable[Value]) -> frozenset[str]:
 
 
 def why_refused(pod: Pod) -> str:
-    """Return why an API server would refuse a pod because of its devices. The result is empty if it takes the pod."""
+    """Return why an API server would refuse a pod because of its devices, or an empty string."""
     for one in pod.in_start_order:
         for resource, size in one.requests.items():
             if is_extended_resource(resource):

@@ -1,4 +1,4 @@
-"""Small changes after which claims may get devices: what is written otherwise, released, given up or tolerated.
+"""Small changes after which claims may get devices: something is rewritten, released, dropped or tolerated.
 
 Law: a change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each, and only those that help are
     shown.
@@ -38,20 +38,20 @@ from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, re
 from devicecore_tools.doctor.pod.extended_claim import ExtendedRequest, ExtendedResourceClaim
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
-_MAX_AMOUNTS = 6  # that are tried of a capacity
+_MAX_AMOUNTS = 6  # values of a capacity that are tried
 _MAX_PARTED = 2_000  # characters of an expression whose parts may be dropped
-_MAX_ATTRIBUTES = 6  # that are tried for a constraint
+_MAX_ATTRIBUTES = 6  # changes that are tried for a constraint
 
 
 class Rank(IntEnum):
-    """In which order changes are shown: first a mistake that is fixed, last what hides one.
+    """The order in which changes are shown: first those that fix a mistake, last those that hide one.
 
-    What a request describes is dropped only if nothing else helps.
+    Parts of a request are dropped only if nothing else helps.
     """
 
     REPAIR = 0
     AMOUNT = 1
-    WATCH = 2  # a mark that is tolerated by what only watches devices
+    WATCH = 2  # a taint that something that only monitors devices tolerates
     RELEASE = 3
     VALUE = 4
     LESS = 5
@@ -61,21 +61,21 @@ class Rank(IntEnum):
 
 
 _MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
-_MAX_OF_PAIR = 3  # changes of each request that are tried with those of another
+_MAX_OF_PAIR = 3  # changes of each request that are combined with those of another
 _MAX_PAIRED = 8  # requests
 
 
 class Change(NamedTuple):
-    """A change that may help: in words, and the claims and the classes then.
+    """A change that may help: its description, and the changed claims and classes.
 
     Of several changes of one `kind`, the first that helps is enough.
 
     Attributes:
         holder: who releases devices.
-        pods: that the holder has them for.
-        device_class: the class that a request names then.
-        classes: the classes that are different, by name.
-        is_pair: whether it is two changes at once, which is pointless if one alone helps.
+        pods: the pods that the holder has them for.
+        device_class: the new class of a request.
+        classes: the changed classes, by name.
+        is_pair: whether it consists of two changes, which is pointless if one of them helps.
     """
 
     sentence: str
@@ -99,12 +99,12 @@ class Refused:
     Attributes:
         verdicts: the reason against each device.
         devices: all devices of its pools.
-        held_by: the devices of them that each claim holds, by what it is called.
+        held_by: the devices that each claim holds, by the claim's name.
         holders: the same claims, with their pods.
         classes: all classes.
         matches: evaluates an expression for a device.
-        budget: what looking for changes may take.
-        described: the requests, by claim and name, for which there are devices somewhere that are as they describe.
+        budget: the budget for finding changes.
+        described: the requests, by claim and name, for which matching devices exist somewhere.
     """
 
     verdicts: Sequence[DeviceVerdict]
@@ -118,12 +118,12 @@ class Refused:
     _parted: dict[tuple[str, DeviceRequest], tuple[list[PoolDevice], list[PoolDevice]]] = field(
         init=False, factory=dict, eq=False, repr=False
     )
-    """The devices that the class of a request selects, and the others, of each claim and request asked about."""
+    """The devices that a request's class selects, and the others, cached by claim and request."""
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. A release and another change take turns, so that both are tried if there are many.
 
-        Of what is shared or counted, all who hold something are in the way. Raises QuestionGivenUpError at the end of
+        For shared devices and counters, all holders are in the way. Raises QuestionGivenUpError at the end of
         the budget.
         """
         reasons = [one.reason for one in self.verdicts]
@@ -144,7 +144,7 @@ class Refused:
         yield from self._pairs_of(claims)
 
     def outside_class(self, claim: UnallocatedClaim, request: DeviceRequest) -> list[PoolDevice]:
-        """Return the devices that are as a request describes them, but not of its class, if none of its class is so."""
+        """Return the devices that match a request but not its class, if no device of its class matches."""
         if not request.selectors or request.device_class not in self.classes:
             return []
         of_class, others = self._devices_by_class(claim, request)
@@ -192,7 +192,7 @@ class Refused:
         return False
 
     def _changes_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return changes of one claim, each with this claim alone."""
+        """Return changes to one claim, each affecting only this claim."""
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
@@ -233,7 +233,7 @@ class Refused:
         yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
 
     def _pairs_of(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return a pair of changes to two requests, each of which keeps what its request describes."""
+        """Return pairs of changes to two requests that keep what the requests describe."""
         requests = [(number, request) for number, claim in enumerate(claims) for request in claim.alternatives]
         if len(requests) == 1:
             return
@@ -272,7 +272,9 @@ class Refused:
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes of devices that may be meant: of the same name in another domain, or of Kubernetes'."""
+        """Return the devices' attributes that may be meant: with the same name in another domain or in Kubernetes'
+        domain.
+        """
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -303,7 +305,7 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Return a request with another class, if its own expressions describe devices that its class does not have."""
+        """Return a request with a different class, if its own expressions match devices that its class does not select."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
@@ -323,7 +325,7 @@ class Refused:
         return found
 
     def _amounts(self, claim: UnallocatedClaim) -> dict[tuple[str, str], list[Quantity]]:
-        """Return what devices could give in place of what they lack, by request and name, the most first."""
+        """Return the amounts that devices could provide instead, by request and name, largest first."""
         found: dict[tuple[str, str], dict[int, Quantity]] = {}
         for one in self.verdicts:
             reason, device = one.reason, self.devices.get(one.device)
@@ -334,7 +336,7 @@ class Refused:
 
 
 def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Quantity]:
-    """Return the amounts below the one that a device cannot give which its policy allows, the largest of each kind."""
+    """Return the largest amounts that a device's policy allows below the one that it cannot provide."""
     capacity = device.capacity.get(reason.name)
     most = min(reason.needed.nanos, reason.free.nanos) if reason.free is not None else 0
     if capacity is None or most <= 0:
@@ -355,7 +357,7 @@ def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Qua
 
 
 def _defaults(request: DeviceRequest, devices: Sequence[PoolDevice]) -> str:
-    """Return what a request gets of each capacity that it asks for, if it asks for none."""
+    """Return the default amount of each capacity that a request asks for."""
     parts = []
     for name in request.capacity or {}:
         found = [capacity for one in devices for own, capacity in one.capacity.items() if _is_same(own, name, one)]
@@ -378,7 +380,7 @@ def _released(name: str, held: Held) -> str:
 
 
 _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
-"""What changes in words, the request then, its rank, and its kind."""
+"""The description of a change, the changed request, its rank, and its kind."""
 
 
 def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
@@ -426,9 +428,9 @@ def _less_of(
 
     Args:
         request: the request.
-        amounts: what devices could give of each capacity that they lack, the most first.
+        amounts: how much devices could provide of each insufficient capacity, largest first.
         fitting: how many devices fit.
-        defaults: how much it gets of capacities that it does not ask for.
+        defaults: how much it gets of capacities that it does not request.
     """
     # A count is any number of 64 bits; no claim gets more than `MAX_RESULTS` devices.
     most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)
@@ -451,9 +453,9 @@ def _less_of(
 def _selectors_of(
     request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
 ) -> Iterator[_ChangedRequest]:
-    """Return a request with one expression fixed, with another value, or without it.
+    """Return a request with one expression fixed, changed in a value, or removed.
 
-    `is_known` is whether there are devices somewhere that are as the request describes them.
+    `is_known` says whether devices that match the request exist somewhere.
     """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"

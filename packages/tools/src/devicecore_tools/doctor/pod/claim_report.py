@@ -1,7 +1,7 @@
-"""What people read about claims: the reasons against devices by kind, and what a constraint lacks.
+"""The report about claims: the reasons against devices by kind, and what a constraint lacks.
 
-Law: a line says only what the verdicts of a trial say. Devices with one reason are one line, with their number and an
-example. What a constraint lacks is computed for the value of its attribute that comes nearest.
+Law: a line only states the verdicts of a trial. Devices with the same reason share a line, with their number and an
+example. What a constraint lacks is computed for the closest value of its attribute.
 """
 
 import re
@@ -34,7 +34,7 @@ _MAX_EXPRESSION = 120
 
 @frozen
 class ReasonLine:
-    """The devices that one reason is against.
+    """The devices with the same reason against them.
 
     Attributes:
         count: how many.
@@ -55,13 +55,13 @@ class ReasonLine:
 def reason_lines(
     verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
 ) -> list[ReasonLine]:
-    """Return the reasons against the devices of one request: first those that can change, then what the devices are.
+    """Return the reasons against the devices of one request: first what can change, then the devices' properties.
 
     Devices that the class does not select are the last lines, those of other drivers in one.
 
     Args:
         verdicts: the reasons.
-        fits: what is said about devices without a reason.
+        fits: the text for devices without a reason.
         holders: returns who holds what a device lacks.
     """
     about = list(verdicts)
@@ -99,7 +99,7 @@ def _is_of_class(reason: Reason | None) -> bool:
 
 
 def _kind(reason: Reason | None) -> str:
-    """Return the same for reasons that one line tells."""
+    """Return the same key for reasons that share a line."""
     if isinstance(reason, NotSelected):
         return f"selected {reason.source} {reason.expression}"
     if isinstance(reason, ConstraintBroken):
@@ -114,7 +114,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return which counter each of a few devices lacks, and who uses that. It is empty for one device or for many."""
+    """Return which counter each of a few devices lacks, and who uses it, or nothing for one device or many."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -124,7 +124,7 @@ def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceV
 
 
 def _held_by(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return who holds what the first device lacks of a capacity, or what devices lack of counters."""
+    """Return who holds the capacity that the first device lacks, or the counters that devices lack."""
     if isinstance(group[0].reason, CapacityExceeded):
         names = holders(group[0])
         return f"; {_listed(names)}" if names else ""
@@ -160,7 +160,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
 
 
 def _without_quotes(reason: NotSelected) -> str:
-    """Return what to write if an expression compares a number or a truth with a string, which is never equal."""
+    """Return the fix if an expression compares a number or a boolean with a string, which are never equal."""
     for name, one in reason.device.attributes.items():
         identifier = re.escape(name.rpartition("/")[2])
         quoted = rf"""\b{identifier}\b["'\]]*\s*==\s*(["']){re.escape(str(one))}\1"""
@@ -170,7 +170,7 @@ def _without_quotes(reason: NotSelected) -> str:
 
 
 def _values_shown(found: Sequence[str]) -> str:
-    """Return values such as `model is "A100"`, those of one name together."""
+    """Return values such as `model is "A100"`, grouped by name."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for one in found:
         name, verb, value = one.partition(" is ")
@@ -179,7 +179,7 @@ def _values_shown(found: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str], noun: str = "") -> str:
-    """Return some names, those that come most often first, and how many more there are."""
+    """Return some names, most frequent first, and how many more there are."""
     found = [name for name, _ in Counter(names).most_common()]
     shown = listed(found, _MAX_SHOWN)
     return f"{noun}{'s' * (len(found) > 1)} {shown}" if noun else shown
@@ -191,7 +191,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Return what the constraints lack that no set of devices can satisfy, although each request has devices."""
+    """Return what the unsatisfiable constraints lack, although each request has devices."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:
@@ -257,7 +257,7 @@ _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]
 
 @frozen
 class Expression:
-    """An expression, and whose it is, such as `DeviceClass gpu`."""
+    """An expression and its owner, such as `DeviceClass gpu`."""
 
     owner: str
     text: str
@@ -272,14 +272,14 @@ def expression_advice(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows for what is wrong with an expression that a scheduler cannot evaluate, and what to write instead.
+    """Return rows with the error in an expression that a scheduler cannot evaluate, and what to write instead.
 
     Args:
         problem: the error.
-        expressions: those that may be the cause.
-        device: the one for which the expression has no value, if it is known.
-        devices: all that are known.
-        is_mended: whether an edit is proposed that was tried, so that none has to be proposed here.
+        expressions: the possible causes.
+        device: the device for which the expression has no value, if known.
+        devices: all known devices.
+        is_mended: whether a tested edit is proposed elsewhere, so that none is needed here.
         then: what follows if an expression has a value for devices without an attribute.
     """
     missing = _NO_KEY.search(problem)
@@ -309,7 +309,7 @@ def _about_missing(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows about a name that an expression reads and a device has not, as `expression_advice` does."""
+    """Return rows about a name that an expression reads but a device does not have, as in `expression_advice`."""
     uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
     kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
     of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"
@@ -334,7 +334,7 @@ def _about_missing(
 
 
 def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
-    """Return whether a domain and a name are those that an expression reads. If `domain` is empty, any is."""
+    """Return whether an expression reads this domain and name. An empty `domain` matches any."""
     return found[1] == name and domain in ("", found[0])
 
 
@@ -347,7 +347,7 @@ def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str
 
 
 def _has(device: PoolDevice, kind: str, missing: str) -> str:
-    """Return what identifies a device without a name. The same name is returned with its domain."""
+    """Return what identifies a device without this name, or the same name in another domain."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
     shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
     return f"; it has {_listed(shown)}" if names else ""
@@ -369,12 +369,12 @@ _TYPES = {
 
 
 def type_of(node: TargetNode) -> str:
-    """Return the type of a machine, as a label of its Node says it: `instance type p5`. It is empty if none does."""
+    """Return the type of a machine from its Node's labels, such as `instance type p5`, or an empty string."""
     return next((f"{what} {node.labels[label]}" for label, what in _TYPES.items() if node.labels.get(label)), "")
 
 
 def shape_of(node: TargetNode, verdicts: Iterable[DeviceVerdict]) -> str:
-    """Return what nodes of one kind have in common: the type of the machine, or else their devices by driver."""
+    """Return what nodes of one kind have in common: the type of the machine, or otherwise their devices by driver."""
     devices = Counter(driver for driver, _, _ in {one.device for one in verdicts})
     listed = ", ".join(f"{counted(count, 'device')} of {driver}" for driver, count in sorted(devices.items()))
     return type_of(node) or listed or "no device"

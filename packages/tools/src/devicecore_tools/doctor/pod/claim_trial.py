@@ -1,7 +1,7 @@
-"""Which devices ResourceClaims get on the nodes of a cluster or on one node, and which small changes help if none.
+"""Finds out which devices ResourceClaims get on one or all nodes of a cluster, and which small changes help if none.
 
-Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. A claim of a
-pod about which a needed object was not read, or whose expression cannot be evaluated here, is not decided but named.
+Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. If a needed
+    object was not read, or an expression cannot be evaluated here, the pod's claim is named as undecided.
 """
 
 from collections import defaultdict
@@ -68,33 +68,36 @@ from devicecore_tools.doctor.reading.taint_rules import added_taints
 from devicecore_tools.expressions import Expressions
 
 MAX_TRIALS = 250
-"""Changes that are tried, which bounds the time. They are fewer on a node with more than 4,000 devices."""
+"""The maximum number of changes that are tried, to bound the time.
+
+Fewer are tried on a node with over 4,000 devices.
+"""
 
 MAX_PODS = 256
-"""The number of consumers that an API server allows a claim to be reserved for."""
+"""The maximum number of consumers that a claim can be reserved for."""
 
 MAX_ADVICE_SECONDS = 2.0
 """Seconds of processor time for the trials of changes."""
 
 _MIN_TRIALS = 10
-_PATIENCE = 0.5  # seconds of trials after which the user is told about them
+_PATIENCE = 0.5  # seconds of trials after which the user is informed
 _MAX_DEVICES_TRIED = 1_000_000  # by all trials together
 _STEPS_OF_TRIAL = 20_000
-_STEPS_FOR_DEVICE = 3  # so that the search sees each device of a large node
+_STEPS_FOR_DEVICE = 3  # so that the search sees every device of a large node
 
 OF_TEMPLATE = "of ResourceClaimTemplate "
-"""How a claim is called that a template makes: by it, because nobody knows its name before there is a pod."""
+"""The name used for a claim from a template, because its own name is unknown before the pod exists."""
 
 _MAX_OUT_OF_QUESTION = 20
-"""Nodes that are out of the question and that are tried all the same, if no other node has the devices."""
+"""How many ineligible nodes are tried anyway, if no other node has the devices."""
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
-"""The label without which an API server takes no claim with admin access in a namespace."""
+"""The namespace label without which an API server refuses claims with admin access."""
 
 _GET_NODES = "kubectl get nodes -o json, as one more file for --slices, or --kubeconfig"
 
 _MAX_ALTERNATIVES = 8
-"""Alternatives of a request, as in the API: the first of them scores most (scheduler: `computeScore`)."""
+"""The maximum number of alternatives of a request. The first one scores highest (scheduler: `computeScore`)."""
 
 
 @frozen
@@ -102,7 +105,7 @@ class ClaimsDecision:
     """What is known about a pod's claims.
 
     Attributes:
-        problem: why they get no devices, empty if they do.
+        problem: why they get no devices, or an empty string if they do.
         undecided: the claims that could not be decided.
         drivers: the drivers of the devices that claims would get, by `namespace/name` of the claim.
     """
@@ -123,10 +126,10 @@ class AllocatedClaim:
     Attributes:
         name: `namespace/name`.
         devices: each device with the name of its request.
-        nodes: the nodes on which the devices can be used, as far as they are known, or None if on all.
-        pods: that the claim is reserved for.
+        nodes: the known nodes on which the devices can be used, or None for all nodes.
+        pods: the pods that the claim is reserved for.
         waits_for: the binding conditions of its devices that are not true yet.
-        failed: which condition says that a device cannot be bound; empty if none does.
+        failed: the condition that says that a device cannot be bound, or an empty string.
         since: when it was allocated; empty if that is not known.
         uids: those of the pods, empty where it is not written.
     """
@@ -150,7 +153,7 @@ class AllocatedClaim:
 
 
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
-    """Return what a claim has, as its status says. The result is None if it has nothing.
+    """Return a claim's allocation from its status, or None.
 
     Raises DocumentError if a field has the wrong type. Raises QuestionGivenUpError if the budget ends.
     """
@@ -205,21 +208,21 @@ class Outcome(Enum):
     FITS = 0
     FITS_NOT = 1
     UNKNOWN = 3
-    MISSED = 4  # the rules allow it, but a scheduler of a release in question does not find it
+    MISSED = 4  # the rules allow it, but a scheduler of a possible release does not find it
 
 
 _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
-"""Outcomes of nodes by what they say about all: that no node has the devices is certain only if none is unknown."""
+"""Node outcomes in order of their weight for the cluster: "no" is certain only if no node is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
     """A node's verdict on claims, and the changes that turn a no into a yes.
 
     Attributes:
-        causes: why a scheduler answers otherwise, by the release in question.
-        obstacles: why the node is out of the question, whatever its devices are, the scheduler's reason first.
-        has_devices: whether a node that is out of the question has the devices.
-        victims: the pods that a scheduler preempts first, so that the node has room.
+        causes: why a scheduler answers differently, by release.
+        obstacles: why the node is ineligible regardless of its devices, the scheduler's reason first.
+        has_devices: whether an ineligible node has the devices.
+        victims: the pods that a scheduler preempts first to make room.
         broken: how many of them a PodDisruptionBudget protects.
         are_all_tried: whether all changes were tried, or only as many as time allowed.
     """
@@ -236,7 +239,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """After what the node is no longer out of the question."""
+        """The change after which the node is eligible."""
         return ", and ".join(dict.fromkeys(one.cure for one in self.obstacles))
 
     @property
@@ -247,7 +250,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def score(self) -> int:
-        """What the alternatives score that the claims get (scheduler: `computeScore`)."""
+        """The score of the alternatives that the claims get (scheduler: `computeScore`)."""
         if not isinstance(self.answer, DeviceAllocation):
             return 0
         chosen = {one.request for one in self.answer.taken if one.request.parent}
@@ -261,7 +264,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the claims may have devices by the rules."""
+        """Whether the rules allow devices for the claims."""
         return isinstance(self.answer, DeviceAllocation)
 
     @property
@@ -282,12 +285,12 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def refusal(self) -> NoAllocation | None:
-        """Why there are no devices. None if there are any."""
+        """Why there are no devices, or None if there are some."""
         return self.answer if isinstance(self.answer, NoAllocation) else None
 
     @property
     def verdicts(self) -> Sequence[DeviceVerdict]:
-        """The reasons against devices. There are none if the claims get some."""
+        """The reasons against devices, or none if the claims get some."""
         return () if self.refusal is None else self.refusal.verdicts
 
 
@@ -305,12 +308,10 @@ class ClaimTrial:
     """Tries claims on the nodes of a cluster.
 
     Args:
-        objects: what decides.
-        releases: those that the scheduler of the cluster may be of, the most probable one first. Without them, those
-            that the kubelets allow.
+        objects: the objects that the decision depends on. releases: the possible releases of the cluster's scheduler,
+            most probable first; by default those that the kubelets allow.
         sources: where the objects are from, such as `in slices.json`.
-        budget: the budget of the question that this trial is part of. Without it, the trial is a question of its
-            own.
+        budget: the budget of the question that this trial is part of; by default a new one.
         lists_claims: whether the objects have all claims and templates of the cluster.
     """
 
@@ -391,13 +392,13 @@ class ClaimTrial:
         ]
 
     def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:
-        """Return the claim that a scheduler makes for those resources that DeviceClasses serve. It is None for none."""
+        """Return the claim that a scheduler creates for the resources that DeviceClasses serve, or None."""
         return extended_claim(pod, {name: served for name in resources if (served := self.class_for(name))})
 
     def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
-        """Return the pod as the kubelet of a node gets it: claims have what DeviceClasses serve there.
+        """Return the pod as a node's kubelet gets it: claims have the resources that DeviceClasses serve there.
 
-        `plugins` has how many devices of each resource the node has by plugins, as its kubelet says.
+        `plugins` has the number of plugin devices of each resource, according to the kubelet.
         """
         if pod.extended_claim is not None:
             return pod
@@ -412,15 +413,15 @@ class ClaimTrial:
         return {name: self._objects.extended[name] for name in here if name not in by_plugins}
 
     def _of_plugins(self, node: str, resources: Iterable[str]) -> list[str]:
-        """Return those resources that a node has by a device plugin, which comes before a class.
+        """Return the resources that a node has through a device plugin, which takes precedence over a class.
 
-        The scheduler asks the Node's allocatable (`shouldDelegateResourceToDRA`).
+        The scheduler checks the Node's allocatable (`shouldDelegateResourceToDRA`).
         """
         machine = self._objects.machines.get(node)
         return [name for name in resources if machine and (size := machine.allocatable.get(name)) and size.nanos]
 
     def without(self, names: Collection[str]) -> "ClaimTrial":
-        """Return a trial on the same cluster after the allocations of claims have been taken away."""
+        """Return a trial on the same cluster without the allocations of some claims."""
         claims = {
             name: Value({**cast("dict[str, object]", one.data), "status": {}}, one.place, one.step)
             if name in names
@@ -436,12 +437,12 @@ class ClaimTrial:
     def idle_claims(self, pod: Pod, uid: str = "") -> list[str]:
         """Return the allocated claims of a pod that no other pod uses.
 
-        If no node is left for the pod, a scheduler takes their devices away (`deallocateOrDeletePodClaims`).
+        If no node is left for the pod, a scheduler deallocates them (`deallocateOrDeletePodClaims`).
         """
         return self._idle(self.claims_named_by(pod), pod.name, uid)
 
     def _idle(self, names: Iterable[str], pod: str, uid: str = "") -> list[str]:
-        """Return those claims that are allocated and that only the pod called so uses."""
+        """Return the allocated claims that only the pod with this name uses."""
         idle = []
         for name in names:
             allocated = allocated_claim(self._objects.claims[name], ())
@@ -474,7 +475,7 @@ class ClaimTrial:
             return ClaimsDecision(undecided=asked)
         if problem:
             known = [name for name, _ in found]
-            # Otherwise the scheduler takes their devices away, before it looks again.
+            # Otherwise the scheduler deallocates them before it tries again.
             idle = self._idle(known, pod)
             return self.without(idle).decide(pod, [*known, *missing], extended) if idle else ClaimsDecision(problem)
         if not wanted:
@@ -489,7 +490,7 @@ class ClaimTrial:
         return ClaimsDecision(undecided=missing, drivers=drivers)
 
     def _unallocated(self, name: str) -> UnallocatedClaim | None:
-        """Return the claim called so. The result is None if it is allocated already."""
+        """Return the claim with this name, or None if it is already allocated."""
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
@@ -500,11 +501,12 @@ class ClaimTrial:
 
     @property
     def has_classes(self) -> bool:
-        """Whether a DeviceClass is known, without which no claim can be decided."""
+        """Whether any DeviceClass is known, without which no claim can be decided."""
         return bool(self._objects.classes)
 
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
-        """Return why the pod called so cannot run on a node with these claims. Empty means that no reason is known.
+        """Return why the pod with this name cannot run on a node with these claims, or an empty string if no reason is
+        known.
 
         Without its `uid`, a claim that is reserved for a pod of this name is taken to be its own.
 
@@ -532,7 +534,7 @@ class ClaimTrial:
         return ""
 
     def allocated(self, claim: Value) -> AllocatedClaim | None:
-        """Return what the cluster's claim of the same name has. Without one, or if it has nothing, it is None."""
+        """Return the allocation of the cluster's claim with the same name, or None."""
         known, uid = self._objects.claims.get(_name(claim)), claim["metadata"]["uid"].data
         if known is None or uid not in (None, known["metadata"]["uid"].data):
             return None
@@ -541,7 +543,7 @@ class ClaimTrial:
     def unallocated_claims(self, pod: Pod) -> list[UnallocatedClaim]:
         """Return the claims of a pod that are not allocated yet, in the pod's order.
 
-        Raises ValueError if a claim is not known, or cannot be read.
+        Raises ValueError if a claim is unknown or cannot be read.
         """
         found: list[UnallocatedClaim] = []
         if missing := self._missing_claim(pod):
@@ -559,7 +561,7 @@ class ClaimTrial:
         return found
 
     def _missing_claim(self, pod: Pod) -> str:
-        """Return which claim or template of a pod is not known. The result is empty if none is missing."""
+        """Return which claim or template of a pod is unknown, or an empty string."""
         places = ", and not ".join(self._sources) or "known"
         for entry in pod.claims:
             name = entry.claim or pod.generated_claims.get(entry.name)
@@ -570,7 +572,7 @@ class ClaimTrial:
         return ""
 
     def _foreign_claim(self, pod: Pod, uid: str) -> str:
-        """Return which claim was made for another pod than this stored one (Kubernetes: `IsForPod`)."""
+        """Return which claim was created for a pod other than this stored one (Kubernetes: `IsForPod`)."""
         for name in pod.generated_claims.values():
             claim = self._objects.claims.get(f"{pod.namespace}/{name}")
             owners = claim["metadata"]["ownerReferences"].sequence() if claim is not None else []
@@ -581,9 +583,9 @@ class ClaimTrial:
         return ""
 
     def lacking_claim(self, pod: Pod, uid: str) -> str:
-        """Return why a scheduler waits for a claim of a pod that is not there (`foreachPodResourceClaim`).
+        """Return why a scheduler waits for a missing claim of a pod (`foreachPodResourceClaim`).
 
-        The result is empty if all are there, or if not all claims of the cluster were read.
+        The result is empty if none is missing, or if not all claims of the cluster were read.
         """
         if foreign := self._foreign_claim(pod, uid):
             return foreign
@@ -593,7 +595,7 @@ class ClaimTrial:
         return f"{missing}: {words}"
 
     def why_refused(self, pod: Pod) -> str:
-        """Return why an API server refuses a claim of a pod. The result is empty if it takes all, or has taken them.
+        """Return why an API server refuses a pod's claim, or an empty string if it accepts or has accepted all.
 
         Without the label, a namespace has no claims with admin access (KEP-5018).
         """
@@ -630,18 +632,18 @@ class ClaimTrial:
         return [key for key in keys if key in self._objects.claims]
 
     def allocated_claims(self, pod: Pod) -> list[AllocatedClaim]:
-        """Return what the claims of a pod have that are allocated."""
+        """Return the allocations of a pod's claims."""
         known = [self._objects.claims[key] for key in self.claims_named_by(pod)]
         nodes = self._objects.target_nodes()
         found = []
-        with suppress(QuestionGivenUpError):  # each node that was not tried says so
+        with suppress(QuestionGivenUpError):  # each node that was not tried reports that
             for one in known:
                 self._budget.ask()
                 found.append(allocated_claim(one, nodes, self._budget))
         return [one for one in found if one is not None]
 
     def name_of(self, name: str, *, is_named: bool) -> str | None:
-        """Return the name of a node whose objects are known. Return None if there are none.
+        """Return the name of a node whose objects are known, or None.
 
         Without a name, it is the only node that they name.
         """
@@ -652,7 +654,7 @@ class ClaimTrial:
         return known[0] if not is_named and len(known) == 1 else None
 
     def node(self, name: str) -> TargetNode | None:
-        """Return the node called so, or the only one that is known. The result is None if it is neither."""
+        """Return the node with this name, or the only known node, or None."""
         nodes = self._objects.target_nodes()
         named = [one for one in nodes if one.name == name] or nodes
         return named[0] if len(named) == 1 else None
@@ -668,7 +670,7 @@ class ClaimTrial:
         filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
-        """Return what each node says, the best answer first. If all say no, the first names what has to change.
+        """Return each node's answer, best first. If all are no, the first one names what must change.
 
         Args:
             claims: what to try.
@@ -717,9 +719,9 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers with the node first on which a scheduler preempts pods. There are none if it does not.
+        """Return the answers, starting with the node on which a scheduler preempts pods, or none if it does not.
 
-        What claims hold is not released by that, so the devices have to be free already.
+        Preemption does not release claims, so the devices must already be free.
         """
         if any(one.refusal is not None and one.refusal.stops_pod for one in found):
             return []
@@ -740,7 +742,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Try the first nodes that are out of the question, too: one that has the devices says what is in the way."""
+        """Also try the first ineligible nodes: one that has the devices shows what is in the way."""
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -755,7 +757,7 @@ class ClaimTrial:
     def _wanted_on(
         self, node: str, claims: Sequence[UnallocatedClaim], pod: Pod | None, resources: Sequence[str]
     ) -> Sequence[UnallocatedClaim]:
-        """Return the claims of a pod with the one that a scheduler makes for what no plugin serves on a node."""
+        """Return a pod's claims, including the one that a scheduler creates for what no plugin serves on a node."""
         plugins = self._of_plugins(node, resources)
         extended = self.extended_claim(pod, [name for name in resources if name not in plugins]) if pod else None
         return claims if extended is None else [*claims, extended]
@@ -768,7 +770,7 @@ class ClaimTrial:
         filters: Filters | None,
         resources: Sequence[str],
     ) -> ClaimAnswer:
-        """Return what a node says, in the order of a scheduler's filters: nodes, resources, then claims."""
+        """Return a node's answer, in the order of a scheduler's filters: nodes, resources, then claims."""
         machine = self._objects.machines.get(node.name, ClusterNode(node))
         plugins, bound = self._of_plugins(node.name, resources), self._objects.bound
         if filters is not None:
@@ -792,13 +794,13 @@ class ClaimTrial:
         return ClaimAnswer(node, answer)
 
     def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
-        """Return what is said about a node at the end of the budget. Return None while there is something left."""
+        """Return the answer for a node at the end of the budget, or None while some budget is left."""
         if why := self._budget.spent():
             return ClaimAnswer(node, NoAllocation(f"nothing of it was tried: {why}", is_error=True, is_unknown=True))
         return None
 
     def _is_found(self, situation: Situation) -> bool:
-        """Return whether schedulers of all releases in question find devices, if the rules allow them."""
+        """Return whether schedulers of all possible releases find devices, if the rules allow them."""
         answers = (
             allocate(
                 situation.claims,
@@ -817,7 +819,7 @@ class ClaimTrial:
         return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
     def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
-        """Return why schedulers of the releases in question answer otherwise."""
+        """Return why schedulers of the possible releases answer differently."""
         found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
             found[release.value] = self._allocate(claims, answer.node, release).causes
@@ -846,14 +848,14 @@ class ClaimTrial:
         return any(driver in wanted_drivers(text) for texts in selectors for text in texts if text)
 
     def nodes_of(self, drivers: Iterable[str]) -> list[str]:
-        """Return the nodes that drivers publish something for."""
+        """Return the nodes for which drivers publish something."""
         slices = [one for one in self._objects.slices if one.driver in drivers]
         named = {one.place.node for one in slices if one.place and one.place.node}
         known = {one.name for one in self._objects.nodes if any(each.targets(one) for each in slices)}
         return sorted(named | known)
 
     def pools(self, node: TargetNode) -> Sequence[Pool]:
-        """Return the pools that a node sees slices of."""
+        """Return the pools whose slices a node sees."""
         return self._slices.pools(node, self._objects.features)
 
     def holders(self, verdict: DeviceVerdict) -> list[str]:
@@ -870,7 +872,7 @@ class ClaimTrial:
         return []
 
     def rule_of(self, device: DeviceKey, taint: Taint) -> str | None:
-        """Return the DeviceTaintRule that gives a device a taint. The result is None if its driver does."""
+        """Return the DeviceTaintRule that taints a device, or None if its driver does."""
         rules = (name for name, rule in self._objects.rules.items() if taint in added_taints(device, [rule]))
         return next(rules, None)
 
@@ -912,9 +914,9 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return the single changes that make the node provide the devices, and whether all were tried.
+        """Return the single changes after which the node provides the devices, and whether all were tried.
 
-        A mistake that is fixed comes first.
+        Fixes of mistakes come first.
         """
         node, pools = self.refused(refused, others), self.pools(refused.node)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))
@@ -933,7 +935,7 @@ class ClaimTrial:
             if change.is_pair and found:
                 break
             if change.kind and any(one.kind == change.kind for one in found):
-                continue  # such as a count that is smaller still
+                continue  # such as an even smaller count
             freed = {
                 key: [one for one in held[key] if str(one) != change.holder]
                 for key in node.held_by.get(change.holder, ())
@@ -962,6 +964,6 @@ def _until_given_up(changes: Iterator[Change]) -> Iterator[Change]:
 
 
 def _all_of(pool: Pool) -> Iterator[PoolDevice]:
-    """Return the devices of a pool, also those that a node cannot use."""
+    """Return the devices of a pool, including those that a node cannot use."""
     yield from (device for _, device in pool.devices)
     yield from pool.elsewhere

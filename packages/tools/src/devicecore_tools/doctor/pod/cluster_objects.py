@@ -1,4 +1,4 @@
-"""The objects of a cluster that decide which devices pods get, read once.
+"""The cluster objects that determine which devices pods get, read once.
 
 Law: any parsed JSON gives objects, or an error that names the field.
 """
@@ -50,7 +50,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, l
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""How the resource begins that each DeviceClass serves by its own name."""
+"""The prefix of the resource that every DeviceClass serves under its own name."""
 
 
 def may_be_of_a_class(resource: str) -> bool:
@@ -60,29 +60,31 @@ def may_be_of_a_class(resource: str) -> bool:
 
 @frozen
 class ClusterObjects:
-    """The objects that decide about claims, as far as they are known."""
+    """The known objects that determine the outcome of claims."""
 
     slices: tuple[PoolSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[TargetNode, ...] = ()
     held: tuple[Held, ...] = ()
     extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
-    uncertain: Mapping[str, str] = {}  # of them those that not every scheduler knows, with the class that is in the way
+    uncertain: Mapping[str, str] = {}  # those that not every scheduler knows, with the conflicting class
     claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
     rules: Mapping[str, TaintRule] = {}  # by name
-    machines: Mapping[str, ClusterNode] = {}  # what each Node says about pods, by its name
+    machines: Mapping[str, ClusterNode] = {}  # the scheduling data of each Node, by its name
     bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node, or None if no pods were read
     namespaces: Mapping[str, Labels] | None = None  # the labels of each namespace, or None if none were read
-    priorities: Mapping[str, PriorityClass] = CRITICAL  # by name; that of pods which name none has an empty name
+    priorities: Mapping[str, PriorityClass] = (
+        CRITICAL  # by name; the default for pods without a class has an empty name
+    )
     budgets: Sequence[DisruptionBudget] = ()
     volumes: Volumes = field(factory=Volumes)
     admission: Admission = field(factory=Admission)
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """The releases that the scheduler may be of: none that is older than a kubelet. The newest comes first."""
+        """The possible releases of the scheduler, newest first. It cannot be older than a kubelet."""
         known = [release for one in self.versions if (release := Release.of(one)) is not None]
         order = list(Release)
         oldest = max(map(order.index, known), default=0)
@@ -95,12 +97,12 @@ class ClusterObjects:
 
     @cached_property
     def features(self) -> Features:
-        """The feature gates of the scheduler: an API server stores lists of attributes only where that gate is on."""
+        """The scheduler's feature gates: an API server stores list attributes only if that gate is on."""
         attributes = (one for device in self.devices.values() for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
 
     def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
-        """Return those pods whose end breaks a budget, if all end in this order (`filterPodsWithPDBViolation`)."""
+        """Return the pods whose end breaks a budget, if all end in this order (`filterPodsWithPDBViolation`)."""
         left = [one.allowed for one in self.budgets]
         found = []
         for pod in pods:
@@ -112,7 +114,7 @@ class ClusterObjects:
         return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: those that are known, or else those that slices name. A name picks one."""
+        """Return the nodes to try: the known nodes, or otherwise those that slices name. A name selects one."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}
@@ -124,11 +126,13 @@ class ClusterObjects:
 
 @frozen
 class _Objects:
-    """The objects that were read until now, by name. Of two of one kind and name, the first counts."""
+    """The objects that have been read so far, by name. If two have the same kind and name, the first counts."""
 
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
-    classes: dict[str, tuple[str, str, DeviceClass]] = field(factory=dict)  # when it was made, the resource it serves
+    classes: dict[str, tuple[str, str, DeviceClass]] = field(
+        factory=dict
+    )  # when it was created, and the resource it serves
     nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # with the version of its kubelet
     machines: dict[str, ClusterNode] = field(factory=dict)
     claims: dict[str, Value] = field(factory=dict)
@@ -246,9 +250,9 @@ class _Objects:
 
     @property
     def uncertain(self) -> dict[str, str]:
-        """The newer DeviceClass of each own name of a class that a scheduler may not know.
+        """For each class whose own name a scheduler may not know, the newer DeviceClass that causes this.
 
-        It skips the own name of a class which it sees after a newer class of the same resource
+        It skips the own name of a class that it sees after a newer class of the same resource
         (Kubernetes: `updateResourceName2class`).
         """
         served = self.served
@@ -257,7 +261,7 @@ class _Objects:
 
     @property
     def served(self) -> dict[str, str]:
-        """The DeviceClass of each resource that one serves: the newest, of several such ones the first by name."""
+        """The DeviceClass that serves each resource: the newest one, or the first of these by name."""
         classes = sorted(self.classes.values(), key=lambda of: of[2].name, reverse=True)
         classes.sort(key=itemgetter(0))
         named = {resource: one.name for _, resource, one in classes}
@@ -296,16 +300,16 @@ def objects_of(
 
     Args:
         documents: lists or objects.
-        kinds: the kind of the objects of each document that do not say it themselves, as those in a list of an API
-            server do not.
-        budget: what all slices may have. Without it, this is a question of its own.
+        kinds: the kind of each document's objects if they do not contain it, as in an API
+            server's lists.
+        budget: the budget for all slices; by default a new one.
 
     Raises:
         DocumentError: an object has a field of the wrong type, or the slices have too many devices.
     """
     found = _Objects(budget or Budget())
     given, numbers = iter(kinds), count()
-    lists: set[str] = set()  # the kinds whose complete list was read, which may be empty
+    lists: set[str] = set()  # the kinds whose complete list was read, even if empty
     for document in documents:
         kind = next(given, "")
         if (whole := document["kind"].text("")).endswith("List"):
@@ -363,7 +367,7 @@ def objects_of(
 
 
 def template_of(template: Value) -> UnallocatedClaim:
-    """Return what the claims of a ResourceClaimTemplate ask for. Raises DocumentError as `claim_of` does."""
+    """Return what the claims of a ResourceClaimTemplate request. Raises DocumentError like `claim_of`."""
     fields = {name: template[name].data for name in ("apiVersion", "metadata")}
     return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
 

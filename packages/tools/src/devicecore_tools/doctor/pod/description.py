@@ -1,6 +1,6 @@
-"""A node in a file: what `devicecore doctor --json` prints, or a few lines of YAML in the same form.
+"""A node in a file: the output of `devicecore doctor --json`, or a few lines of YAML in the same form.
 
-Law: a description is used whole or refused with the field that cannot be used.
+Law: a description is used completely, or refused with the name of the invalid field.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -39,7 +39,7 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
 
     Args:
         document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        topology: what counts where the document does not say it; without NUMA nodes, devices say which there are.
+        topology: the default for what the document does not say; without NUMA nodes, they are taken from the devices.
 
     Raises:
         DocumentError: something in it cannot be used.

@@ -1,6 +1,6 @@
-"""What is wrong on a node that may keep a pod from running, although its devices are free.
+"""Problems of a node that may keep a pod from running although its devices are free.
 
-Law: each sentence is a finding of `doctor` that concerns what the pod asks for, or something that `doctor` could not
+Law: each sentence is a finding of `doctor` about what the pod requests, or something that `doctor` could not
 rule out.
 """
 
@@ -17,19 +17,19 @@ from devicecore_tools.doctor.look.values import ClaimsSeen
 from devicecore_tools.doctor.pod.explanation import concerning
 
 _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
-"""Findings of other pods that a pod with the same resource meets too."""
+"""Findings about other pods that also affect a pod with the same resource."""
 
 _ADMITTED = "request-without-device"
 """A finding that does not keep a kubelet from admitting the pod. A warning says that other pods may use its devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
-"""Refusals that say what was free then. What is free now has been tried."""
+"""Refusals that say what was free then. What is free now has been tested."""
 
 _ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
 
 
 def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
-    """Yield what keeps the pod from running in spite of free devices, a sentence each."""
+    """Yield a sentence for each problem that keeps the pod from running in spite of free devices."""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size}
     for one in concerning(pod, facts, wanted, _TELLING):
         is_past = one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)
@@ -38,7 +38,7 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
     given = dict.fromkeys((one.resource, one.hole) for one in entries(facts) if one.kind is Kind.CDI and one.hole)
     for resource, hole in given:
         if resource in wanted:
-            # The plugin answers with a CDI device again, and a runtime starts no container with one that no file has.
+            # The plugin returns the CDI device again, and a runtime starts no container with an undefined one.
             yield f"a container got {resource} as a CDI device before, and this was not ruled out: {hole}"
     for other, failed in without_sandbox(facts):
         said = foreign_text(failed.message, 300).rstrip(".")

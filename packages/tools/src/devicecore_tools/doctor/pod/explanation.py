@@ -1,4 +1,4 @@
-"""Why a pod does not run: an explanation of what the kubelet or the scheduler says, with what is known about the node.
+"""Why a pod does not run: explains the kubelet's or the scheduler's message with what is known about the node.
 
 Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
 """
@@ -34,9 +34,9 @@ _ASK_VERSIONS = (
 
 @frozen
 class ResourceNow:
-    """How many devices of a resource there are now. A number is None if the sources do not show it.
+    """The current numbers of devices of a resource. A number is None if the sources do not show it.
 
-    `absent` says why the kubelet has nothing of it, empty if it has.
+    `absent` says why the kubelet has none of them, or is empty if it has some.
     """
 
     resource: str
@@ -50,9 +50,9 @@ class ResourceNow:
 
 @frozen
 class Explanation:
-    """A refusal in words, and what the node's sources say about the resources that it is about.
+    """An explained refusal, and what the node's sources say about its resources.
 
-    `values` are what the kubelet wrote into the sentence: the numbers, the resource, the container.
+    `values` are the variable parts of the kubelet's sentence: the numbers, the resource, the container.
     """
 
     text: str
@@ -80,12 +80,12 @@ class Explanation:
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each refusal by a kubelet in a string, or else the sentences of the scheduler and other programs.
+    """Explain each refusal by a kubelet in a string, or otherwise the sentences of the scheduler and other programs.
 
     Args:
         text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
-            also with what `kubectl` or a log prints around it.
-        pod: the pod that was refused, if it is known: many sentences do not name the resource.
+            surrounding output of `kubectl` or a log is ignored.
+        pod: the refused pod, if known: many sentences do not name the resource.
         facts: what the sources of the node say, if they were read.
         nodes: the Nodes of the cluster, if they were read.
     """
@@ -99,7 +99,7 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain what the scheduler and others say. Beside a refusal, lines of the kubelet's log are what led to it."""
+    """Explain what the scheduler and others say. Next to a refusal, lines of the kubelet's log show what led to it."""
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:
@@ -113,7 +113,7 @@ def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_re
 
 
 def _unknown(text: str) -> Iterator[Explanation]:
-    """Return the warnings in a description that come from an unknown program, so that none is dropped."""
+    """Return the warnings of unknown programs in a description, so that none is dropped."""
     for reason, message in warnings_in(text):
         if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
             because = "Nobody whom devicecore knows says this, so it is repeated as it is."
@@ -127,9 +127,9 @@ _MAX_UNKNOWN = 600  # characters
 def concerning(
     pod: Pod | None, facts: Facts, resources: Iterable[str] = (), telling: Container[str] = ()
 ) -> tuple[NodeFinding, ...]:
-    """Return what is wrong on the node and keeps this pod, or one that asks for these resources, from running.
+    """Return the node's problems that keep this pod, or one that requests these resources, from running.
 
-    `telling` are the codes of further findings that count if they are of one of these resources.
+    `telling` are the codes of additional findings that count if they concern one of these resources.
     """
     identity = f"{pod.namespace}/{pod.name}" if pod else ""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()
@@ -143,7 +143,7 @@ def concerning(
     )
 
 
-_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # then the plugin may list devices that are not healthy
+_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # the plugin may then list unhealthy devices
 
 
 def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
@@ -161,7 +161,7 @@ def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
 
 
 def _taints(facts: Facts) -> str:
-    """Return which taints the Node of the sources has, as a sentence, empty if it has none that repels a pod."""
+    """Return a sentence about the Node's taints that repel pods, or an empty string."""
     node = facts.look.node.value
     taints = [foreign_text(str(one), 300) for one in node.taints if repels(one)] if node is not None else []
     return f" Node {foreign_text(node.name)} has {', '.join(taints)}." if node is not None and taints else ""
@@ -186,7 +186,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
 
 
 def _of_update(found: Match) -> Match | None:
-    """Return the refusal of the device manager inside of a sentence of kubelets before 1.29."""
+    """Return the device manager's refusal inside a sentence of kubelets before 1.29."""
     if found.message.id != "PR-05":
         return None
     inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")
@@ -194,7 +194,7 @@ def _of_update(found: Match) -> Match | None:
 
 
 def _of_resize(found: Match) -> Match | None:
-    """Return the refusal inside of the event of a resize."""
+    """Return the refusal inside the event of a resize."""
     try:
         error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
     except (ValueError, RecursionError):
@@ -203,7 +203,7 @@ def _of_resize(found: Match) -> Match | None:
 
 
 def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
-    """Return the resource that the sentence names, or else the node's resources that the pod asks for."""
+    """Return the resource that the sentence names, or otherwise the node's resources that the pod requests."""
     if "resource" in found.values:
         return (found.values["resource"],)
     if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
@@ -213,7 +213,7 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
 
 
 def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
-    """Return what the sources say about resources now, and the rows of their devices, if they know any device."""
+    """Return what the sources now say about resources, and the rows of their devices, if any are known."""
     if facts is None or not facts.look.is_enough:
         return (), ()
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names)
@@ -228,7 +228,7 @@ def _now(resource: str, facts: Facts, rows: Iterable[DeviceRow]) -> ResourceNow:
     gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
     is_told = lists.allocatable is not None or resource in lists.is_confirmed
     healthy = list(healths.values()).count(Health.HEALTHY.value)
-    # An answer of the pod-resources API without allocatable devices has only those that are held.
+    # An answer of the pod-resources API without allocatable devices has only the held ones.
     is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
     free = len([row for row in mine if row.owner == FREE])
     is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)

@@ -1,7 +1,7 @@
 """Edits of CEL expressions that may make them select published devices.
 
-Law: an edit puts one name, type or value that devices have in place of one that they have not. Whether it helps is
-not known here: whoever proposes it has tried it.
+Law: an edit replaces one name, type or value that devices do not have with one that they have. Whether it helps is
+unknown here; callers test it before they propose it.
 """
 
 import re
@@ -19,8 +19,8 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
-_MAX_EDITED = 10 * 1024  # characters of an expression, as in the API; a longer one is not looked at
-_MAX_WHOLE = 200  # characters of an expression that is shown whole if several of its parts are replaced
+_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer ones are ignored
+_MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
 _MAX_VALUES = 100  # of an attribute that are compared with a literal
 _LEAST_ALIKE = 0.7  # of names: `tpye` is `type`
 _MAX_EDITS = 12  # of an expression
@@ -57,7 +57,7 @@ _DEFAULTS = {"int": "0", "bool": "false", "string": '""', "capacity": 'quantity(
 
 @frozen
 class Edit:
-    """An expression after an edit, and what was written in place of what."""
+    """An expression after an edit, and what was replaced with what."""
 
     expression: str
     replaced: tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ class Edit:
         return ", and ".join(f"{after} in place of {before}" for before, after in self.replaced)
 
     def after(self, first: "Edit | None", original: str) -> "Edit":
-        """Return this edit, of an expression that another edit has already changed, as one edit of the original."""
+        """Combine this edit with an earlier one into a single edit of the original."""
         if first is None:
             return self
         whole = " ".join(original.split()), " ".join(self.expression.split())
@@ -74,7 +74,7 @@ class Edit:
 
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression with the names and types that devices have. The result is None if it has these already."""
+    """Return an expression with the names and types that devices have, or None if it already has these."""
     if len(expression) > _MAX_EDITED:
         return None
     spelt = _respelled(expression, devices)
@@ -97,7 +97,7 @@ def _with_known_names(expression: str, devices: Sequence[PoolDevice]) -> Edit | 
 
 
 def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression that is spelt as CEL wants it: operators, quotes, and names with their domain."""
+    """Return an expression in CEL's spelling: operators, quotes, and names with their domain."""
     literals = [match.span() for match in _ANY_TEXT.finditer(expression)]
     found = [
         (match.start(), match[0], _OPERATORS[match[0].lower()])
@@ -121,7 +121,10 @@ def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """Return the parts of an expression that all have to hold. An expression with `||` outside of brackets is one."""
+    """Return the parts of an expression that must all hold.
+
+    An expression with `||` outside brackets is a single part.
+    """
     parts, depth, start, place = [], 0, 0, 0
     literals = {match.start(): match.end() for match in _ANY_TEXT.finditer(expression)}
     while place < len(expression):
@@ -142,7 +145,7 @@ def conjuncts(expression: str) -> list[str]:
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression that has a value for devices without an attribute, too."""
+    """Return an expression that also has a value for devices without an attribute."""
     found = []
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"
@@ -155,7 +158,7 @@ def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 
 
 def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Edit]:
-    """Return an expression with values that devices have, one at a time, those that are most alike first."""
+    """Return variants of an expression with values that devices have, most similar first."""
     if len(expression) > _MAX_EDITED:
         return []
     found: list[tuple[float, str, int, int]] = []
@@ -186,13 +189,13 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
 
 
 def _written(expression: str, start: int, end: int, value: str) -> tuple[str, str]:
-    """Return the literal at a place, and a value as it is written in its place."""
+    """Return the literal at a place, and a value in the same notation."""
     before = expression[start:end]
     return before, f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
-    """Return a sentence for each comparison of an attribute of a device with a literal of another type."""
+    """Return a sentence for each comparison of a device attribute with a literal of another type."""
     for match in _COMPARED.finditer(expression[:_MAX_EDITED]):
         for name, one in device.attributes.items():
             literal = "string" if match["right"][0] in "\"'" else _kind_of(match["right"])
@@ -206,7 +209,7 @@ def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
 
 
 def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
-    """Return a sentence for each capacity that is looked for among attributes, and the other way round."""
+    """Return a sentence for each capacity that is looked up as an attribute, and vice versa."""
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, kind = _unquoted(match["name"]), match["kind"]
         own, other = ("an attribute", "a capacity")[:: 1 if kind == "attributes" else -1]
@@ -218,13 +221,13 @@ def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def wanted_drivers(expression: str) -> list[str]:
-    """Return the drivers that an expression wants a device to have. They are not known if it negates something."""
+    """Return the drivers that an expression requires. They are unknown if it negates something."""
     found = re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)
     return [] if re.search("!(?!=)", expression) else list(map(_unquoted, found))
 
 
 def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
-    """Return an expression with texts, given by their place, replaced by others."""
+    """Return an expression with the strings at some places replaced."""
     text = expression
     for start, before, after in reversed(found):
         text = f"{text[:start]}{after}{text[start + len(before) :]}"
@@ -232,7 +235,7 @@ def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | 
 
 
 def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[int, str, str]]:
-    """Return a path with the domain, the map or the spelling that devices have, if none has the one that is written.
+    """Return a path with the domain, map or spelling that devices have, if none has the given one.
 
     `known` has the domains and names of attributes and of capacities.
     """
@@ -319,7 +322,7 @@ def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def _likeness(one: str, other: str) -> float:
-    """Return how alike two values are: quantities and numbers by their distance, others by their letters."""
+    """Return the similarity of two values: of quantities and numbers by distance, of others by letters."""
     with suppress(InvalidQuantityError):
         mine, its = Quantity.parse(one).nanos, Quantity.parse(other).nanos
         return min(mine, its) / max(mine, its, 1) if min(mine, its) >= 0 else 0.0

@@ -1,4 +1,4 @@
-"""The claim that a scheduler makes for the extended resources of a pod that DeviceClasses serve on a node.
+"""The claim that a scheduler creates for a pod's extended resources that DeviceClasses serve on a node.
 
 Law: its requests, their order, and what each container gets are those of Kubernetes' `createRequestsAndMappings`.
 """
@@ -14,7 +14,7 @@ from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 
 OF_LIMITS = "-extended-resources"
-"""How the name ends of the claim that a scheduler makes for limits of a pod."""
+"""The suffix of the name of the claim that a scheduler creates for a pod's limits."""
 
 
 _MAX_SHOWN = 4  # requests
@@ -22,7 +22,9 @@ _MAX_SHOWN = 4  # requests
 
 @frozen(eq=False)
 class ExtendedRequest(DeviceRequest):
-    """A request for what a container needs of a resource besides the requests that it may use of other containers."""
+    """A request for what a container needs of a resource in addition to the requests of other containers that it may
+    use.
+    """
 
     container: str = ""
     resource: str = ""
@@ -31,7 +33,7 @@ class ExtendedRequest(DeviceRequest):
 
 @frozen
 class ExtendedResourceClaim(UnallocatedClaim):
-    """The claim, with the pod and the classes that it was made of, and what each container gets."""
+    """The claim, with its pod and classes, and what each container gets."""
 
     pod: Pod | None = None
     classes: Mapping[str, str] = {}
@@ -46,7 +48,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
 
     @property
     def users(self) -> str:
-        """What each request is for, in words: its name says only which container it was made for."""
+        """What each request is for, in words, because its name only contains a container's index."""
         users: dict[tuple[str, str], list[str]] = {}
         for one in self.mappings:
             users.setdefault((one.request, one.resource), []).append(one.container)
@@ -54,13 +56,13 @@ class ExtendedResourceClaim(UnallocatedClaim):
         return foreign_text(listed(shown, _MAX_SHOWN))
 
     def sizes(self, resource: str) -> dict[str, int]:
-        """Return how many devices of a resource each container asks for that asks for some."""
+        """Return how many devices of a resource each container requests, if any."""
         containers = self.pod.in_start_order if self.pod is not None else ()
         return {one.name: size for one in containers if (size := _size(one, resource))}
 
 
 def extended_resources(pod: Pod) -> list[str]:
-    """Return the resources that a pod asks for, DeviceClasses may serve, and no claim of the pod serves yet."""
+    """Return the pod's resources that DeviceClasses may serve and no claim of the pod serves yet."""
     served = {one.resource for one in pod.extended_claim.mappings} if pod.extended_claim is not None else set()
     names = dict.fromkeys(name for one in pod.in_start_order for name in (*one.limits, *one.requests))
     return [
@@ -73,7 +75,7 @@ def extended_resources(pod: Pod) -> list[str]:
 
 
 def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClaim | None:
-    """Return the claim for the resources that classes serve, by resource. The result is None if none is asked for."""
+    """Return the claim for the resources that classes serve, or None if none is requested."""
     requests: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for resource in sorted(classes):
@@ -98,13 +100,13 @@ def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClai
 def _of_init_containers(
     pod: Pod, resource: str, device_class: str, long_lived: Mapping[int, ExtendedRequest]
 ) -> tuple[Sequence[ExtendedRequest], Sequence[RequestMapping]]:
-    """Return the largest request of the init containers that end, which all of them use, and who uses what."""
+    """Return the largest request of the terminating init containers, which they all share, and who uses what."""
     made: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for index, container in enumerate(pod.in_start_order):
         if not _ends(pod, index):
             continue
-        # Containers that start later do not run yet, so their devices are free.
+        # Containers that start later are not running yet, so their devices are free.
         later = [one for number, one in long_lived.items() if number >= index]
         used = list(_used(later, _size(container, resource)))
         mappings += (RequestMapping(container.name, resource, one.name) for one in used)
@@ -131,11 +133,11 @@ def _used(later: Sequence[ExtendedRequest], size: int) -> Iterator[ExtendedReque
 def _request(
     index: int, container: Container, resource: str, device_class: str, used: Sequence[ExtendedRequest]
 ) -> ExtendedRequest | None:
-    """Return the request for what a container needs besides what it uses. The result is None if that is enough."""
+    """Return the request for what a container needs in addition to what it can use, or None if that suffices."""
     size, has = _size(container, resource), sum(one.count for one in used)
     if size <= has:
         return None
-    # An API server makes requests of limits, so that a container requests each of both.
+    # An API server turns limits into requests, so a container with limits has both.
     number = sorted({*container.limits, *container.requests}).index(resource)
     return ExtendedRequest(
         f"container-{index}-request-{number}",
@@ -149,7 +151,7 @@ def _request(
 
 
 def _ends(pod: Pod, index: int) -> bool:
-    """Return whether the container at a place in the order of starts is an init container that is no sidecar."""
+    """Return whether the container at this position in start order is an init container but not a sidecar."""
     return index < len(pod.init_containers) and not pod.init_containers[index].restartable
 
 

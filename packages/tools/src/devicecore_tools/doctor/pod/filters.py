@@ -1,7 +1,7 @@
-"""What a scheduler's filters say about nodes for one pod, before they look at the devices of claims.
+"""The results of a scheduler's filters for nodes and one pod, before the filter for claims' devices.
 
-Law: the filters are those of a scheduler, in its order, and a reason has its words. What needs objects that were not
-read is named, and never taken as granted.
+Law: the filters are those of a scheduler, in its order, and reasons use its words. Whatever needs unread objects is
+    named, and never assumed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
 
 class Filters:
-    """What filters say about the nodes of a cluster for one pod."""
+    """The results of filters for the nodes of a cluster and one pod."""
 
     def __init__(self, asks: PodAsks, objects: ClusterObjects, budget: Budget) -> None:
         self._asks, self._objects = asks, objects
@@ -32,7 +32,7 @@ class Filters:
             evolve(objects.volumes, claims={**made, **objects.volumes.claims}) if made else (objects.volumes)
         )
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
-        self._users: dict[str, dict[str, str]] = {}  # of each node: its pods by the claims that they use
+        self._users: dict[str, dict[str, str]] = {}  # for each node: its pods by the claims that they use
         wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
         if wanted:
             for node, pods in (objects.bound or {}).items():
@@ -57,7 +57,7 @@ class Filters:
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """What a scheduler looks at besides, in words."""
+        """What else a scheduler considers, in words."""
         asks, objects = self._asks, self._objects
         found = list(asks.unjudged)
         if objects.bound is None:
@@ -71,7 +71,7 @@ class Filters:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What is taken as granted, because the objects that tell were not read."""
+        """What is assumed because the relevant objects were not read."""
         asks, found = self._asks, []
         if self._objects.bound is None:
             found.append("no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)")
@@ -81,16 +81,16 @@ class Filters:
 
     @property
     def _needs_namespaces(self) -> bool:
-        """Whether labels of namespaces decide that were not read."""
+        """Whether the result depends on unread namespace labels."""
         wishes = self._asks.wishes
         return self._objects.namespaces is None and any(one.needs_namespaces for one in (*wishes.near, *wishes.apart))
 
     def needs_node(self, served: Iterable[str], claims: Sequence[UnallocatedClaim]) -> str:
-        """Return what the pod asks for that only a Node tells. The result is empty if that is nothing."""
+        """Return the pod's requirements that only a Node can answer, or an empty string."""
         return self._asks.needs_node(served) or ("" if claims else "what the pod asks for")
 
     def obstacles(self, node: ClusterNode, served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield why a node is out of the question, the scheduler's reason first.
+        """Yield why a node is ineligible, the scheduler's reason first.
 
         `served` are the resources that a claim serves on this node.
         """
@@ -103,14 +103,14 @@ class Filters:
             yield one
         there = [one for one in pods if not one.is_nominated]
         if not found and len(there) < len(pods):
-            # What helps the pod may be a pod that does not run yet (scheduler: `RunFilterPluginsWithNominatedPods`).
+            # A pod that is not running yet may help (scheduler: `RunFilterPluginsWithNominatedPods`).
             yield from self._beside(node, there, served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
-        """Return the pods that a scheduler preempts so that a node takes the pod, and how many budgets that breaks.
+        """Return the pods that a scheduler preempts so that the pod fits on a node, and how many budgets that breaks.
 
-        There are none if that does not help. It takes all pods of lower priority away, and gives those back for which
-        there is room, first those that a PodDisruptionBudget protects, the most important ones first (scheduler:
+        There are none if that does not help. It removes all pods of lower priority and restores those for which
+        there is room, first those that a PodDisruptionBudget protects, most important first (scheduler:
         `SelectVictimsOnNode`).
         """
         asks = self._asks
@@ -130,7 +130,9 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return pods without this one, which may run already, and without those that wait and are less important."""
+        """Return the pods except this one, which may already be running, and except waiting pods that are less
+        important.
+        """
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:
@@ -144,7 +146,7 @@ class Filters:
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield why a node with these pods has no place for the pod: ports, resources, volumes, then other pods."""
+        """Yield why a node with these pods has no room for the pod: ports, resources, volumes, then other pods."""
         asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
@@ -163,8 +165,8 @@ class Filters:
             yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield which resources a node has too little of (scheduler: `fitsRequest`)."""
-        if not node.allocatable:  # of a node that only slices name nothing is known
+        """Yield the resources of which a node has too little (scheduler: `fitsRequest`)."""
+        if not node.allocatable:  # nothing is known about a node that only slices name
             return
         asks = self._asks
         used = {name: sum(one.sizes.get(name, NOTHING).nanos for one in others) for name in asks.sizes}
@@ -211,12 +213,12 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
 
 
 def _importance(pod: BoundPod) -> tuple[int, str]:
-    """Return by what pods are sorted, the most important one first (scheduler: `MoreImportantPod`)."""
+    """Return the sort key of pods, most important first (scheduler: `MoreImportantPod`)."""
     return -pod.priority, pod.started or "~"
 
 
 def cost_of(victims: Sequence[BoundPod], broken: int) -> tuple[int, int, int, int, tuple[int, ...]]:
-    """Return by what a scheduler compares the victims of nodes, the least first (`pickOneNodeForPreemption`)."""
+    """Return the sort key by which a scheduler compares nodes' victims, cheapest first (`pickOneNodeForPreemption`)."""
     highest = max(one.priority for one in victims)
     earliest = min(one.started for one in victims if one.priority == highest)
     total = sum(one.priority + 2**31 for one in victims)

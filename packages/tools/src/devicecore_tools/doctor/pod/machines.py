@@ -1,6 +1,6 @@
-"""The pods that nodes have, as far as they decide which other pods a node takes.
+"""The pods on nodes, as far as they determine which other pods a node accepts.
 
-Law: what a pod requests is what an API server and a scheduler count for it.
+Law: a pod's requests are what an API server and a scheduler count for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,9 +24,9 @@ class BoundPod:
     Attributes:
         name: `namespace/name`.
         is_ending: whether it is being deleted.
-        started: when its kubelet took it; empty if that is not known.
+        started: when its kubelet accepted it, or an empty string if unknown.
         priority_class: its PriorityClass if the pod has no number, as in a manifest, or None if it has one.
-        is_nominated: whether the scheduler keeps the node's room for it, which it has not yet.
+        is_nominated: whether the scheduler reserves the node's room for it.
         volumes: the names of its PersistentVolumeClaims.
     """
 
@@ -51,8 +51,8 @@ class Obstacle:
     Attributes:
         says: the scheduler's words.
         because: what the pod asks for and what the node has.
-        cure: after what the node is no longer out of the question.
-        is_far: whether the node has nothing of what the pod asks for, so that others are nearer.
+        cure: the change after which the node is eligible.
+        is_far: whether the node has nothing that the pod requests, so that other nodes are closer to a fit.
     """
 
     says: str
@@ -111,11 +111,11 @@ CRITICAL = {
     "system-cluster-critical": PriorityClass(2_000_000_000),
     "system-node-critical": PriorityClass(2_000_001_000),
 }
-"""The classes that each API server has."""
+"""The classes that every API server has."""
 
 
 def bound_pod(pod: Value) -> BoundPod | None:
-    """Return what a pod takes from the node that has it, or that it is nominated for.
+    """Return what a pod takes from its node, or from the node that it is nominated for.
 
     Return None if there is no such node, or if the pod has ended.
     """
@@ -160,7 +160,7 @@ def limits_of(spec: Value) -> dict[str, Quantity]:
 
 
 def sizes_of_bound(pod: Value) -> dict[str, Quantity]:
-    """Return what a pod takes from its node: until a resize has been done, the largest of old and new size.
+    """Return what a pod takes from its node: until a resize is completed, the larger of old and new size.
 
     Of one that its kubelet calls infeasible, the wish does not count (Kubernetes: `PodRequests`, UseStatusResources).
     """
@@ -190,7 +190,7 @@ def sizes_of_bound(pod: Value) -> dict[str, Quantity]:
 
 
 def volume_names(pod: Value) -> Iterator[str]:
-    """Yield the names of the PersistentVolumeClaims of a pod, also of those that are made for it."""
+    """Yield the names of a pod's PersistentVolumeClaims, including those that are created for it."""
     name = pod["metadata"]["name"].text("")
     for one in volumes_with_claims(pod):
         yield one["persistentVolumeClaim"]["claimName"].text("") or f"{name}-{one['name'].text('')}"
@@ -204,7 +204,7 @@ def volumes_with_claims(pod: Value) -> Iterator[Value]:
 
 
 def written_selector(selector: Value) -> str:
-    """Return a node selector as people read it: alternatives with `or`, requirements with `and`."""
+    """Return a node selector in readable form: alternatives with `or`, requirements with `and`."""
     terms = []
     for term in selector["nodeSelectorTerms"].sequence():
         parts = [
@@ -236,7 +236,7 @@ def containers_of(spec: Value) -> Iterator[Value]:
 
 
 def _peak(spec: Value, of: Callable[[Value], Iterable[tuple[str, Value]]]) -> dict[str, Quantity]:
-    """Return what containers take at the peak: sidecars run beside all later init containers and the app containers."""
+    """Return what containers take at their peak: sidecars run next to all later init containers and the app containers."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     binary: dict[str, bool] = {}

@@ -1,4 +1,4 @@
-"""What a kubelet's refusal says: the table `messages.toml`, and how a string finds its row.
+"""The meaning of a kubelet's refusals: the table `messages.toml`, and the lookup of rows.
 
 Law: each message of a kubelet from 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
@@ -15,7 +15,7 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 
 MAX_MESSAGE = 16_000
-"""How many characters of a message are read. An API server keeps fewer in a status."""
+"""How many characters of a message are read. An API server stores fewer in a status."""
 
 NEXT: Mapping[str, str] = {
     "final": (
@@ -42,7 +42,7 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
     "container": ("Error: ", "CreateContainerConfigError: "),
     "prepare": ("Failed to prepare dynamic resources: ",),
 }
-"""What a kubelet writes in front of the sentences of a kind. In a container's status, the reason stands there."""
+"""The prefix of a kubelet's sentences of a kind. In a container's status, the reason takes its place."""
 
 _INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?"}
 _NUMBERS = frozenset(
@@ -77,7 +77,7 @@ class Message:
 
     @property
     def is_last_resort(self) -> bool:
-        """Whether the row is for all sentences that no other row knows."""
+        """Whether the row is for all sentences without another row."""
         return self.id.endswith("-99")
 
 
@@ -101,7 +101,7 @@ class Match:
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether its numbers say that there was enough, so that no kubelet has written them."""
+        """Whether its numbers say that there was enough, so that no kubelet can have written them."""
         requested, capacity, used = map(self.number, ("requested", "capacity", "used"))
         left = self.number("available") if "available" in self.values else self.number("got")
         if capacity is not None and used is not None:
@@ -109,7 +109,7 @@ class Match:
         return requested is not None and left is not None and requested <= left
 
     def number(self, name: str) -> int | None:
-        """Return a value that is a count. The result is None if the sentence has none of that name."""
+        """Return a count from the sentence, or None if it has none with this name."""
         return int(self.values[name]) if name in self.values else None
 
     def _filled(self, text: str) -> str:
@@ -120,7 +120,7 @@ class Match:
 
 
 def find(text: str) -> Match | None:
-    """Return the row that a refusal belongs to. The result is None if no kubelet says it.
+    """Return the row of a refusal, or None if it is not a kubelet's.
 
     `text` is a pod's status message, the message of an event, or that of a waiting container.
     """
@@ -134,7 +134,7 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """Return the sentences of the table that a string may have, with their numbers, in the order of trial.
+    """Return the table's sentences that may be in a string, with their numbers, in the order of trial.
 
     A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
     """
@@ -196,9 +196,9 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
 
 
 def _without(text: str, prefix: str) -> str | None:
-    """Return the text without what the kubelet puts in front of such sentences.
+    """Return the string without the kubelet's prefix for such sentences.
 
-    The result is None if it must be there and is not.
+    The result is None if a required prefix is missing.
     """
     for known in PREFIXES[prefix]:
         if text.startswith(known):

@@ -1,4 +1,4 @@
-"""Which nodes the pods that are there keep a pod from.
+"""Finds out from which nodes a pod is excluded by existing pods.
 
 Law: the answers are those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in order
 and words.
@@ -16,21 +16,21 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels
 _NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
 
 _Key = tuple[str, int | str, str]
-"""What is counted: pods by term or constraint and by value of its label, or other pods' terms by label and value."""
+"""Counts of pods by term or constraint and its label's value, or of other pods' terms by label and value."""
 
 
 class Neighbors:
-    """What the pods of a cluster mean for one more.
+    """The effects of a cluster's pods on one more pod.
 
     Args:
-        name: of the pod, `namespace/name`.
-        labels: of the pod.
+        name: the pod, as `namespace/name`.
+        labels: the pod's labels.
         wishes: what the pod requires of other pods.
         nodes: the nodes by name.
         bound: the pods of each node.
         namespaces: the labels of namespaces.
-        is_counted: whether the nodes of a spread constraint have this one among them.
-        ask: raises QuestionGivenUpError if the question has taken too much.
+        is_counted: whether a node counts for a spread constraint.
+        ask: raises QuestionGivenUpError if the question has exceeded its budget.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Neighbors:
         yield from (one for one in (self._uneven(node, change), self._apart(node, pods, change)) if one is not None)
 
     def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
-        """Return which host port of the pod one of these pods has. Return None if none has one."""
+        """Return which of the pod's host ports one of these pods has, or None."""
         says = "node(s) didn't have free ports for the requested pod ports"
         for one in pods:
             for wanted in self._wishes.ports:
@@ -140,7 +140,7 @@ class Neighbors:
     def _first_at(
         self, key: str, value: str, pods: Sequence[BoundPod], node: ClusterNode, is_it: Callable[[BoundPod], bool]
     ) -> str:
-        """Return the name of the first pod of a place that is meant: one of this node, or else of another."""
+        """Return the name of the first matching pod of a place: on this node, or otherwise on another."""
         others = (
             one
             for name, machine in self._nodes.items()
@@ -151,14 +151,14 @@ class Neighbors:
         return f"pod {foreign_text(found)}" if found else "a pod"
 
     def _is_first(self, change: Mapping[_Key, int]) -> bool:
-        """Return whether the pod may be the first of its kind: it wants pods like itself, and there are none."""
+        """Return whether the pod may be the first of its kind: it requires pods like itself, but there are none."""
         known = {*(key for key in self._all if key[0] == _NEAR), *(key for key in change if key[0] == _NEAR)}
         if any(self._all[key] + change.get(key, 0) for key in known):
             return False
         return self._is_near(self._namespace, self._labels)
 
     def _is_near(self, namespace: str, labels: Labels) -> bool:
-        """Return whether a pod is meant by all terms of the affinity (Kubernetes: `podMatchesAllAffinityTerms`)."""
+        """Return whether a pod matches all terms of the affinity (Kubernetes: `podMatchesAllAffinityTerms`)."""
         of_namespace = self._namespaces.get(namespace, {})
         return all(one.matches(namespace, labels, of_namespace) for one in self._wishes.near)
 

@@ -1,7 +1,7 @@
-"""Sentences that neither a kubelet's admission nor the scheduler says: whose they are, and where to ask.
+"""Messages that are neither a kubelet's refusals nor the scheduler's: their source, and where to look further.
 
-Law: a third-party message is attributed to its program and explained in one line; nothing about the node follows from
-    it.
+Law: a third-party message is attributed to its program and explained in one line, without any conclusion about the
+    node.
 """
 
 import re
@@ -20,7 +20,7 @@ _MAX_TEXT = 400
 
 @frozen
 class Foreign:
-    """A sentence of another program: who says it, what it means, and what to do or where to ask."""
+    """A message of another program: its source, its meaning, and what to do or where to look further."""
 
     text: str
     id: str
@@ -31,7 +31,7 @@ class Foreign:
 
     @property
     def is_of_log(self) -> bool:
-        """Whether it is a line of the kubelet's log, and no event of a pod."""
+        """Whether it is a line of the kubelet's log, not an event of a pod."""
         return self.who.startswith("kubelet's log")
 
 
@@ -51,7 +51,7 @@ class _Row:
 
     @property
     def is_of_kubelet(self) -> bool:
-        """Whether the kubelet says it, so that the line names the resource that it is about."""
+        """Whether the kubelet wrote it, so that the line names the resource."""
         return self.who.startswith("kubelet")
 
 
@@ -65,7 +65,7 @@ def _rows() -> tuple[_Row, ...]:
 
 
 def find_foreign(text: str) -> Iterator[Foreign]:
-    """Find each sentence of other programs in what users paste, each kind once for each resource that it names."""
+    """Find the messages of other programs in pasted text, each kind once per resource."""
     seen: set[tuple[str, str]] = set()
     for record in records(text):
         line = " ".join(record.split())[:_LONGEST]

@@ -18,13 +18,13 @@ _RECORD = re.compile(
     r"\s*(?:(?:\S+\s+){0,3}?(?:Warning|Normal)\s|[IWEF]\d{4} |"
     rf"[\"']?(?i:{_FIELDS})[\"']?:(?:\s|$)|[{{}}\[\]],?\s*$)"
 )
-"""How a line begins that does not continue the one before: an event, a line of a log, or a field."""
+"""The beginning of a line that does not continue the previous one: an event, a log line, or a field."""
 
 _START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
 _END = r"(?=[.,;:)\]}\"'`<]*(?:\s|$))"
 _AROUND = " \t\r\n\"'`>|"
 _DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTILINE)
-"""Colors, a byte-order mark, and what stands in front of a line that is quoted."""
+"""Colors, a byte-order mark, and the prefix of a quoted line."""
 
 _TAGS = re.compile(r"</?(?:td|th|tr|p|br|pre|code|span|div|li)\b[^<>]*>")
 _ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""What precedes a sentence that is only part of another one, which says what happens to the pod."""
+"""The prefix of a sentence that is only part of another one, which says what happens to the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
@@ -46,7 +46,7 @@ def find_all(text: str) -> tuple[Match, ...]:
 
 
 def parted(text: str) -> tuple[tuple[Match, ...], str]:
-    """Return the refusals in a string, and the lines without one, which somebody else may have said."""
+    """Return the refusals in a string, and the other lines, which may be from another program."""
     known = find(text)
     if known is not None and not known.message.is_last_resort:
         return (known,), ""
@@ -76,7 +76,7 @@ _WARNING = re.compile(r"(?:\S+ ){0,3}?Warning ([A-Z]\w{1,60}) (.{1,4000})")
 
 
 def records(text: str) -> Iterator[str]:
-    """Return the lines of a string. A line that was broken is put together again, with its line breaks."""
+    """Return the lines of a string. A wrapped line is rejoined, with its line breaks."""
     record: list[str] = []
     for line in _plain(text).splitlines():
         if record and (not line.strip() or _RECORD.match(line)):
@@ -89,17 +89,17 @@ def records(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a string without the marks that terminals, mail, web pages, word processors, JSON and YAML put into it."""
+    """Return a string without the characters that terminals, mail, web pages, word processors, JSON and YAML add."""
     text = unescape(_TAGS.sub(" ", _DRESSING.sub("", text))).translate(_TYPOGRAPHIC).replace("''", "'")
     return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else '"', text)
 
 
 def _find_in(record: str) -> Match | None:
-    """Return the refusal in a record. The row for all other sentences is returned only if no other fits."""
+    """Return the refusal in a record. The catch-all row is used only if no other fits."""
     if len(record) < _SHORTEST:
         return None
     readings = [" ".join(record.split())]
-    if "\n" in record:  # it may have been broken inside of words, with the spaces at the ends of lines or without them
+    if "\n" in record:  # it may have been wrapped inside words, with or without the spaces at line ends
         readings += [" ".join(record.replace("\n", "").split()), "".join(map(str.strip, record.split("\n")))]
     found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
     better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
@@ -118,7 +118,7 @@ def _in_log(line: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """Return what a string may say, the best first."""
+    """Return the possible readings of a string, best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
@@ -142,7 +142,7 @@ def _readings(text: str) -> Iterator[Match]:
 
 
 def _without_end(text: str) -> str:
-    """Return a string without the last words of a refusal, which say nothing. Users and tables cut them off."""
+    """Return a string without the meaningless last words of a refusal, which users and tables cut off."""
     text = text.rstrip(".\u2026")
     return next(text[: len(text) - n] for n in range(len(_UNEXPECTED), -1, -1) if text.endswith(_UNEXPECTED[:n]))
 

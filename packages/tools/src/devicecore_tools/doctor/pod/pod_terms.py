@@ -1,4 +1,4 @@
-"""What a pod requires of the pods around it: affinity, anti-affinity, an even spread and host ports.
+"""What a pod requires of other pods: affinity, anti-affinity, an even spread and host ports.
 
 Law: a term selects the pods that Kubernetes' own `AffinityTerm` or topology spread constraint selects.
 """
@@ -18,14 +18,14 @@ Check = Callable[[Labels], bool]
 
 @frozen
 class PodTerm:
-    """Pods that a pod wants nearby, or wants to avoid.
+    """Pods that a pod wants to be near, or to avoid.
 
     Attributes:
-        topology_key: the label whose value groups nodes into one place.
-        selects: whether a pod's labels are meant.
-        namespaces: the namespaces that are meant by name.
-        selects_namespace: whether a namespace's labels are meant; None for none.
-        needs_namespaces: whether labels of namespaces decide.
+        topology_key: the label whose value groups nodes into one domain.
+        selects: whether a pod's labels match.
+        namespaces: the selected namespaces.
+        selects_namespace: whether a namespace's labels match, or None.
+        needs_namespaces: whether the result depends on namespace labels.
     """
 
     topology_key: str
@@ -51,7 +51,7 @@ class PodTerm:
         )
 
     def matches(self, namespace: str, labels: Labels, of_namespace: Labels) -> bool:
-        """Return whether a pod is meant, by its namespace, its labels and those of the namespace."""
+        """Return whether a pod matches, by its namespace, its labels and the namespace's labels."""
         is_there = namespace in self.namespaces
         if not is_there and self.selects_namespace is not None:
             is_there = self.selects_namespace(of_namespace)
@@ -67,7 +67,7 @@ def _keys(term: Value, name: str, labels: Labels, operator: str) -> Iterator[dic
 
 @frozen
 class SpreadConstraint:
-    """How evenly pods have to be spread over the values of a label of nodes."""
+    """How evenly pods must be spread over the values of a node label."""
 
     topology_key: str
     selects: Check = field(eq=False)
@@ -111,7 +111,7 @@ class HostPort:
 
 @frozen
 class Wishes:
-    """What a pod requires of the pods around it."""
+    """What a pod requires of other pods."""
 
     near: Sequence[PodTerm] = ()
     apart: Sequence[PodTerm] = ()
@@ -136,7 +136,7 @@ class Wishes:
 
     @property
     def names(self) -> Iterator[str]:
-        """What has to be known about other pods, in words."""
+        """What must be known about other pods, in words."""
         if self.near:
             yield "its affinity to other pods"
         if self.apart:

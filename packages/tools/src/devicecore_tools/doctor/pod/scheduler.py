@@ -1,7 +1,7 @@
-"""What the scheduler says about a pod that it cannot place: its sentence, taken apart and explained.
+"""The scheduler's message about a pod that it cannot place, parsed and explained.
 
-Law: a reason that is not known is repeated as it is, never guessed at. For a taint that Kubernetes sets because of a
-trouble of the node, the trouble is named and never a toleration.
+Law: an unknown reason is repeated unchanged, never guessed. For a taint that Kubernetes adds because of a
+problem of the node, the problem is named, and never a toleration.
 """
 
 import re
@@ -79,7 +79,7 @@ def _table(kind: str, key: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class Unscheduled:
-    """A sentence of the scheduler: why, what would have to change, and the resources that are too scarce."""
+    """A message of the scheduler: the reason, what would have to change, and the scarce resources."""
 
     text: str
     because: str
@@ -92,12 +92,12 @@ class Unscheduled:
 def find_unscheduled(
     text: str, nodes: NodesSeen | None = None, absent: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Unscheduled]:
-    """Find each sentence of the scheduler, or of the controller of device taints, in what users paste.
+    """Find each message of the scheduler, or of the device taint controller, in pasted text.
 
     Args:
         text: what users paste.
-        nodes: the Nodes that were read, if some were.
-        absent: why there is nothing of a resource, if the sources of its node were read.
+        nodes: the Nodes, if some were read.
+        absent: why a resource has no devices, if the sources of its node were read.
     """
     for record in records(text):
         yield from _in_record(" ".join(record.split()), nodes, absent)
@@ -131,7 +131,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
 
 
 def _errors(text: str) -> Iterator[Unscheduled]:
-    """Return what the errors of the scheduler's plugins mean: with one, it tries no other node."""
+    """Return the meaning of errors of the scheduler's plugins. After one, it tries no other node."""
     for found in _RUNNING.finditer(text):
         plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)
@@ -149,7 +149,7 @@ def _errors(text: str) -> Iterator[Unscheduled]:
 
 
 def _of_problem(problem: str) -> tuple[str, str]:
-    """Return what the problem of the plugin for claims means, and what to do. The texts are empty if it is unknown."""
+    """Return the meaning of the claim plugin's problem, and what to do, or empty strings if it is unknown."""
     if wrong := _SELECTOR.search(problem):
         return _of_selector(wrong)
     if pool := _POOL.search(problem):
@@ -239,7 +239,7 @@ def _binding_ended(found: re.Match[str]) -> tuple[str, str]:
 
 
 def _after(text: str) -> tuple[str, str]:
-    """Return what the scheduler has done because no node took a pod, and what to do. The texts are empty if nothing."""
+    """Return what the scheduler did because no node accepted a pod, and what to do, or empty strings."""
     if placement := _PLACEMENT.search(text):
         ended, node = counted(int(placement[2]), "pod"), foreign_text(placement[1], 253)
         done = f"The scheduler ends {ended} of lower priority on node {node}, and keeps the place for this pod."
@@ -275,7 +275,7 @@ def _explained(found: re.Match[str], nodes: NodesSeen | None, absent: Mapping[st
 
 
 def _meaning(reason: str) -> tuple[str, str]:
-    """Return what a reason means, and what to do. A reason that is not known is repeated."""
+    """Return what a reason means, and what to do. An unknown reason is repeated."""
     if taint := _TAINT.match(reason):
         return _of_taint((taint[1] or "").strip())
     if missing := _CLASS_MISSING.search(reason):

@@ -1,7 +1,7 @@
-"""What a pod asks of nodes besides devices, and which nodes are out of the question for it.
+"""A pod's requirements other than devices, and which nodes are ineligible for it.
 
-Law: the filters are those of a scheduler, in its order, and a reason has its words. A node that one of them refuses is
-never asked for devices, so nothing that is wrong with its devices can stop the pod.
+Law: the filters are those of a scheduler, in its order, and reasons use its words. If one of them refuses a node, its
+    devices are never checked, so problems with them cannot stop the pod.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,25 +25,25 @@ _MAX_NAMES = 3
 
 @frozen
 class PodAsks:
-    """What a pod asks of nodes.
+    """A pod's requirements on nodes.
 
     Attributes:
         name: `namespace/name`.
-        uid: empty if it was not read.
+        uid: its UID, or an empty string if it was not read.
         node: the node that its spec names.
         labels: the labels of `nodeSelector`.
         accepts: whether the required node affinity accepts a node, or None if there is none.
-        affinity: the requirements of that affinity, as text.
-        tolerations: of taints of nodes.
+        affinity: the requirements of that affinity, in words.
+        tolerations: its tolerations.
         sizes: what it requests of each resource at its peak.
         gates: the scheduling gates that it still has.
         priority: decides which pods it may preempt.
         preempts: whether it preempts any.
-        said: what the scheduler said last in the condition PodScheduled, empty if the pod has none that is False.
-        own_labels: those of the pod itself.
-        wishes: what it requires of the pods around it.
+        said: the scheduler's last message in a False condition PodScheduled, or an empty string. own_labels: the pod's
+        own labels.
+        wishes: what it requires of other pods.
         volumes: the names of its PersistentVolumeClaims.
-        made: those of them that a controller makes, if they are not there yet.
+        made: those that a controller creates if they do not exist yet.
         unjudged: what else a scheduler considers that is not examined here.
         overhead: what its RuntimeClass adds, which `sizes` include.
         features: those that its node has to declare.
@@ -71,9 +71,9 @@ class PodAsks:
 
     @classmethod
     def of(cls, pod: Value, classes: Mapping[str, PriorityClass]) -> "PodAsks":
-        """Return what a pod asks for. Raises DocumentError if a field has the wrong type.
+        """Return a pod's requirements. Raises DocumentError if a field has the wrong type.
 
-        `classes` are the PriorityClasses by name, and that of pods which name none by an empty name.
+        `classes` are the PriorityClasses by name, with the default under an empty name.
         """
         metadata, spec = pod["metadata"], pod["spec"]
         required = spec["affinity"]["nodeAffinity"][REQUIRED]
@@ -109,11 +109,11 @@ class PodAsks:
         return evolve(self, wishes=wishes, preempts=False, features=(), tolerations=(*self.tolerations, *_KEPT_AWAY))
 
     def without_plugins(self) -> "PodAsks":
-        """Return what the pod asks for without the devices of plugins."""
+        """Return the pod's requirements without plugins' devices."""
         return evolve(self, sizes={name: of for name, of in self.sizes.items() if not is_extended_resource(name)})
 
     def tolerates(self, node: ClusterNode) -> bool:
-        """Return whether the pod tolerates each taint of a node that keeps pods away."""
+        """Return whether the pod tolerates every taint of a node that repels pods."""
         return all(self._tolerates(one) for one in node.taints if one.effect in REPELLING_EFFECTS)
 
     def selects(self, node: ClusterNode) -> bool:
@@ -123,7 +123,7 @@ class PodAsks:
         return is_selected and (self.accepts is None or self.accepts(node.target))
 
     def needs_node(self, served: Iterable[str]) -> str:
-        """Return what the pod asks for that only a Node tells. The result is empty if that is nothing."""
+        """Return the pod's requirements that only a Node can answer, or an empty string."""
         if self.labels or self.accepts is not None:
             return "the labels that the pod selects"
         if self.wishes.near or self.wishes.spread:
@@ -133,7 +133,7 @@ class PodAsks:
         return listed(lacking, _MAX_NAMES)
 
     def obstacles(self, node: ClusterNode) -> Iterator[Obstacle]:
-        """Yield why the node is out of the question, the scheduler's reason first.
+        """Yield why the node is ineligible, the scheduler's reason first.
 
         The order is that of the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
         TaintToleration, NodeAffinity.
@@ -197,7 +197,7 @@ def _features(spec: Value) -> Iterator[str]:
 
 
 def _unjudged(pod: Value) -> Iterator[str]:
-    """Yield what else a scheduler checks for this pod, and is not checked here."""
+    """Yield what else a scheduler checks for this pod that is not checked here."""
     spec = pod["spec"]
     if (name := spec["schedulerName"].text("")) not in {"", "default-scheduler"}:
         yield f"the rules of its own scheduler, {foreign_text(name, 100)}"
@@ -214,9 +214,9 @@ def _is_unscheduled(condition: Value) -> bool:
 
 
 def decides_itself(said: str, *, knows_pods: bool, knows_volumes: bool) -> bool:
-    """Return whether each reason in the scheduler's sentence is one that is judged here, so that it may be outdated.
+    """Return whether every reason in the scheduler's message is also judged here, so that it may be outdated.
 
-    Of any other reason, such as a port if no pods were read, only the scheduler knows.
+    Only the scheduler knows about any other reason, such as a port if no pods were read.
     """
     judged = _JUDGED + (_BY_PODS if knows_pods else ()) + (_BY_VOLUMES if knows_volumes else ())
     reasons = said.partition(" nodes are available: ")[2].partition(". preemption:")[0].rstrip(".")

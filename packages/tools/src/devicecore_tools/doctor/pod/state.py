@@ -1,7 +1,7 @@
-"""From what sources say to the `NodeState` that the device manager decides with.
+"""Builds, from the sources, the `NodeState` that the device manager's decisions depend on.
 
-Law: on a node at rest of which all sources were read, the result has the same devices, health, NUMA nodes and holders
-as the state of the manager itself, so the domain's functions decide the same.
+Law: on an idle node whose sources were all read, the result has the same devices, health, NUMA nodes and holders
+as the manager's own state, so the domain's functions decide the same.
 """
 
 from devicecore.domain.inventory import Inventory
@@ -24,10 +24,10 @@ from devicecore_tools.doctor.account.precedence import Lists, OwnerState
 
 
 def state_of(facts: Facts) -> NodeState:
-    """Return what a kubelet on this node would decide with.
+    """Return the state that a kubelet on this node would have.
 
-    A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
-    unknown is kept. A pod whose UID is unknown is identified by its namespace and name.
+    A stale holder is left out, because a kubelet releases its devices before it admits a pod. An unknown holder is
+    kept. A pod whose UID is unknown is identified by its namespace and name.
     """
     lists, numa_nodes = facts.lists, facts.numa_nodes
     inventory = Inventory()
@@ -43,7 +43,7 @@ def state_of(facts: Facts) -> NodeState:
 
 
 def _allocations(facts: Facts) -> list[Allocation]:
-    """Return what each container holds. Parts of it that different sources name are put together."""
+    """Return what each container holds, combined from all sources."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for allocation in facts.holders.allocations:
         if allocation.owner.state is not OwnerState.STALE:
@@ -55,7 +55,7 @@ def _allocations(facts: Facts) -> list[Allocation]:
 
 
 def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
-    """Return a device as its plugin reports it. The result is None if it is only held."""
+    """Return a device as its plugin reports it, or None if it is only held."""
     listed = lists.listed.get(resource)
     is_healthy = device in lists.healthy.get(resource, ())
     if listed is not None and device not in listed:

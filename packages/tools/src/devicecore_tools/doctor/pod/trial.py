@@ -1,10 +1,10 @@
 """Whether a pod fits on a node, and the smallest change that makes it fit.
 
-Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
-answer is the one that the node's own manager would give; so do its CPU manager and its memory manager, if they are
-known. Then the pods' requests are compared with what the Node has,
-as a kubelet does. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
-is gone does not fit. The answer names the claims that could not be decided, and holds apart from them.
+Laws: A trial decides nothing about devices itself. A `DeviceManager` with in-memory adapters admits the pod, so the
+answer is the same as from the node's own manager. The same applies to its CPU manager and memory manager, if
+known. Then the pods' requests are compared with the Node's resources,
+as in a kubelet. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
+is gone does not fit. The answer names the undecided claims, and is valid apart from them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -49,16 +49,16 @@ from devicecore_tools.doctor.pod.state import state_of
 from devicecore_tools.numa import Pinned, PinnedNode
 
 MAX_CHANGES = 64
-"""How many devices, pods or requests one proposed change has at most."""
+"""The maximum number of devices, pods or requests in one proposed change."""
 
 MAX_PODS_TRIED = 200
-"""How many pods are tried one by one, to see whether the end of that pod is enough."""
+"""How many pods are tried one by one, to see whether ending that pod suffices."""
 
 MAX_WORK = 1_000_000
 """How many devices and allocations the trials of one kind of change examine, so that a large node takes seconds."""
 
 MIN_ATTEMPTS = 10
-"""How many changes of each kind are tried all the same."""
+"""How many changes of each kind are tried in any case."""
 
 CURES = {
     "kubelet-gone": "a kubelet runs on the node",
@@ -66,13 +66,13 @@ CURES = {
     "node-not-ready": "the Node becomes Ready",
     "node-closed": "the Node takes pods again",
 }
-"""The findings that keep every pod from starting, and what has to happen."""
+"""The findings that keep every pod from starting, and what must happen."""
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Holds the devices of a description whose owner is not known. It is not a pod, so its end is not proposed."""
+"""Holds the devices of a description whose owner is unknown. It is not a pod, so ending it is not proposed."""
 
 
 @frozen
@@ -131,7 +131,7 @@ class TrialNode:
     uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
-        """Return what a kubelet on the node would answer to `pod`, apart from its claims."""
+        """Return a kubelet's verdict on `pod` on this node, apart from its claims."""
         if refused := why_refused(pod):
             return NotNow(refused)
         if self.stopped:
@@ -152,7 +152,7 @@ class TrialNode:
         verdict = self.admit(pod)
         if isinstance(
             verdict, Admitted
-        ):  # a kubelet allocates nothing of a resource without a plugin; it only counts it
+        ):  # a kubelet allocates no devices of a resource without a plugin; it only counts them
             verdict = evolve(verdict, unhandled=tuple(one for one in verdict.unhandled if one[1] not in self.of_others))
         shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
         return verdict if shortage is None else shortage
@@ -167,21 +167,21 @@ class TrialNode:
     def with_claims(self, pod: Pod) -> Pod:
         """Return the pod as a kubelet gets it: a claim has the extended resources that a DeviceClass serves here.
 
-        A plugin comes first while the Node has devices of it.
+        A plugin takes precedence while the Node has devices of it.
         """
         return pod if self.pod_claims is None else self.pod_claims.admitted(pod, self.name, self.allocatable)
 
     def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
-        """Return the claim that a scheduler makes for the extended resources of a pod. Return None if it needs none."""
+        """Return the claim that a scheduler creates for a pod's extended resources, or None if it needs none."""
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None
         return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
-        """Return the first resource that all pods together would request more of than the Node has (kubelet: `OutOf`).
+        """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
 
-        A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
+        A kubelet counts at least as many devices as it has allocated, including this pod's (kubelet.md 8.1).
         """
         for resource, size in sorted(requests_of(pod).items()):
             used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
@@ -205,10 +205,10 @@ class TrialNode:
         return None
 
     def admit(self, pod: Pod) -> Verdict:
-        """Return what the node's device manager would answer to `pod`, and its other managers, if they are known.
+        """Return the verdict of the node's device manager on `pod`, and of its other managers, if known.
 
-        The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
-        were under way on the real node are not known either.
+        The plugins' preferences are unknown, so another choice among equal devices is possible. Reservations in
+        progress on the real node are unknown, too.
         """
         topology = self.topology
         with self._device_manager(pod) as manager:
@@ -241,7 +241,7 @@ class TrialNode:
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
         """Return the allocations of a pod, and for each resource one allocation with what all other pods hold.
 
-        Which of the others holds a device does not matter to the pod, and one entry costs less than one for each.
+        It does not matter to the pod which of the others holds a device, and a single entry costs less.
         """
         others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
         for one in self.allocations:
@@ -263,7 +263,7 @@ class TrialNode:
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
-        """The node after these pods have gone."""
+        """Return the node without these pods."""
         gone = set(pods)
         return evolve(
             self,
@@ -275,7 +275,7 @@ class TrialNode:
 
 @frozen
 class NotNow:
-    """The pod does not start on the node as it is, for a reason that is not the device manager's."""
+    """The pod does not start on the current node, for a reason outside the device manager."""
 
     reason: str
 
@@ -301,12 +301,12 @@ class Fit:
     """The answer of one node.
 
     Attributes:
-        changes: the smallest of each kind that were found, the smallest first.
-        claims: the claims of the pod, which were not looked at: the answer holds apart from them.
-        topology_not_known: what of the kubelet's topology manager was not read and not given, empty if nothing.
+        changes: the smallest change of each kind, smallest first.
+        claims: the claims of the pod, which were not examined: the answer is valid apart from them.
+        topology_not_known: which topology manager settings were neither read nor given, or an empty string.
         pinned: the exclusive CPUs and the memory of NUMA nodes that the pod gets.
-        uncertain: why the devices of the verdict may not be those that the pod gets, empty if they are.
-        warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
+        uncertain: why the pod may get other devices than in the verdict, or an empty string.
+        warnings: sentences about what is missing, or what may happen although the kubelet admits the pod.
     """
 
     node: str
@@ -320,19 +320,19 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether the pod is admitted with devices of every resource that it asks for."""
+        """Whether the pod is admitted with devices of every resource that it requests."""
         return _fits(self.verdict)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether no source decides if the pod fits."""
+        """Whether the sources cannot decide if the pod fits."""
         return isinstance(self.verdict, Unknown)
 
 
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
 
-    `budget` is the budget of the question that this is part of. Without it, this is a question of its own.
+    `budget` is the budget of the question that this is part of; by default a new one.
     """
     budget = budget or Budget()
     if why := budget.spent():
@@ -375,7 +375,10 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """Return the ResourceClaims of a pod, as `namespace/name`. One that is not made yet has its template's name."""
+    """Return the ResourceClaims of a pod, as `namespace/name`.
+
+    A claim that does not exist yet has its template's name.
+    """
     named = []
     for one in pod.claims:
         name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
@@ -401,7 +404,7 @@ def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
-    """Return whether enough devices are free and healthy. Only then a trial is worth its time.
+    """Return whether enough devices are free and healthy. Otherwise a trial is a waste of time.
 
     The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
     """
@@ -420,7 +423,7 @@ def _has_enough(node: TrialNode, pod: Pod) -> bool:
 
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
-    """Return the device resources that the pod asks for, by name, whether or not the node has them."""
+    """Return the device resources that the pod requests, by name, whether or not the node has them."""
     pod = node.with_claims(pod)
     limits = {
         resource
@@ -433,7 +436,7 @@ def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
 
 
 def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """The kubelet starts, plugins register again with what they listed before, drivers come back."""
+    """Yield changes: the kubelet starts, plugins register again with their previous lists, drivers come back."""
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = [node.restart] if node.stopped else []
     parts += [f"the plugin of {name} registers again" for name in returned]
@@ -450,7 +453,7 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """First one unhealthy device becomes healthy, then two, and so on."""
+    """Yield changes: first one unhealthy device becomes healthy, then two, and so on."""
     unhealthy = [
         (name, device.id)
         for name in _wanted(node, pod)
@@ -468,7 +471,7 @@ def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """First each pod alone ends, the one with the fewest devices first; then more and more of them."""
+    """Yield changes: first each single pod ends, the one with the fewest devices first, then more of them."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:
@@ -491,14 +494,14 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _policy(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """A laxer topology policy, the strictest first."""
+    """Yield laxer topology policies, strictest first."""
     for policy in _POLICIES[_POLICIES.index(node.topology.policy) + 1 :]:
         laxer = evolve(node, topology=evolve(node.topology, policy=policy))
         yield Change(f"the kubelet's topology policy is {policy.value}", 1), laxer, pod
 
 
 def _addition(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """More healthy devices of each resource, on each NUMA node in turn."""
+    """Yield changes with more healthy devices of each resource, on each NUMA node in turn."""
     for name in _wanted(node, pod):
         places: tuple[tuple[NumaNode, ...] | None, ...] = (None,)
         if any(device.topology for device in node.devices.get(name, ())):
@@ -519,7 +522,7 @@ def _new_devices(listed: Sequence[Device], topology: tuple[NumaNode, ...] | None
 
 
 def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """The container that asks for most asks for fewer devices of one resource."""
+    """Yield changes in which the container with the largest request requests fewer devices of one resource."""
     for name in _wanted(node, pod):
         container = max(pod.in_start_order, key=lambda one: one.limits.get(name, 0))
         asked = container.limits[name]
