@@ -154,9 +154,7 @@ class Admission:
         return Value({**_joined(pod), "spec": {**_joined(spec), **more}}, pod.place, pod.step)
 
     def why_refused(self, pod: Value) -> str:
-        """Return why a new pod is refused because of the cluster's objects, or an empty string if it is accepted or
-        stored.
-        """
+        """Return why a new pod is refused because of the cluster's objects, or an empty string."""
         if _is_stored(pod):
             return ""
         spec, namespace = pod["spec"], pod["metadata"]["namespace"].text("default")

@@ -272,9 +272,7 @@ class Refused:
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the devices' attributes that may be meant: with the same name in another domain or in Kubernetes'
-        domain.
-        """
+        """Return the attributes that may be meant: with the same name in another domain or in Kubernetes'."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -305,7 +303,7 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Return a request with a different class, if its own expressions match devices that its class does not select."""
+        """Return a request with a different class, if its expressions match devices that its class does not select."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""

@@ -308,8 +308,9 @@ class ClaimTrial:
     """Tries claims on the nodes of a cluster.
 
     Args:
-        objects: the objects that the decision depends on. releases: the possible releases of the cluster's scheduler,
-            most probable first; by default those that the kubelets allow.
+        objects: the objects that the decision depends on.
+        releases: the possible releases of the cluster's scheduler, most probable first; by default those that the
+            kubelets allow.
         sources: where the objects are from, such as `in slices.json`.
         budget: the budget of the question that this trial is part of; by default a new one.
         lists_claims: whether the objects have all claims and templates of the cluster.
@@ -505,8 +506,7 @@ class ClaimTrial:
         return bool(self._objects.classes)
 
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
-        """Return why the pod with this name cannot run on a node with these claims, or an empty string if no reason is
-        known.
+        """Return the known reason why the pod with this name cannot run on a node with these claims, or "".
 
         Without its `uid`, a claim that is reserved for a pod of this name is taken to be its own.
 

@@ -75,9 +75,7 @@ class ClusterObjects:
     machines: Mapping[str, ClusterNode] = {}  # the scheduling data of each Node, by its name
     bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node, or None if no pods were read
     namespaces: Mapping[str, Labels] | None = None  # the labels of each namespace, or None if none were read
-    priorities: Mapping[str, PriorityClass] = (
-        CRITICAL  # by name; the default for pods without a class has an empty name
-    )
+    priorities: Mapping[str, PriorityClass] = CRITICAL  # by name; the default has an empty name
     budgets: Sequence[DisruptionBudget] = ()
     volumes: Volumes = field(factory=Volumes)
     admission: Admission = field(factory=Admission)
@@ -130,9 +128,7 @@ class _Objects:
 
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
-    classes: dict[str, tuple[str, str, DeviceClass]] = field(
-        factory=dict
-    )  # when it was created, and the resource it serves
+    classes: dict[str, tuple[str, str, DeviceClass]] = field(factory=dict)  # creation time, resource, class
     nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # with the version of its kubelet
     machines: dict[str, ClusterNode] = field(factory=dict)
     claims: dict[str, Value] = field(factory=dict)

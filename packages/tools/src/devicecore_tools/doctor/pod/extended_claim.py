@@ -22,9 +22,7 @@ _MAX_SHOWN = 4  # requests
 
 @frozen(eq=False)
 class ExtendedRequest(DeviceRequest):
-    """A request for what a container needs of a resource in addition to the requests of other containers that it may
-    use.
-    """
+    """A request for what a container needs of a resource beyond the requests of other containers that it may use."""
 
     container: str = ""
     resource: str = ""

@@ -130,9 +130,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods except this one, which may already be running, and except waiting pods that are less
-        important.
-        """
+        """Return the pods except this one, which may already run, and except waiting pods that are less important."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:

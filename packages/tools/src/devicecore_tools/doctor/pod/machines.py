@@ -236,7 +236,7 @@ def containers_of(spec: Value) -> Iterator[Value]:
 
 
 def _peak(spec: Value, of: Callable[[Value], Iterable[tuple[str, Value]]]) -> dict[str, Quantity]:
-    """Return what containers take at their peak: sidecars run next to all later init containers and the app containers."""
+    """Return what containers take at their peak: sidecars run next to later init containers and app containers."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     binary: dict[str, bool] = {}

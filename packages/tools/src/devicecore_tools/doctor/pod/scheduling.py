@@ -39,8 +39,8 @@ class PodAsks:
         gates: the scheduling gates that it still has.
         priority: decides which pods it may preempt.
         preempts: whether it preempts any.
-        said: the scheduler's last message in a False condition PodScheduled, or an empty string. own_labels: the pod's
-        own labels.
+        said: the scheduler's last message in a False condition PodScheduled, or an empty string.
+        own_labels: the pod's own labels.
         wishes: what it requires of other pods.
         volumes: the names of its PersistentVolumeClaims.
         made: those that a controller creates if they do not exist yet.
