@@ -65,7 +65,9 @@ class _Author:
                 steps += self._admitted_again(step.get("running", ()))
                 if step["op"] == "list_and_watch":
                     steps += self._asked_again(step["resource"])
-                if step["op"] == "advance_clock" and self.random.random() < 0.5:
+                if step["op"] == "disconnect" and self.random.random() < 0.4:
+                    steps.append(self.advance_clock())
+                if steps[-1]["op"] == "advance_clock" and self.random.random() < 0.7:
                     steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
         if self.are_plain:  # a kubelet also tells of another word for unhealthy, and of an id that is listed twice
@@ -361,7 +363,7 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     the pod that is refused for one that is gone (D20), to forget a pod whose second admission fails (D2), and to leave
     out what makes the kubelet panic (D21). All other answers have to be equal.
     """
-    if Release.of(oracle.version) is not Release.V1_37:
+    if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
         history = _before_1_37(history)
     if any("newest" in step for step in history["steps"]):
         return _judge_with_newest(history, oracle)

@@ -73,6 +73,7 @@ _MENDED_IN_1_37 = _ROLLBACK | {
     KubernetesFault.ALL_SKIPS,
     KubernetesFault.FOREIGN_COUNTERS,
 }
+_MENDED_IN_1_38 = _MENDED_IN_1_37 | {KubernetesFault.SHARES_IGNORED, KubernetesFault.CAPACITY_NAMES}
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -82,23 +83,35 @@ class Release(Enum):
     V1_36_2 = "1.36.2"
     V1_36_3 = "1.36.3"
     V1_37 = "1.37"
+    V1_38 = "1.38"
+
+    @property
+    def is_before_1_37(self) -> bool:
+        """Whether the release is older than 1.37."""
+        return self in (Release.V1_36_2, Release.V1_36_3)
 
     @property
     def faults(self) -> frozenset[KubernetesFault]:
         """The faults of the release's allocator with the default feature gates."""
-        mended = {Release.V1_36_2: frozenset[KubernetesFault](), Release.V1_36_3: _ROLLBACK}
-        return ALL_FAULTS - mended.get(self, _MENDED_IN_1_37)
+        mended = {
+            Release.V1_36_2: frozenset[KubernetesFault](),
+            Release.V1_36_3: _ROLLBACK,
+            Release.V1_37: _MENDED_IN_1_37,
+            Release.V1_38: _MENDED_IN_1_38,
+        }
+        return ALL_FAULTS - mended[self]
 
     @classmethod
     def of(cls, version: str) -> "Release | None":
         """Return the release whose allocator a version such as `v1.36.1` has, or None if `version` is not one.
 
-        Versions before 1.36 count as 1.36.2, and those after 1.37, which are unknown, as 1.37.
+        Versions before 1.36 count as 1.36.2, and those after 1.38, which are unknown, as 1.38. Of 1.38, the
+        sources of its first beta are known.
         """
         match = _VERSION.match(version)
         if match is None:
             return None
         major, minor, patch = (int(part or 0) for part in match.groups())
         if (major, minor) >= (1, 37):
-            return cls.V1_37
+            return cls.V1_37 if (major, minor) == (1, 37) else cls.V1_38
         return cls.V1_36_3 if (major, minor, patch) >= (1, 36, 3) else cls.V1_36_2

@@ -117,9 +117,9 @@ class DeviceAllocation:
             elif isinstance(names, list):
                 about = [request for request in chosen if any(name in names for name in request.names)]
                 # Before 1.37 there is a copy for each of the requests.
-                copies = about[:1] if self.release is Release.V1_37 else about
+                copies = about[:1] if not self.release.is_before_1_37 else about
                 config += [{**entry, "source": "FromClaim", "requests": names} for _ in copies]
-        if self.release is Release.V1_37:  # no name means all requests
+        if not self.release.is_before_1_37:  # no name means all requests
             config = [_without_requests(one) if _is_for(one, chosen) else one for one in config]
         return config
 
