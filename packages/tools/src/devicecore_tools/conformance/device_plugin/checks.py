@@ -1620,12 +1620,13 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
     first: dict[str, frozenset[int]] = {}
     moved: dict[str, None] = {}
     for one in plugin.kubelet.registrations:
-        for message in one.connection.lists_after(0) if one.connection else ():
-            for device in message.devices:
-                now = frozenset(int(node.ID) for node in device.topology.nodes)
-                if (before := first.setdefault(device.ID, now)) != now:
-                    text = f"{device.ID} was on {sorted(before) or 'none'}, and then on {sorted(now) or 'none'}"
-                    moved[text] = None
+        if one.connection:
+            for message in one.connection.lists_after(0):
+                for device in message.devices:
+                    now = frozenset(int(node.ID) for node in device.topology.nodes)
+                    if (before := first.setdefault(device.ID, now)) != now:
+                        text = f"{device.ID} was on {sorted(before) or 'none'}, and then on {sorted(now) or 'none'}"
+                        moved[text] = None
     does_not_apply_if(not any(first.values()), "the plugin gives no NUMA nodes")
     require(not moved, some(list(moved)))
     return f"{counted(len(first), 'device')} as in the first list"

@@ -20,7 +20,6 @@ from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
-from devicecore_tools.conformance.dra.steps import Steps, TwoParts
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
@@ -118,16 +117,9 @@ class DriverUnderTest:
         environment: its environment, already entered.
         command: starts it; placeholders are replaced.
         settings: how it is tested.
-        looks: the two-part checks of this run.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        command: Sequence[str],
-        settings: DriverTestSettings,
-        looks: tuple[TwoParts, ...] = (),
-    ) -> None:
+    def __init__(self, environment: Environment, command: Sequence[str], settings: DriverTestSettings) -> None:
         self.environment = environment
         self.api: LocalApiServer = environment.api
         self.settings = settings
@@ -138,7 +130,6 @@ class DriverUnderTest:
         self.claims: Claims = Claims(environment, self.registration, self.slices, settings)
         self.calls: Calls = Calls(environment, self.registration, self.process, self.claims, settings, self.renew)
         self.seen: DriverObservations = DriverObservations(Ending(), DeletionOfSlices())
-        self.steps: Steps = Steps(self, looks)
         self._renewals = 0
         self._renewing = 0.0
 

@@ -4,7 +4,7 @@ Law: after a run, no process, socket, mount or file of it is left.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from attrs import evolve, frozen
@@ -14,7 +14,7 @@ from devicecore_tools.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
+from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, Steps, TwoParts
 from devicecore_tools.conformance.model import (
     Check,
     Failure,
@@ -58,19 +58,18 @@ def run(
         OSError: a directory cannot be created.
     """
     settings = settings or DriverTestSettings()
-    ordered = _in_order(checks)
-    wanted = {check.name for check in ordered}
+    wanted = {check.name for check in checks}
     looks = tuple(one.look for one in CHECKS if one.name in wanted and isinstance(one.look, TwoParts))
     began = time.monotonic()
     with orphans_come_here(), Environment(settings) as environment, guarded(environment.marker):
         on_ready(environment)
-        driver = DriverUnderTest(environment, command, settings, looks)
+        driver = DriverUnderTest(environment, command, settings)
         try:
             driver.kubelet.start()
             driver.process.start()
             with driver.process.in_time():
                 results, not_made = run_checks(
-                    ordered,
+                    _in_order(wanted, Steps(driver, looks)),
                     driver,
                     on_result=on_result,
                     excuses_load=settings.excuses_load,
@@ -91,6 +90,7 @@ class _Guarded:
 
     check: Check[DriverUnderTest]
     events: tuple[Occurrence, ...]
+    steps: Steps
 
     def __call__(self, driver: DriverUnderTest) -> str:
         exits = len(driver.process.exits)
@@ -125,13 +125,14 @@ class _Guarded:
 
     def _look(self, driver: DriverUnderTest) -> str:
         for event in self.events:
-            driver.steps.begin(event)
+            self.steps.begin(event)
         driver.process.notice_exit()
         driver.process.require_time()
         if self.check.severity is not Severity.MUST and self.check.group in _OF_CLAIMS and driver.calls.are_slow:
             raise Undecided(_why_fewer(driver))
         driver.calls.catch_up()
-        return self.check.look(driver)
+        look = self.check.look
+        return self.steps.finish(look) if isinstance(look, TwoParts) else look(driver)
 
 
 def _why_fewer(driver: DriverUnderTest) -> str:
@@ -149,16 +150,15 @@ def _restore(driver: DriverUnderTest) -> bool:
     return False
 
 
-def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnderTest]]:
-    """Return the checks in the order in which they run."""
-    wanted = {check.name for check in checks}
+def _in_order(wanted: Collection[str], steps: Steps) -> list[Check[DriverUnderTest]]:
+    """Return the checks with these names, in the order in which they run."""
     ordered: list[Check[DriverUnderTest]] = []
     events: list[Occurrence] = []
     for item in ORDER:
         if isinstance(item, Occurrence):
             events.append(item)
         elif item.name in wanted:
-            ordered.append(evolve(item, look=_Guarded(item, tuple(events))))
+            ordered.append(evolve(item, look=_Guarded(item, tuple(events), steps)))
             events = []
     return ordered
 

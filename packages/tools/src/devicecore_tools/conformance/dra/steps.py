@@ -8,18 +8,14 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
 from devicecore_tools.conformance.dra.allocator import AllocationError
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.model import Check, DevicesInUse, Failure, Severity, Skip, applies_always, impossible
 from devicecore_tools.testing.api_server import ApiError
-
-if TYPE_CHECKING:
-    from devicecore_tools.conformance.dra.claims import Claim
-    from devicecore_tools.conformance.dra.driver import DriverUnderTest
-
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
 """Errors that prevent a check, such as the API server's refusal of one of its objects."""
@@ -42,10 +38,10 @@ class Occurrence:
     """
 
     name: str
-    begin: "Callable[[DriverUnderTest], object]"
-    end: "Callable[[DriverUnderTest], object]" = lambda _: None
-    undo: "Callable[[DriverUnderTest], object]" = lambda _: None
-    before: "Callable[[DriverUnderTest], object]" = lambda _: None
+    begin: Callable[[DriverUnderTest], object]
+    end: Callable[[DriverUnderTest], object] = lambda _: None
+    undo: Callable[[DriverUnderTest], object] = lambda _: None
+    before: Callable[[DriverUnderTest], object] = lambda _: None
 
 
 @frozen(eq=False)
@@ -53,11 +49,11 @@ class TwoParts:
     """The `look` of a two-part check."""
 
     event: Occurrence
-    parts: "Callable[[DriverUnderTest], Parts]"
+    parts: Callable[[DriverUnderTest], Parts]
 
-    def __call__(self, driver: "DriverUnderTest") -> str:
-        """Run the check. The event happens now, unless it has already happened."""
-        return driver.steps.finish(self)
+    def __call__(self, driver: DriverUnderTest) -> str:
+        """Run this check alone: the event happens now, only for it. `Steps` lets checks share an event."""
+        return Steps(driver, (self,)).finish(self)
 
     @property
     def check(self) -> str:
@@ -68,7 +64,7 @@ class TwoParts:
 @frozen(eq=False)
 class _Begun:
     parts: Parts
-    claims: "list[Claim]"
+    claims: list[Claim]
     ended: Exception | None = None
 
 
@@ -76,7 +72,7 @@ class _Begun:
 class Steps:
     """The two-part checks of one run, and the events that have happened."""
 
-    driver: "DriverUnderTest"
+    driver: DriverUnderTest
     looks: tuple[TwoParts, ...]
     _begun: dict[TwoParts, _Begun] = field(factory=dict)
     _over: set[str] = field(factory=set)
@@ -128,7 +124,7 @@ class Steps:
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
                 # The event's other checks left no device, so the event happens once more, only for this check.
-                return Steps(self.driver, (look,)).finish(look)
+                return look(self.driver)
             return self._finish(look)
         finally:
             self._finished.add(look)
@@ -172,7 +168,7 @@ class Moment(Enum):
 
 
 @frozen
-class DriverCheck(Check["DriverUnderTest"]):
+class DriverCheck(Check[DriverUnderTest]):
     """A check for drivers. `when` is the moment at which it runs, or the event that it needs."""
 
     when: Moment | Occurrence = Moment.CALM
@@ -185,12 +181,12 @@ def check(
     clause: str,
     core: bool = False,
     found: Iterable[str] = (),
-    needs: "Callable[[DriverUnderTest], object]" = applies_always,
+    needs: Callable[[DriverUnderTest], object] = applies_always,
     when: Moment | Occurrence = Moment.CALM,
-) -> "Callable[[Callable[[DriverUnderTest], str]], DriverCheck]":
+) -> Callable[[Callable[[DriverUnderTest], str]], DriverCheck]:
     """Return a decorator that turns a function into a check, as `model.check` does. Its group is the module's name."""
 
-    def make(look: "Callable[[DriverUnderTest], str]") -> DriverCheck:
+    def make(look: Callable[[DriverUnderTest], str]) -> DriverCheck:
         name = name_of(look)
         group = look.__module__.rpartition(".")[2].replace("_", " ")
         done = look.__doc__ or name
@@ -206,11 +202,11 @@ at_the_end = partial(check, when=Moment.END)
 
 def across(
     event: Occurrence, severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
-) -> "Callable[[Callable[[DriverUnderTest], Parts]], DriverCheck]":
+) -> Callable[[Callable[[DriverUnderTest], Parts]], DriverCheck]:
     """Return a decorator that turns a generator function into a check. The function yields where `event` happens."""
     named = check(severity, expected=expected, clause=clause, core=core, found=found, when=event)
 
-    def make(parts: "Callable[[DriverUnderTest], Parts]") -> DriverCheck:
+    def make(parts: Callable[[DriverUnderTest], Parts]) -> DriverCheck:
         return evolve(named(parts), look=TwoParts(event, parts))  # type: ignore[arg-type]  # only its name is read
 
     return make

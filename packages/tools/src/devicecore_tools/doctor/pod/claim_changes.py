@@ -393,11 +393,12 @@ def _limits_of(claim: ExtendedResourceClaim) -> Iterator[Change]:
     groups = [(resource,) for resource in claim.classes]
     for resources in [*groups, *([tuple(claim.classes)] if len(groups) > 1 else [])]:
         sizes = {(name, one): size for one in resources for name, size in claim.sizes(one).items()}
-        for most in range(min(max(sizes.values(), default=0) - 1, MAX_RESULTS), 0, -1) if len(sizes) > 1 else ():
-            limits = {of: min(size, most) for of, size in sizes.items()}
-            named = " and ".join(resources)
-            sentence = f"no limit of {named} is for more than {counted(most, 'device')}"
-            yield Change(sentence, [claim.with_limits(limits)], Rank.LESS, f"{claim.name} each limit of {named}")
+        if len(sizes) > 1:
+            for most in range(min(max(sizes.values(), default=0) - 1, MAX_RESULTS), 0, -1):
+                limits = {of: min(size, most) for of, size in sizes.items()}
+                named = " and ".join(resources)
+                sentence = f"no limit of {named} is for more than {counted(most, 'device')}"
+                yield Change(sentence, [claim.with_limits(limits)], Rank.LESS, f"{claim.name} each limit of {named}")
 
 
 def _tolerating(claim: UnallocatedClaim, taint: Taint) -> Change:

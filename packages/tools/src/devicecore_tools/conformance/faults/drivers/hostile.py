@@ -81,9 +81,10 @@ class UsesV1beta1(GoodDriver):
         if body is not None:
             body = {**body, "apiVersion": "resource.k8s.io/v1beta1"}
         status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
-        for one in answer["spec"]["devices"]["requests"] if answer.get("kind") == "ResourceClaim" else ():
-            if "exactly" in one or "deviceClassName" not in one:
-                raise OSError(f"not a v1beta1 request: {one}")
+        if answer.get("kind") == "ResourceClaim":
+            for one in answer["spec"]["devices"]["requests"]:
+                if "exactly" in one or "deviceClassName" not in one:
+                    raise OSError(f"not a v1beta1 request: {one}")
         return status, answer
 
     def slices(self) -> list[Json]:
