@@ -79,7 +79,7 @@ def test_of_a_driver_with_slow_claims_only_musts_are_made(monkeypatch: pytest.Mo
     names = "prepares-a-claim", "frees-the-device", "refuses-a-device-in-use", "prints-little"
     report = run_on(habits.PreparesSlowly, checks_of(*names), None, QUICK)
     assert [result.name for result in report.undecided] == ["refuses-a-device-in-use"]
-    assert "only checks of severity must are made with claims; --budget" in report.notes[0]
+    assert "only checks of severity must use claims; --budget" in report.notes[0]
     assert report.passed
 
 
