@@ -503,3 +503,20 @@ def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys
     said = json.loads(capsys.readouterr().out)
     rows = [(one["container"], one["request"]) for one in said["request_mappings"]]
     assert rows == [("app", "container-1-request-0"), ("warm", "container-1-request-0")]
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "says"),
+    [
+        ("acme.io/crad", "the node has 0. Did you mean acme.io/card?"),
+        ("deviceclass.resource.kubernetes.io/ff", "there is no DeviceClass ff"),
+        ("deviceclass.resource.kubernetes.io/ff", "Did you mean deviceclass.resource.kubernetes.io/f?"),
+        ("other.io/fpga", "the node has 0\n"),
+    ],
+)
+def test_an_extended_resource_that_nothing_has_may_be_misspelt(
+    asked_for: str, says: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    served = {**CLASS, "metadata": {"name": "f"}, "spec": {"extendedResourceName": CARD}}
+    found, said = asked(tmp_path, capsys, new(a_pod(limits={asked_for: "1"})), a_node("n1"), served)
+    assert (found, says in said) == (1, True), said

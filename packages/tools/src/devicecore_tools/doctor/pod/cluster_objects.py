@@ -49,13 +49,13 @@ from devicecore_tools.doctor.pod.volumes import (
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, labels_of
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
-_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+OF_A_CLASS = "deviceclass.resource.kubernetes.io/"
 """The prefix of the resource that every DeviceClass serves under its own name."""
 
 
 def may_be_of_a_class(resource: str) -> bool:
     """Return whether a DeviceClass may serve a resource (Kubernetes: `IsDRAExtendedResourceName`)."""
-    return is_extended_resource(resource) or resource.startswith(_IMPLICIT)
+    return is_extended_resource(resource) or resource.startswith(OF_A_CLASS)
 
 
 @frozen
@@ -253,7 +253,7 @@ class _Objects:
         """
         served = self.served
         named = {one.name: resource for _, resource, one in self.classes.values() if resource}
-        return {_IMPLICIT + name: served[resource] for name, resource in named.items() if served[resource] != name}
+        return {OF_A_CLASS + name: served[resource] for name, resource in named.items() if served[resource] != name}
 
     @property
     def served(self) -> dict[str, str]:
@@ -261,7 +261,7 @@ class _Objects:
         classes = sorted(self.classes.values(), key=lambda of: of[2].name, reverse=True)
         classes.sort(key=itemgetter(0))
         named = {resource: one.name for _, resource, one in classes}
-        return named | {_IMPLICIT + one.name: one.name for _, _, one in classes}
+        return named | {OF_A_CLASS + one.name: one.name for _, _, one in classes}
 
 
 _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {

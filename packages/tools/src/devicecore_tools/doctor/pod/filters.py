@@ -6,6 +6,8 @@ Law: the filters are those of a scheduler, in its order, and reasons use its wor
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
+from functools import cached_property
 
 from attrs import evolve
 
@@ -13,12 +15,15 @@ from devicecore.domain.allocation import QuestionGivenUpError, UnallocatedClaim
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
-from devicecore_tools.doctor.pod.cluster_objects import ClusterObjects
+from devicecore_tools.doctor.pod.cluster_objects import OF_A_CLASS, ClusterObjects
 from devicecore_tools.doctor.pod.machines import NOTHING, BoundPod, Obstacle
 from devicecore_tools.doctor.pod.neighbors import Neighbors
 from devicecore_tools.doctor.pod.pod_terms import SpreadConstraint
 from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
+
+_ALIKE = 0.8  # how alike the names of two resources are if one may be meant by the other
+_MOST = 1_000  # resources among which such a name is looked for
 
 
 class Filters:
@@ -26,6 +31,7 @@ class Filters:
 
     def __init__(self, asks: PodAsks, objects: ClusterObjects, budget: Budget) -> None:
         self._asks, self._objects = asks, objects
+        self._meant: dict[str, str] = {}
         self._namespace = asks.name.partition("/")[0]
         made = {f"{self._namespace}/{name}": claim for name, claim in asks.made.items()}
         self._volumes = volumes = (
@@ -174,7 +180,28 @@ class Filters:
         for name, size in asks.sizes.items():
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
-                yield _lacks(node, name, size, has, used[name], asks.overhead.get(name, NOTHING))
+                lacking = _lacks(node, name, size, has, used[name], asks.overhead.get(name, NOTHING))
+                hint = "" if has.nanos else self._instead(name)
+                yield evolve(lacking, because=f"{lacking.because}{hint}") if hint else lacking
+
+    @cached_property
+    def _resources(self) -> frozenset[str]:
+        """The extended resources that nodes have, or that classes serve."""
+        of_nodes = (node.allocatable.items() for node in self._objects.machines.values())
+        found = (name for of in of_nodes for name, size in of if size.nanos and "/" in name)
+        return frozenset((*found, *self._objects.extended))
+
+    def _instead(self, name: str) -> str:
+        """Return what may be meant by an extended resource that nothing has. It is empty if nothing is known."""
+        if name not in self._meant:
+            known = self._resources
+            is_asked = "/" in name and name not in known and len(known) <= _MOST
+            close = get_close_matches(name, sorted(known), 1, _ALIKE) if is_asked else []
+            meant = f". Did you mean {foreign_text(close[0])}?" if close else ""
+            own = name.removeprefix(OF_A_CLASS)
+            is_of_class = name not in known and name != own and bool(self._objects.classes)
+            self._meant[name] = f": there is no DeviceClass {foreign_text(own)}{meant}" if is_of_class else meant
+        return self._meant[name]
 
 
 def used_by(pods: Iterable[BoundPod]) -> Iterator[str]:
