@@ -137,8 +137,9 @@ fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); ath
 	  $(BIN)/python -m tests.reliability.fuzz $$target $$(( $(FUZZ_SECONDS) / $(words $(FUZZ_TARGETS)) )) || exit 1; \
 	done
 
-bench: $(VENV)/.dev ## measure beside Kubernetes' own device manager, which needs Go; BENCH=--quick for a first look, BENCH=--json to keep the results
+bench: $(VENV)/.dev ## measure beside Kubernetes' own device manager, which needs Go; BENCH=--quick for a first look, BENCH=--json to keep the results in benchmarks/ and docs/
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH)
+	@$(if $(filter --json,$(BENCH)),$(BIN)/python benchmarks/plot.py)
 	@PYTHONPATH=. $(BIN)/python benchmarks/numa.py
 	@$(BIN)/python benchmarks/fleet.py $(or $(FLEET),$(if $(findstring quick,$(BENCH)),--nodes 50 --seconds 5))
 

@@ -1,4 +1,4 @@
-"""Draw `results.json` as `docs/performance.svg`, and print the table of `docs/maintain/measurements.md`.
+"""Draw `results.json` as `docs/performance.svg`, and write its tables into the pages that have them.
 
 The picture has time against size, devicecore and Kubernetes, one panel a row.
 """
@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TARGET = HERE.parent / "docs" / "performance.svg"
+DOCS = HERE.parent / "docs"
+TARGET = DOCS / "performance.svg"
+OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "first_list_over_grpc")
+"""The rows of `docs/performance.md`."""
 TITLES = {
     "admit": "admit one more pod",
     "admit_after_a_pod_has_gone": "the same when a pod has gone",
@@ -91,10 +94,28 @@ def _beside_kubernetes(figure: dict[str, Any]) -> str:
     return f"{_time(figure['median_ms'])} / {_time(theirs)} ({times} x)"
 
 
+def _times_faster(figure: dict[str, Any]) -> str:
+    ratio = figure["times_faster"] or 0
+    return (f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}") * (figure["row"] in OF_USERS)
+
+
+def _put(page: Path, name: str, text: str) -> None:
+    """Write a table where a page has a comment of this name."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- table of benchmarks/plot.py: {name} -->\n")
+    _, end, after = rest.partition("<!-- end of the table -->")
+    assert end, f"{page} has no table called {name}"
+    page.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
+
+
 def main() -> None:
-    """Draw and print."""
+    """Draw the picture and write the tables."""
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
-    print(table(results["figures"], _beside_kubernetes), end="\n\n")
+    machine = f"{results['cores']} cores of an {results['cpu']}"
+    python = f"Python {results['python']}, {machine}, Kubernetes {results['kubernetes']}"
+    medians, ratios = table(results["figures"], _beside_kubernetes), table(results["figures"], _times_faster)
+    memory = f"5,000 pods and 50,000 devices need {results['memory_mb'] or 0:.0f} MB"
+    _put(DOCS / "maintain" / "measurements.md", "medians", f"{medians}\n\n{python}. {memory}.")
+    _put(DOCS / "performance.md", "ratios", f"{ratios}\n\n{python}.")
     drawn = []
     for number, (row, title) in enumerate(TITLES.items()):
         figures = [figure for figure in results["figures"] if figure["row"] == row]
