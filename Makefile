@@ -128,13 +128,13 @@ storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1
 	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/fleet/tests/cluster/test_cluster_pods.py
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer
+FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer questions
 
 fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); atheris needs Python 3.11 to 3.13
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(PIP) install atheris==3.0.0
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "== fuzzing $$target for $$(( $(FUZZ_SECONDS) / $(words $(FUZZ_TARGETS)) )) seconds"; \
-	  $(BIN)/python -m tests.reliability.fuzz $$target $$(( $(FUZZ_SECONDS) / $(words $(FUZZ_TARGETS)) )) || exit 1; \
+	  PYTHONPATH=packages/tools $(BIN)/python -m tests.reliability.fuzz $$target $$(( $(FUZZ_SECONDS) / $(words $(FUZZ_TARGETS)) )) || exit 1; \
 	done
 
 bench: $(VENV)/.dev ## measure beside Kubernetes' own device manager, which needs Go; BENCH=--quick for a first look, BENCH=--json to keep the results in benchmarks/ and docs/

@@ -16,6 +16,8 @@ from typing import Any
 atheris: Any = import_module("atheris")  # it has no types, and only `make fuzz` installs it
 
 with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported before
+    from tests.questions import MAX_SECONDS, questions
+
     from devicecore.domain.model import Device, DeviceId, NumaNode
     from devicecore.wire import deviceplugin
     from devicecore.wire.conversion import from_devices
@@ -107,6 +109,11 @@ def api_answer_seeds() -> Iterator[bytes]:
     yield b'{"metadata": {"name": "a", "resourceVersion": "1"}}'
 
 
+def question_seeds() -> Iterator[bytes]:
+    """Any bytes: they choose which parts of the objects grow."""
+    yield from (bytes([number]) for number in range(8))
+
+
 SEEDS = {
     "checkpoint": checkpoint_seeds,
     "wire": wire_seeds,
@@ -114,12 +121,15 @@ SEEDS = {
     "pods_file": pods_file_seeds,
     "kubeconfig": kubeconfig_seeds,
     "api_answer": api_answer_seeds,
+    "questions": question_seeds,
 }
 
 
 def main(target: str, seconds: str) -> None:
     """Fuzz one target for some seconds."""
-    seeds, corpus, found = BUILD / f"{target}-seeds", BUILD / target, DATA / "fuzz" / target
+    is_of_tools = target == "questions"  # whose inputs the tests of the library cannot read
+    seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
+    found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(SEEDS[target]()):
@@ -135,12 +145,12 @@ def main(target: str, seconds: str) -> None:
         f"-max_total_time={seconds}",
         f"-dict={words}",
         f"-max_len={MAX_SEED_SIZE}",
-        "-timeout=10",
+        f"-timeout={6 * MAX_SECONDS:.0f}" if is_of_tools else "-timeout=10",
         "-rss_limit_mb=2048",
         "-print_final_stats=1",
         f"-artifact_prefix={found}/",
     ]
-    atheris.Setup(arguments, getattr(fuzz_targets, target))
+    atheris.Setup(arguments, questions if is_of_tools else getattr(fuzz_targets, target))
     atheris.Fuzz()
 
 
