@@ -1,4 +1,4 @@
-"""`devicecore api-server`: the API server for tests as a process of its own.
+"""`devicecore api-server`: the test API server as a separate process.
 
 Law: an existing file is not replaced, and the kubeconfig is deleted at the end.
 """

@@ -1,6 +1,6 @@
 """`devicecore checkpoint` for `dra_manager_state`, the kubelet's file of prepared ResourceClaims.
 
-Law: a file is known by its content, and by its name only if the content does not say what it is.
+Law: a file is recognized by its content, and by its name only if the content is ambiguous.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from devicecore_tools.command.output import MAX_VALUE, print_json, print_pairs
 
 @frozen
 class ClaimsFile(ExaminedFile):
-    """A file of claims, judged. `entries` are those that can be read, also of a bad file; None for none."""
+    """A judged claim checkpoint. `entries` are the readable ones, even of a bad file, or None."""
 
     report: StateReport
     entries: tuple[ClaimEntry, ...] | None
@@ -49,7 +49,7 @@ class ClaimsFile(ExaminedFile):
 
     @property
     def facts(self) -> str:
-        """Count and checksum of a file that can be read."""
+        """The count and checksum of a readable file."""
         count = len(self.entries or ())
         return f"(ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 
@@ -59,7 +59,7 @@ class ClaimsFile(ExaminedFile):
         return self._with(None if self.entries is None else len(self.entries))
 
     def difference(self, after: "ClaimsFile") -> tuple[StateDifference, list[str]]:
-        """Return what changes from this file to another one, and a line for each thing that differs."""
+        """Return the changes from this file to another one, and a line for each difference."""
         found = state_difference(self.entries or (), after.entries or ())
         counts = (
             f"({counted(len(one.entries or ()), 'claim')}, checksum {one.report.stored})" for one in (self, after)
@@ -68,7 +68,7 @@ class ClaimsFile(ExaminedFile):
         return found, [*_lines(found), *([f"files: {' and '.join(counts)}"] if is_other_file else [])]
 
     def show(self, pods: tuple[str, ...], *, as_json: bool) -> None:
-        """Print the entries that one of these pods uses, or all of them if none is named."""
+        """Print the entries that these pods use, or all entries if no pod is named."""
         users = set(pods)
         shown = [one for one in self.entries or () if not users or not users.isdisjoint(one.pods or ())]
         if as_json:
@@ -99,7 +99,7 @@ class ClaimsFile(ExaminedFile):
 
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
-    """Return whether a file is one of claims: by its content, or else by its name."""
+    """Return whether a file is a claim checkpoint: by its content, or otherwise by its name."""
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
 

@@ -1,6 +1,6 @@
 """`devicecore checkpoint convert`: the same data in another format.
 
-Law: a file that is not sound is not converted, and what the new format cannot hold is printed.
+Law: a damaged file is not converted, and anything that the new format cannot hold is printed.
 """
 
 import sys

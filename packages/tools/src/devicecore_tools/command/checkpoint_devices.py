@@ -1,6 +1,6 @@
-"""A checkpoint of devices for `devicecore checkpoint`: the verdict on it, and what differs between two.
+"""A device checkpoint for `devicecore checkpoint`: its verdict, and the differences between two.
 
-Law: what can be read of a file is shown even if its checksum is wrong.
+Law: the readable parts of a file are shown even if its checksum is wrong.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 
 @frozen
 class DevicesFile(ExaminedFile):
-    """A checkpoint, judged. `data` is what can be read of it; None for nothing."""
+    """A judged checkpoint. `data` has the readable parts, or is None."""
 
     report: FileReport
     data: CheckpointData | None
@@ -38,7 +38,7 @@ class DevicesFile(ExaminedFile):
 
     @property
     def facts(self) -> str:
-        """Format, counts and checksum of a file that can be read."""
+        """The format, counts and checksum of a readable file."""
         report = self.report
         entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
         resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
@@ -58,7 +58,7 @@ class DevicesFile(ExaminedFile):
         return {**self.compared, "warnings": self.warnings}
 
     def difference(self, after: "DevicesFile") -> tuple[Difference, list[str]]:
-        """Return what changes from this file to another one, and a line for each thing that differs."""
+        """Return the changes from this file to another one, and a line for each difference."""
         with_numa = self.report.format == after.report.format == _WITH_NUMA_NODES
         found = difference(self.data or CheckpointData(), after.data or CheckpointData(), with_numa=with_numa)
         is_other_file = (self.report.format, self.report.stored) != (after.report.format, after.report.stored)

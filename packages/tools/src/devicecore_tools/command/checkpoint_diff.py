@@ -1,6 +1,6 @@
 """`devicecore checkpoint diff`: what differs between two files.
 
-Law: the exit status is 0 only if both files say the same.
+Law: the exit status is 0 only if both files have the same content.
 """
 
 import click

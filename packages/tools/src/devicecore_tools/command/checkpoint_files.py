@@ -1,4 +1,4 @@
-"""Files of `devicecore checkpoint`: which one is meant, reading it, and writing a new one.
+"""Files for `devicecore checkpoint`: finding the file, reading it, and writing a new one.
 
 Law: no file is overwritten unless the user says so, and never the one that was read.
 """
@@ -21,7 +21,7 @@ from devicecore_tools.checkpoint.salvage import ignored_fields
 from devicecore_tools.command.inputs import read_input
 
 NEGATIVE, UNUSABLE = 1, 2
-"""Exit statuses: what was examined is bad, or it is not there or cannot be read."""
+"""Exit statuses: the examined file is bad, or it is missing or unreadable."""
 
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
@@ -29,7 +29,7 @@ _MODE = 0o600  # as a kubelet's own file
 
 @frozen
 class ExaminedFile:
-    """A file of either kind, and the verdict on it. `facts` are its counts and its checksum, if it can be read."""
+    """A file of either kind, and the verdict on it. `facts` are its counts and its checksum, if it is readable."""
 
     file: str
     warnings: tuple[str, ...]
@@ -48,7 +48,7 @@ class ExaminedFile:
 
     @property
     def facts(self) -> str:
-        """Counts and checksum of a file that can be read."""
+        """The counts and checksum of a readable file."""
         raise NotImplementedError
 
     @property
@@ -59,7 +59,7 @@ class ExaminedFile:
 
 
 def path_of(file: str) -> str:
-    """Return the file that is meant by a directory of plugins, or by a kubelet's root directory."""
+    """Return the file that a device plugin directory, or a kubelet's root directory, stands for."""
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
         return file
     here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
@@ -67,7 +67,7 @@ def path_of(file: str) -> str:
 
 
 def load(path: str) -> bytes | None:
-    """Return the content of a file, or of standard input if the path is `-`. Return None if there is no file.
+    """Return the content of a file, or of standard input if the path is `-`, or None if there is no file.
 
     Raises StoreError if it cannot be read.
     """
@@ -82,14 +82,14 @@ def load(path: str) -> bytes | None:
         return None
     except OSError as error:
         parent = os.path.dirname(path) or os.curdir  # noqa: PTH120 - as typed
-        # Who may not enter a directory cannot tell which files are in it.
+        # A user who may not enter a directory cannot find out which files are in it.
         is_closed = isinstance(error, PermissionError) and not os.path.exists(f"{parent}/.")  # noqa: PTH110 - keeps dot
         place = parent if is_closed else path
         raise StoreError(os.path.basename(place), "read", f"{place}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
 def lost_fields(blob: bytes) -> list[str]:
-    """Return the fields that a newly written file lacks, because nothing here knows them: a phrase each."""
+    """Return a phrase for each field that a newly written file lacks because it is unknown here."""
     return [
         f"the field {field.name!r} of {field.place}"
         + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
@@ -113,6 +113,6 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 
 
 def write_new(path: str, blob: bytes) -> None:
-    """Write a file durably, or leave what was there. Raises OSError if it cannot be written."""
+    """Write a file durably, or leave the old one. Raises OSError if it cannot be written."""
     file = DurableFile(Path(path), _MODE)
     file.write(blob, file.read())

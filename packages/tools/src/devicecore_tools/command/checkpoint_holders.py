@@ -1,6 +1,6 @@
-"""What a checkpoint says about holders: who holds a device, which devices are free, and what cannot be right.
+"""Holders in a checkpoint: who holds a device, which devices are free, and what cannot be right.
 
-Law: all of this is computed from the file's data. A checksum that fits does not make it true.
+Law: all of this is computed from the file's data. A correct checksum does not make it true.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
 
 
 def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
-    """Sentences about an old format, devices that two pods hold, and devices that are held and not registered.
+    """Return sentences about an old format, devices that two pods hold, and held devices that are not registered.
 
     A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
     holds it is not registered either.

@@ -151,12 +151,12 @@ def _refused(file: str, problem: str, *, as_json: bool, status: int = NEGATIVE) 
 
 
 def _living(pods: Sequence[PodSeen]) -> set[str]:
-    """Return the UIDs under which a kubelet may know pods. Pods that have ended are left out."""
+    """Return the UIDs under which a kubelet may know pods. Ended pods are left out."""
     return {uid for seen in pods if not seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
 
 
 def _why_not_gone(pods: Sequence[PodSeen], found: Salvaged, result: Repaired) -> str:
-    """Return why a list does not show that the pods are gone whose entries would be dropped, empty if it does."""
+    """Return why a list does not prove that the pods of dropped entries are gone, or an empty string if it does."""
     ended = {uid for seen in pods if seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
     dropped = {one.pod for one in result.dropped if one.reason is DropReason.POD_GONE}
     return why_incomplete(pods, {one.pod_uid for one in found.data.entries or ()}) if dropped - ended else ""

@@ -1,6 +1,6 @@
-"""What `devicecore checkpoint show` prints: for people, and as JSON.
+"""The output of `devicecore checkpoint show`: for people, and as JSON.
 
-Law: both forms show the same entries, and an answer that cannot be read is named.
+Law: both forms show the same entries, and an unreadable answer is named.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from devicecore_tools.command.checkpoint_devices import DevicesFile
 from devicecore_tools.command.checkpoint_holders import free_devices
 from devicecore_tools.command.output import MAX_SENTENCE, print_json, print_pairs
 
-_WITH_NUMA_NODES = 2  # the format that has NUMA nodes; a kubelet takes every device of an older file to be on node 0
+_WITH_NUMA_NODES = 2  # the format with NUMA nodes; a kubelet assumes node 0 for every device of an older file
 
 
 @frozen
 class Filter:
-    """Which resources and pods are shown; all of them if none are named. With `free_only`, only free devices."""
+    """Which resources and pods are shown, by default all. With `free_only`, only free devices."""
 
     resources: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Filter:
 
 
 def show_checkpoint(found: DevicesFile, shown: Filter, *, as_json: bool) -> None:
-    """Print what is shown of a file. Of one that cannot be read, only JSON says something."""
+    """Print the selected parts of a file. An unreadable file is shown only as JSON."""
     report, data = found.report, found.data or CheckpointData()
     registered = data.registered_devices
     if as_json:
@@ -110,7 +110,7 @@ def _given_things(entry: PodDevicesEntry) -> Iterator[tuple[str, str]]:
 
 
 def _entry(entry: PodDevicesEntry) -> dict[str, object]:
-    """One entry; `given` is None if the plugin's answer cannot be read. A kubelet writes -1 for no NUMA node."""
+    """Return one entry; `given` is None if the plugin's answer is unreadable. A kubelet writes -1 for no NUMA node."""
     given = _given(entry)
     return {
         "pod": entry.pod_uid,

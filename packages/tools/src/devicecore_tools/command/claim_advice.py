@@ -1,6 +1,6 @@
 """What to do about claims that get no devices, as rows: facts with the name `because`, and advice with the name `do`.
 
-Law: a row says only what the objects that were read prove.
+Law: a row states only what the read objects prove.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _MAX_CLASS = 253  # characters of the name of a class
 def outside_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer
 ) -> Iterator[tuple[str, str]]:
-    """Say which devices a request describes that its class does not select, if no other class that is known does."""
+    """Say which devices match a request but not its class, if no other known class selects them."""
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
@@ -41,7 +41,7 @@ def outside_pairs(
 def expression_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Say what is wrong with the expression that an error names, and what to write."""
+    """Say what is wrong with the expression in an error, and what to write instead."""
     requests = [request for one in claims for request in one.alternatives]
     named = {one.device_class for one in requests}
     expressions = [
@@ -60,7 +60,7 @@ def expression_pairs(
 
 
 def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say what to look at if pools are not usable, a driver is missing, or devices are marked."""
+    """Say what to check if pools are unusable, a driver is missing, or devices are tainted."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
@@ -83,7 +83,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
 
 
 def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[str]:
-    """Return a sentence for each request that wants a driver which publishes nothing for a node."""
+    """Return a sentence for each request that needs a driver which publishes nothing for a node."""
     classes = {one.name: one for one in trial.objects.classes}
     here = {pool.key[0] for pool in trial.pools(best.node)}
     for request in (one for claim in claims for one in claim.alternatives):
@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """Advise that a device is allocated as a whole if part of it is wanted."""
+    """Explain that a device is only allocated as a whole if a part of it is requested."""
     if not request.capacity:
         return
     for one in refused.verdicts:
@@ -127,7 +127,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
             asks = f"request {request.result_name} asks for a part of {one.device}"
             yield "because", f"{asks}, which is published without allowMultipleAllocations: one claim has it as a whole"
-            # An API server that drops the one field drops the other.
+            # An API server that drops one of the fields also drops the other.
             gate = f"{one.reason.held} has kept its capacity, so the API server knew the field when that was created"
             if not trial.asks_for_capacity(one.reason.held.claim):
                 gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
@@ -139,7 +139,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
 def _taint_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation
 ) -> Iterator[tuple[str, str]]:
-    """Say who has marked devices. To tolerate a mark is right only for what may run on a device so marked."""
+    """Say who has tainted devices. Tolerating a taint is right only for pods that may run on such a device."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
     marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # each device once
     for one in refused.verdicts:
@@ -162,7 +162,7 @@ def _taint_pairs(
 
 
 def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say what has to be done about the pools of a node that cannot be used."""
+    """Say what to do about a node's unusable pools."""
     for pool in [one for one in trial.pools(answer.node) if one.problem][:_MAX_NAMES]:
         driver = pool.key[0]
         if pool.has_surplus:
@@ -179,7 +179,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 
 
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say who has to release what if counters are over-committed, and a scheduler stops there."""
+    """Say who must release what if counters are over-committed, so that a scheduler stops there."""
     if any(KubernetesFault.OVER_COMMITTED in cause for causes in best.causes.values() for cause in causes):
         yield from _over_committed(trial, best)
 
@@ -197,7 +197,7 @@ def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iter
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
     missing = [foreign_text(one, _MAX_CLASS) for one in missing]
     if missing and known:
-        # Classes of one driver differ in their first part only: `mig.nvidia.com` is no misspelled `gpu.nvidia.com`.
+        # A driver's classes differ only in their first part: `mig.nvidia.com` is not a misspelled `gpu.nvidia.com`.
         first, _, rest = missing[0].partition(".")
         kin = {name.partition(".")[0]: name for name in known if name.partition(".")[2] == rest}
         near = [kin[one] for one in get_close_matches(first, kin, n=1)]

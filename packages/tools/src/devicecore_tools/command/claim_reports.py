@@ -1,6 +1,6 @@
 """What `why` says about the claims of one pod, or about one claim: on the best node, and on the others by kind.
 
-Law: it fits on one screen, unless each device is asked for.
+Law: it fits on one screen, unless all devices are requested.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ from devicecore_tools.doctor.pod.machines import BoundPod
 from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 
 _MAX_NAMES = 3
-_MAX_SAID = 2_000  # characters of what a scheduler said
-_MAX_LINES = 24  # a small terminal has so many
+_MAX_SAID = 2_000  # maximum length of a scheduler's message
+_MAX_LINES = 24  # lines of a small terminal
 
 
 def _has_expression_error(one: ClaimAnswer) -> bool:
@@ -31,7 +31,7 @@ def _has_expression_error(one: ClaimAnswer) -> bool:
 
 @frozen
 class AllocatedReport:
-    """What a claim has: its devices, where they can be used, and for which pods they are reserved."""
+    """A claim's allocation: its devices, where they can be used, and for which pods they are reserved."""
 
     claim: AllocatedClaim
     status: int = 0
@@ -61,20 +61,20 @@ class AllocatedReport:
 
 @frozen
 class ClaimReport:
-    """What nodes say about the claims of one pod, or of one claim.
+    """The nodes' answers for the claims of one pod, or for one claim.
 
     Attributes:
         title: the pod or the claim.
-        trial: what is known.
-        claims: those that are not allocated.
-        answers: of each node.
+        trial: the trial with the known objects.
+        claims: the unallocated claims.
+        answers: each node's answer.
         allocated: the other claims of the pod.
-        asks: what the pod asks for besides, or None if the question is about a claim alone.
+        asks: the pod's other requirements, or None if the question is only about a claim.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
-        refused: why the API server refuses the pod or a claim of it, empty if it takes them.
-        unjudged: what a scheduler looks at besides, so that it may refuse the pod all the same.
-        assumed: what is taken as granted, because it was not read.
-        lacking: which claim of the pod is not there, so that a scheduler does not look for a node.
+        refused: why the API server refuses the pod or one of its claims, or an empty string.
+        unjudged: what else a scheduler checks, so that it may still refuse the pod.
+        assumed: what is assumed because it was not read.
+        lacking: which claim of the pod is missing, so that a scheduler does not look for a node.
     """
 
     title: str
@@ -91,12 +91,12 @@ class ClaimReport:
 
     @property
     def is_placed(self) -> bool:
-        """Whether a scheduler finds a node, if it looks now."""
+        """Whether a scheduler would currently find a node."""
         return self._of_devices is Outcome.FITS and self._overruled is None
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does with them, by the node that says most."""
+        """What a scheduler does with them, according to the most decisive node."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
         is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
@@ -104,7 +104,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod gets no node, although one may have its devices: what only the scheduler knows, or a gate."""
+        """Why the pod gets no node although one may have its devices: what only the scheduler knows, or a gate."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -145,7 +145,7 @@ class ClaimReport:
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The first node, after the best one, whose error makes a scheduler try no other node."""
+        """The first node after the best one whose error makes a scheduler stop trying other nodes."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -175,7 +175,7 @@ class ClaimReport:
 
     @property
     def _mappings(self) -> Iterator[dict[str, str]]:
-        """Which request each container gets of the claim that a scheduler makes for its extended resources."""
+        """Which request of the scheduler's claim for extended resources each container gets."""
         placed = self._placed_on.answer if self._placed_on is not None else None
         for claim in placed.claims if isinstance(placed, DeviceAllocation) else ():
             for one in claim.mappings if isinstance(claim, ExtendedResourceClaim) else ():
@@ -188,7 +188,7 @@ class ClaimReport:
 
     @property
     def chosen(self) -> Sequence[Taken]:
-        """The devices that the pod gets on the best node, if no other pod or claim has to give them back first."""
+        """The devices that the pod gets on the best node, if no other pod or claim must release them first."""
         answer = self.answers[0].answer if self.answers and not (self.victims or self.taken_away) else None
         return answer.taken if isinstance(answer, DeviceAllocation) else ()
 
@@ -221,7 +221,7 @@ class ClaimReport:
                 print_pairs("The other nodes", of_others)
 
     def _bare_sibling(self, best: ClaimAnswer, others: Sequence[ClaimAnswer]) -> str:
-        """Return what to look at if a node of the best one's type has no slice of a driver that is wanted."""
+        """Return what to check if a node of the same type as the best one has no slice of a needed driver."""
         drivers = {one.device.driver for one in best.verdicts}
         wanted = [one for one in drivers if self.trial.wants_driver(self.claims, one)]
         kind = type_of(best.node)
@@ -238,7 +238,7 @@ class ClaimReport:
         return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
 
     def _before_devices(self, best: ClaimAnswer) -> str:
-        """Return the end of the headline if something else decides than devices. It is empty if nothing does."""
+        """Return the end of the headline if something other than devices decides, or an empty string."""
         if self._overruled is not None:
             return f": gets no node now{f', although {best.node.name} has what else it asks for' * best.fits}"
         if best.obstacles:
@@ -274,7 +274,7 @@ class ClaimReport:
         return f" on {best.node.name}{which}: {says}"
 
     def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Rows for what a scheduler and an API server say before devices are looked at."""
+        """Rows for the reasons of a scheduler and an API server before devices matter."""
         if self._overruled is not None:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:
@@ -296,7 +296,7 @@ class ClaimReport:
             yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the pods that hold a claim of this one to nodes."""
+        """Rows for the pods whose claims tie this one to nodes."""
         for one in self.allocated:
             name, uid = (self.asks.name.rpartition("/")[2], self.asks.uid) if self.asks is not None else ("", "")
             pods = one.others(name, uid)
@@ -310,7 +310,7 @@ class ClaimReport:
                 yield "do", f"end {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
     def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the conditions of devices for which a scheduler waits, and for how long."""
+        """Rows for the device conditions that a scheduler waits for, and for how long."""
         if self._waits_for:
             yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
             for one in self.allocated:
@@ -319,7 +319,7 @@ class ClaimReport:
             yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Rows for what was not read or not looked at."""
+        """Rows for what was not read or not examined."""
         yield from (("not looked at", what) for what in self.unjudged)
         yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
@@ -333,7 +333,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # with which a scheduler may look at slices of other nodes, whatever it tries
+            if not best.causes:  # with these, a scheduler may look at slices of other nodes, whatever it tries
                 yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
@@ -342,12 +342,12 @@ class ClaimReport:
                 yield "caution", text
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
-        # What helps on one node does not end the error of another.
+        # What helps on one node does not fix the error on another.
         for name, text in self._refusal_pairs(best, all_devices=all_devices):
             yield (helps if name == "gets them if" else name), text
 
     def _refusal_pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
-        """Rows for a node that does not take the pod."""
+        """Rows for a node that does not accept the pod."""
         if best.obstacles:
             if not best.has_devices:
                 yield "reason", str(best.answer)
@@ -359,12 +359,12 @@ class ClaimReport:
         else:
             is_held = any(True for _ in self._holder_pairs())
             rows = problem_pairs(self.trial, self.claims, best, all_devices=all_devices)
-            # A driver that this node lacks may be on another one, to which a claim that is held does not let the pod.
+            # A driver that this node lacks may be on another node, which an allocated claim excludes for the pod.
             yield from ((name, text) for name, text in rows if not (is_held and name == "do"))
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Return rows with a hint after those that say what is in the way."""
+    """Return rows with a hint after the rows that say what is in the way."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):
@@ -376,7 +376,7 @@ def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[st
 
 
 def print_reports(reports: Sequence[AllocatedReport | ClaimReport], *, as_json: bool, all_devices: bool) -> int:
-    """Print reports, as JSON those of several pods and claims as one list. Return the exit status."""
+    """Print reports, or as JSON one list for several pods and claims. Return the exit status."""
     if as_json:
         documents = [one.document for one in reports]
         print_json(documents[0] if len(documents) == 1 else {"claims": documents})
@@ -387,4 +387,4 @@ def print_reports(reports: Sequence[AllocatedReport | ClaimReport], *, as_json: 
 
 
 _SEVERITY = (0, 4, 3, 1)
-"""Exit statuses, the worst one last."""
+"""Exit statuses, worst last."""

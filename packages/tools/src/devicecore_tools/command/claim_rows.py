@@ -1,6 +1,6 @@
-"""What is printed of claims on a node, as rows: reasons, what helps, and the devices by reason.
+"""The rows about claims on a node: reasons, what helps, and the devices by reason.
 
-Law: rows that nobody can change anything about come last.
+Law: rows about what nobody can change come last.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from devicecore_tools.doctor.pod.claim_trial import MAX_ADVICE_SECONDS, ClaimAns
 from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 
 OF_EXTENDED = "for extended resources of pod "
-"""How the name of a claim begins that a scheduler makes for a pod."""
+"""The name prefix of a claim that a scheduler creates for a pod."""
 
 _MAX_TEXT = 2_000  # characters of a reason
 _MAX_DEVICES = 2_000  # rows with --all-devices
@@ -30,7 +30,7 @@ _MAX_GIVEN = 12  # rows for devices that claims get
 
 
 def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for a node: the devices that claims get, or the reasons against devices with their number."""
+    """Rows for a node: the devices that claims get, or the reasons against devices with their numbers."""
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
         yield from about_faults
@@ -47,14 +47,14 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
 
 
 def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """Rows for what the requests are for that a scheduler makes for a pod, because no container names them."""
+    """Rows for the purposes of the requests that a scheduler creates for a pod, because no container names them."""
     for claim in claims:
         if isinstance(claim, ExtendedResourceClaim):
             yield "requests", claim.users
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for the schedulers that answer otherwise, those with the same causes in one row."""
+    """Rows for the schedulers that answer differently, one row for each set of causes."""
     does = "does not find them" if answer.fits else "gives devices against the rules"
     alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
     for release, causes in answer.causes.items():
@@ -69,7 +69,7 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 
 
 def _releases(names: Sequence[str]) -> str:
-    """Return releases as people call them: 1.36 has two, and what is older answers as the older of them."""
+    """Return the common names of releases: 1.36 has two, and older releases answer like the older one."""
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
     kept = [name for name in shown if not (name == Release.V1_36_2.value and "1.36" in shown)]
@@ -79,7 +79,7 @@ def _releases(names: Sequence[str]) -> str:
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
     """Rows for the changes that help, and how to make them if `claims` has to change.
 
-    Claims are joined in one row if it is enough to release any one of them.
+    Claims share a row if releasing any one of them is enough.
     """
     changes = [one for one in answer.changes if one.rank is not Rank.DROP] or answer.changes
     holders = [one for one in changes if one.holder]
@@ -110,10 +110,10 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
 
 
 def _how_to_edit(claim: UnallocatedClaim) -> str:
-    """Return how to change a claim. Its name says what it was made from."""
+    """Return how to change a claim. Its name shows what it was created from."""
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
-    if "ResourceClaimTemplate" in claim.name:  # which the name of an object cannot have
+    if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain it
         both = "delete the template and the pods that wait, and create both again with the change"
         return f"the spec of a template cannot be edited: {both}"
     return "the spec of a claim cannot be edited: delete the claim, and create it again with the change"
@@ -122,7 +122,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
 def problem_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer, *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
-    """Rows for a node that has no devices: why, what helps, and the devices by reason."""
+    """Rows for a node without devices: why, what helps, and the devices by reason."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
@@ -154,7 +154,7 @@ def _reason_pairs(
     holders: Callable[[DeviceVerdict], Sequence[str]] = lambda _: (),
     wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Rows for the devices of each request by reason. Requests with the same text are listed together."""
+    """Rows for the devices of each request by reason. Requests with the same text are combined."""
     of_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for one in refused.verdicts:
         of_request[one.claim, one.request].append(one)
@@ -223,7 +223,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
 
 
 def document_of(answer: ClaimAnswer) -> dict[str, object]:
-    """Return the answer of a node as JSON."""
+    """Return a node's answer as JSON."""
     faults = (
         {"faultsOfKubernetes": {name: list(names_of(of)) for name, of in answer.causes.items()}}
         if answer.causes

@@ -1,6 +1,6 @@
-"""What other distributions add to the command `devicecore`: they name it in groups of entry points.
+"""Loads what other distributions add to the command `devicecore` through entry points.
 
-Law: what is missing is one sentence with the distribution to install.
+Law: a missing distribution leads to one sentence that names what to install.
 """
 
 from importlib.util import find_spec
@@ -16,13 +16,13 @@ GROUP = "devicecore.commands"
 
 def names_of(group: str) -> dict[str, str]:
     """Return the entry points of a group, each with the name of its distribution."""
-    from importlib.metadata import entry_points  # which own commands do not need
+    from importlib.metadata import entry_points  # our own commands do not need it
 
     return {found.name: found.dist.name if found.dist else "" for found in entry_points(group=group)}
 
 
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - what the group says
-    """Return what an entry point names, imported. Return None if there is no such distribution.
+    """Import and return an entry point, or return None if there is no such distribution.
 
     Raises click.ClickException if it cannot be imported, because the distribution belongs to somebody else.
     """
@@ -41,7 +41,7 @@ def entry_point(group: str, name: str, distribution: str | None = None) -> Any: 
 
 
 def command_of(name: str) -> click.Command | None:
-    """Return a command that another distribution adds, imported. Return None if there is none.
+    """Import and return another distribution's command, or return None.
 
     Raises click.ClickException if it cannot be imported, or is not a click command.
     """
@@ -54,7 +54,7 @@ def command_of(name: str) -> click.Command | None:
 
 
 def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - what the group says
-    """Return what an entry point of devicecore-fleet names, imported.
+    """Import and return an entry point of devicecore-fleet.
 
     Raises click.ClickException if it is not installed: `what` needs it.
     """

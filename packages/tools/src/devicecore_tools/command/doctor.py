@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
 _LOOKS = 3  # and as often the time that a finding must last, after which one that changes is not waited for
-_SETTLE = 20.0  # seconds for which it is watched at most whether a plugin that has just begun stays
-_TICK = 1e-6  # seconds by which a later look is later, whatever the clock says
+_SETTLE = 20.0  # maximum seconds to watch whether a plugin that has just started stays
+_TICK = 1e-6  # minimum seconds between looks, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
-_MODE = 0o644  # of pages and pictures: they are made to be shown
-_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that mean something for them
-_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something of the node even if nothing names a device
+_MODE = 0o644  # for pages and pictures, which are meant to be shown
+_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to them
+_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something about the node even if nothing names a device
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
 """Waits for some seconds. Returns whether a signal ended the wait."""
 
 
-@click.command(context_settings={"allow_extra_args": True})  # so that we can say what to write instead
+@click.command(context_settings={"allow_extra_args": True})  # so that the error can say what to write instead
 @source_options
 @json_option
 @click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
@@ -100,8 +100,8 @@ def doctor(
 ) -> int:
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
-    Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin who it is; if you ask
-    for it, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings:
+    Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
+    request, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings:
     what is wrong, the evidence, what the kubelet will do next, what to do, and how to confirm it; then the devices that
     are held or unusual, and which sources could be read. A device whose owner is not certain is "unknown", never
     "free".
@@ -157,9 +157,9 @@ def doctor(
 
 
 def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
-    """Print what is wrong on each node, as two looks at the API server say.
+    """Print what is wrong on each node, according to two looks at the API server.
 
-    Raises click.UsageError if an option is given that means nothing for all nodes.
+    Raises click.UsageError if an option is given that does not apply to all nodes.
     """
     if not (kubeconfig or context.params["in_cluster"]):
         raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
@@ -179,7 +179,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
         if looks_again:
             time.sleep(patience_of(chain(*wrong.values())) if patience is None else patience)
             again = looks_at_all_nodes(kubeconfig, lambda node: node.name in wrong)
-            gone = wrong.keys() - again.keys()  # nodes that were deleted meanwhile
+            gone = wrong.keys() - again.keys()  # nodes that were deleted in the meantime
             looks = {name: again.get(name, look) for name, look in looks.items() if name not in gone}
     except ValueError as error:
         complain("devicecore doctor", str(error))
@@ -199,7 +199,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings of each node that has some. Replace the looks for which the budget has no time left."""
+    """Return the findings of each node that has some. Replace the looks for which no budget is left."""
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -239,7 +239,7 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
 
 @frozen(kw_only=True)
 class _Output:
-    """What is printed of a report, and which files are written of it.
+    """Which parts of a report are printed, and which files are written.
 
     Raises click.UsageError if the options contradict each other, or a file cannot be written.
     """
@@ -256,7 +256,9 @@ class _Output:
         _check_target("--svg", self.svg)
 
     def put(self, report: NodeReport, *, others_follow: bool = False) -> None:
-        """Write the files and print the report. If others follow, JSON is one line, and a terminal is cleared before.
+        """Write the files and print the report.
+
+        If more reports follow, JSON is one line, and a terminal is cleared first.
 
         Raises click.ClickException if a file cannot be written.
         """
@@ -302,7 +304,7 @@ def _check_target(option: str, file: str | None) -> None:
 
 
 def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, object]) -> None:
-    """Refuse to replace what is read: a file that an option names, or one in the directory of the kubelet or a record.
+    """Refuse to replace input: a file that an option names, or one in the kubelet's directory or a record.
 
     Raises click.UsageError if it is one.
     """
@@ -321,7 +323,7 @@ _OURS = (b"<!doctype", b"<!DOCTYPE", b"<svg")  # pages and pictures may be rewri
 
 
 def _replace(file: str, text: str) -> None:
-    """Replace a file as a whole, so that a browser never loads half of it."""
+    """Replace a file atomically, so that a browser never loads a partial file."""
     try:
         DurableFile(Path(file), _MODE).replace(text.encode())
     except OSError as error:
@@ -350,15 +352,15 @@ def report_on(
     save: str | None = None,
     budget: Budget | None = None,
 ) -> NodeReport | None:
-    """Look repeatedly until each finding has lasted, has gone, or keeps changing.
+    """Look repeatedly until each finding has lasted, has disappeared, or keeps changing.
 
     Args:
         sources: what to read.
         patience: seconds for which a finding must last; None for those of its kind.
         wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
         save: the directory of a record of the last look, of which the report is made.
-        budget: what all looks together may take. If it has no time left for one more look, the report says which
-            findings were not looked for again.
+        budget: the budget for all looks. If it has no time left for one more look, the report says which
+            findings were not confirmed.
 
     Raises click.ClickException if the record cannot be written.
     """
@@ -383,7 +385,7 @@ def report_on(
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
-        if look != facts.look:  # what says the same has the same findings, which take long to find on a large node
+        if look != facts.look:  # identical looks have the same findings, which take long to find on a large node
             facts = Facts(look)
             found = check(facts, budget)
         looks += 1
@@ -402,7 +404,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _show_json(report: NodeReport) -> None:
-    """One line for each source, device and finding: Python's own indentation takes a second for 50,000 devices."""
+    """Print one line per source, device and finding: indenting with Python takes a second for 50,000 devices."""
     members = []
     for name, value in document_of(report).items():
         items = "".join(f"\n    {json.dumps(item)}," for item in value)[:-1] if isinstance(value, list) else None

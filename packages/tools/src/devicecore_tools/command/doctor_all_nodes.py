@@ -1,7 +1,7 @@
 """`devicecore doctor --all-nodes`: the reports on all nodes as one.
 
 Laws: the verdict and one line for each kind of finding come first, the worst first. Equal findings are printed once,
-with the nodes that have them. A node is counted as healthy only if nothing of it is left.
+with the nodes that have them. A node counts as healthy only if nothing is left to judge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have it, or one that says the same for other pods and devices."""
+    """A finding, and the nodes that have it or an equivalent one for other pods and devices."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Its place: first what keeps most pods from running, then what most nodes have."""
+        """The sort key: first what keeps the most pods from running, then what most nodes have."""
         return _WEIGHT[BY_CODE[self.finding.code].keeps], -len(self.nodes), _ORDER[self.finding.code]
 
 
@@ -92,7 +92,7 @@ def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
     yield from folded("", _SCOPE, 0, width)
 
 
-_MAX_HOLES = 10  # kinds of what is not ruled out
+_MAX_HOLES = 10  # kinds of problems that are not ruled out
 
 
 def document_of_all(reports: Sequence[NodeReport], of_several: NodeReport) -> dict[str, object]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_COUNT = 10_000
 
 MAX_PARTS = 32
-"""Parts of a device. NVIDIA's GPUs have at most seven."""
+"""The maximum number of parts of a device. NVIDIA's GPUs have at most seven."""
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
     ):
 
         def offer(devices: Sequence[str]) -> None:
-            # Before the kubelet knows the driver, it would refuse the pods that a scheduler sends to the devices.
+            # Until the kubelet knows the driver, it would refuse the pods that a scheduler sends for the devices.
             parts = options["parts"]
             rows = published(devices, options["numa_nodes"], parts)
             served.when_registered(lambda: publish(rows, counters(devices, parts)))
@@ -192,7 +192,7 @@ Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]]
 
 @define
 class _Offered:
-    """The devices of a driver, which change together with their health and what is published of them."""
+    """The devices of a driver, which change together with their health and their published form."""
 
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]
@@ -217,7 +217,7 @@ class _Offered:
         self.publish(devices)
 
     def make_unhealthy(self, words: frozenset[str]) -> str:
-        """Make these devices unhealthy and all others healthy. Return the sentence that says what was done."""
+        """Make these devices unhealthy and all others healthy. Return a sentence that says what was done."""
         numbers = {word: word.removeprefix("dev-") for word in words}
         known = {word: int(text) for word, text in numbers.items() if text.isdecimal() and int(text) < self.count}
         self.show(self.count, frozenset(known.values()))
@@ -227,7 +227,7 @@ class _Offered:
         return f"unhealthy: {', '.join(f'dev-{number}' for number in sorted(known.values())) or 'none'}{rest}"
 
     def obey(self, words: list[str]) -> str:
-        """Do what a line says. Return the sentence that says what was done."""
+        """Execute a line. Return a sentence that says what was done."""
         count = self.count
         match words:
             case ["count", text] if text.isdecimal() and int(text) <= _MAX_COUNT:

@@ -169,10 +169,10 @@ _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
 
 @frozen
 class _Tried:
-    """What is known about a pod on a node: what its kubelet says, and what a scheduler says about its claims.
+    """The results for a pod on a node: its kubelet's verdict, and a scheduler's verdict on its claims.
 
-    `problem` says why nothing is known about the claims there, empty if something is, or if it has none. `doubts` is
-    what is wrong on the node and may keep the pod from running although it fits.
+    `problem` says why nothing is known about the claims there, or is empty. `doubts` are
+    problems of the node that may keep the pod from running although it fits.
     """
 
     answer: "Fit"
@@ -256,7 +256,7 @@ def _tried(
     if facts is not None and answer.fits:
         chosen = report.chosen if report is not None else ()
         found = (*doubts(admitted, facts, node.topology.policy), *still_prepared(chosen, facts))
-    # What --slices and --claims decide is not a claim that "was not looked at", and a class serves what no plugin has.
+    # Claims that --slices and --claims decide are not "not looked at", and a class serves what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 
@@ -271,11 +271,11 @@ def _node(
     *,
     plugins: bool | None,
 ) -> "tuple[TrialNode, Facts | None]":
-    """Return a node to try the pod on, and what its sources say.
+    """Return a node to try the pod on, and the contents of its sources.
 
     A description names its holders itself, so `pods` are not compared with it.
 
-    Raises OSError if the place cannot be read, and ValueError if it says nothing of devices.
+    Raises OSError if the location cannot be read, and ValueError if it has no information about devices.
     """
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.managers import with_managers
@@ -320,9 +320,9 @@ def _node(
 
 
 def _description(path: Path, pod: Pod) -> Value | None:
-    """Return the description in a file. Return None if the file is something else.
+    """Return the description in a file, or None if the file is something else.
 
-    Of a Node, the name is enough for a pod that wants no devices of plugins. Raises ValueError if it is another API
+    For a pod that wants no plugin devices, the name of a Node is enough. Raises ValueError if it is another API
     object, whose fields a checkpoint would be read from otherwise.
     """
     from devicecore_tools.doctor.reading.large_documents import read_document_file
@@ -358,7 +358,7 @@ def fits_or_not(answer: "Fit") -> str:
 
 
 def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
-    """Yield each container that asks for a resource which nothing on the node has, and what that means."""
+    """Yield each container that requests a resource which nothing on the node has, and what that means."""
     if isinstance(answer.verdict, Admitted):
         for container, resource in answer.verdict.unhandled:
             yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"

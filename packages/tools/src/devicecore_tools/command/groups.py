@@ -1,6 +1,6 @@
 """Groups of commands.
 
-Law: a misspelled command is answered by the one that is meant.
+Law: the error for a misspelled command names the closest command.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from devicecore.domain.text import foreign_text
 
 
 class Group(click.Group):
-    """A group of commands that answers a misspelled command with the one that is meant."""
+    """A group of commands that suggests the closest command for a misspelled one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -20,7 +20,7 @@ class Group(click.Group):
         """Return the name, the command and the rest of the arguments. Raises click.UsageError if there is none."""
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            # click has a suggestion since 8.4 only, and knows no command that is imported when it is called.
+            # click suggests commands only since 8.4, and does not know commands that are imported when called.
             ctx.fail(f"No such command {foreign_text(name)!r}. {self._hint(ctx, args)}")
         return super().resolve_command(ctx, args)
 
@@ -37,6 +37,6 @@ class Group(click.Group):
 
 
 def meant_command(name: str, commands: Sequence[str]) -> str | None:
-    """Return the command that is most like a name: one that begins with it, or is spelled nearly so, or None."""
+    """Return the command closest to a name: one that begins with it or is spelled similarly, or None."""
     begins = [one for one in commands if len(name) > 1 and one.startswith(name)]
     return next(iter(begins or get_close_matches(name, commands, 1)), None)

@@ -13,14 +13,14 @@ from devicecore.system.files import open_into
 PIPE_PATIENCE = 30.0
 """Seconds to wait for the next bytes of a pipe that a user names."""
 
-_PART = 1024 * 1024  # bytes that are read at once
+_PART = 1024 * 1024  # bytes per read
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read what a user names on the command line: a file, or a pipe such as a shell makes of `<(...)`.
+    """Read the input that a user names on the command line: a file, or a pipe like a shell's `<(...)`.
 
-    It may have `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its `strerror` if it
-    cannot be read, is too long, or is a pipe to which nothing is written.
+    It may have at most `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its `strerror`
+    if it cannot be read, is too long, or is a pipe to which nothing is written.
     """
     opened: list[int] = []
     try:

@@ -1,6 +1,6 @@
-"""`kubectl devicecore`: the commands that ask a cluster, with the kubeconfig that kubectl uses.
+"""`kubectl devicecore`: the commands that query a cluster, with the kubeconfig that kubectl uses.
 
-Law: a call means what the same call of `devicecore` means with --kubeconfig added; sources that are named stay.
+Law: a call is equivalent to the same call of `devicecore` with --kubeconfig added, unless other sources are named.
 """
 
 import sys
@@ -62,6 +62,6 @@ def _of_cluster(command: str, words: list[str]) -> list[str]:
     asks_cluster = not named.isdisjoint({"--kubeconfig", "--in-cluster"})
     if command == "doctor" and asks_cluster and named.isdisjoint({"--node-name", "--all-nodes"}):
         words = [*words, "--all-nodes"]
-    if command == "fits" and asks_cluster:  # which tries a pod on nodes that are files; `why` tries it on a cluster
+    if command == "fits" and asks_cluster:  # `fits` tries a pod on nodes from files; `why` tries it on a cluster
         command = "why"
     return [command, *words]

@@ -1,8 +1,8 @@
-"""The beginning of the command, which turns every error into one sentence and an exit status.
+"""The entry point of the command, which turns every error into one sentence and an exit status.
 
-Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that is missing or cannot be used, 3 that
-what could be read decides nothing, 4 what only a fault of Kubernetes prevents; 128 and the signal's number after a
-signal. Commands return the status, or raise.
+Law: exit status 0 means good, 1 a negative finding, 2 wrong usage or something missing or unusable, 3 that
+the readable sources are not enough to decide, and 4 that only a fault of Kubernetes prevents it. After a signal, it is
+128 plus the signal's number. Commands return the status or raise.
 """
 
 import errno
@@ -18,7 +18,7 @@ UNUSABLE = 2
 _NO_THREAD = "can't start new thread"
 _EXTRAS = {  # the extra that installs a library, by the name under which it is imported; without one all is installed
     "click": "",
-    "grpc": "",  # it is missing in devicecore.pyz only
+    "grpc": "",  # it is missing only in devicecore.pyz
     "rich": "",
     "yaml": "",
     "httpcore2": "[kubernetes]",
@@ -31,7 +31,7 @@ _WORDS_OF_CLICK = {
     "is not a valid integer range": "is not a whole number",
     "is not a valid float range": "is not a number",
 }
-_OPTIONS_OF_OTHERS = {  # what other programs call an option of ours, such as kubectl
+_OPTIONS_OF_OTHERS = {  # names that other programs, such as kubectl, use for our options
     "-o": "--json",
     "--output": "--json",
     "--format": "--json",
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ways = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
         complain("devicecore", f"the command needs {needed}: {ways}")
     except BrokenPipeError:
-        # The reader of our output has closed it. Without this, Python would report that once more at its exit.
+        # The reader of our output has closed it. Without this, Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:  # while commands are imported; later, click or the command handles it
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sentence_of(error: Exception) -> str | None:
-    """Return what to say about an error. Return None if it is a bug."""
+    """Return the sentence for an error, or None if it is a bug."""
     from devicecore.domain.errors import DeviceCoreError
     from devicecore.domain.text import foreign_text
 
@@ -109,14 +109,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return UNUSABLE
     except SystemExit as error:
-        if error.code == 1:  # click and rich end a command so if its output is closed
+        if error.code == 1:  # click and rich end a command like this if its output is closed
             raise BrokenPipeError from error
         raise
     except click.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        text = error.format_message().replace("\n\t", " ")  # click lists choices in lines of their own
+        text = error.format_message().replace("\n\t", " ")  # click lists choices on separate lines
         for odd, plain in _WORDS_OF_CLICK.items():
             text = text.replace(odd, plain)
         is_missing = isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument)

@@ -1,7 +1,7 @@
 """The report on a node as text: the verdict first, then the findings, the devices, and what was read.
 
-Laws: the verdict and one line for each finding come before everything else. On a terminal no line is wider than the
-terminal; elsewhere no line is broken.
+Laws: the verdict and one line for each finding come before everything else. On a terminal, no line is wider than the
+terminal; elsewhere, no line is wrapped.
 """
 
 import re
@@ -24,10 +24,10 @@ _MAX_BRIEF = 160  # characters of a finding in the verdict
 _MAX_PROSE = 120  # columns of prose on a wide terminal
 _FEW = 3  # devices without a holder that have rows of their own
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
-_SPARE = (6, 2)  # columns that a narrow terminal does without: SOURCE, NUMA
+_SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
 _OF_ANOTHER = re.compile(r"Node \S* ?is another (machine|one) than")  # what `sources.machine` says about two nodes
-_SKIPPED = "it is skipped, because"  # of a source whose library is not installed, as in devicecore.pyz
-_LEAST = 4  # columns of a cell that is cut
+_SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
+_LEAST = 4  # columns of a truncated cell
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
 
 
@@ -77,7 +77,7 @@ def verdict(report: NodeReport) -> str:
 
 
 def _counts(rows: Sequence[DeviceRow]) -> str:
-    """Return how many devices are held, free and neither."""
+    """Return how many devices are held, free, and neither."""
     if not rows:
         return ""
     held = [row for row in rows if row.is_held]
@@ -113,7 +113,7 @@ def document_of(report: NodeReport) -> dict[str, object]:
 
 
 def finding_lines(finding: NodeFinding, width: int, place: int = 0) -> Iterator[str]:
-    """Yield a finding in full, with its own number or its place among those of all nodes."""
+    """Yield a complete finding, with its own number or its position among those of all nodes."""
     number = f"{place or finding.number}. "
     yield from folded(number, finding.sentence, len(number), width)
     for evidence in finding.evidence:
@@ -144,7 +144,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
-    """Yield a table of the devices that are held or odd, and below it how many others there are of each resource."""
+    """Yield a table of the held or unusual devices, and below it the number of others of each resource."""
     if not rows:
         yield "  no source names a device"
         return
@@ -183,7 +183,7 @@ def _together(resource: str, rows: Sequence[DeviceRow]) -> str:
 def _table(
     headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], width: int, spare: Iterable[int] = ()
 ) -> list[str]:
-    """Return the lines of a table. A narrow terminal does without the columns `spare`."""
+    """Return the lines of a table. A narrow terminal omits the columns `spare`."""
     cells = [headings, *rows]
     kept = list(range(len(headings)))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -242,11 +242,11 @@ def _sources(report: NodeReport, width: int) -> Iterator[str]:
 
 
 def where(problem: str, place: str) -> str:
-    """Return a problem with the place to which it belongs, which many problems begin with."""
+    """Return a problem with its location, unless it already begins with that."""
     return problem if not place or place in problem else f"{problem} ({place})"
 
 
 def _directory(place: str) -> str:
-    """Return the directory of a file, with which most sources are read."""
+    """Return the directory of a file, which most sources share."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

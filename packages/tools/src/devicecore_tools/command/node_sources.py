@@ -1,4 +1,4 @@
-"""Which sources of a node a command reads: the options of `doctor`, which its sister commands share.
+"""Which sources of a node a command reads: the options of `doctor` and related commands.
 
 Law: each source has one option, with the same meaning in every command.
 """
@@ -61,7 +61,7 @@ source_options = option_group(
 )
 """Gives a command the options that say what to read; `node_sources` takes their values."""
 
-_FILES = {  # the options that name a place, and what to name instead of a directory
+_FILES = {  # the options that name a location, and what to name instead of a directory
     "root": "",
     "checkpoint": ", such as {0}/kubelet_internal_checkpoint. To read all of a kubelet's directory, use --root {0}",
     "pods": "",
@@ -95,14 +95,14 @@ def node_sources(**options: object) -> "NodeSources":
 def check_places(options: Mapping[str, object]) -> None:
     """Refuse options that name nothing, or something of the wrong kind, with click.UsageError.
 
-    Why a file cannot be read otherwise is for its reader to say.
+    The file's reader reports other reasons why it cannot be read.
     """
     for option, what_to_name in _FILES.items():
         place = options.get(option)
         if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
             continue
         problem = missing_file(place, "directory" if option == "root" else "file")
-        # Both functions of os.path say False if they cannot look.
+        # Both functions of os.path return False if access is denied.
         if option == "root":
             is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above
             wanted = f"it is a file, expected a directory. To read a checkpoint, use --checkpoint {place}"

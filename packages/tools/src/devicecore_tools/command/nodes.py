@@ -1,6 +1,6 @@
-"""`devicecore nodes`: what each node of a cluster has, what of it is free, and who holds it.
+"""`devicecore nodes`: the devices of each node of a cluster, which are free, and who holds them.
 
-Law: a number that is not known is `?`, and what was not read is named below the table and in the exit status.
+Law: an unknown number is `?`, and anything unread is named below the table and in the exit status.
 """
 
 import os
@@ -112,7 +112,7 @@ def nodes(
 
 
 def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, selector: str | None) -> Looks:
-    """Return what reads the nodes. Raises click.UsageError if the options contradict each other or name nothing."""
+    """Return the reader of the nodes. Raises click.UsageError if the options contradict each other or name nothing."""
     if sum((bool(files), kubeconfig is not None, in_cluster)) > 1:
         raise click.UsageError("expected one of FILE, --kubeconfig and --in-cluster.")
     selects: Callable[[TargetNode], bool] | None = None
@@ -162,7 +162,7 @@ def _documents(files: Iterable[str], budget: Budget) -> Iterator["Value"]:
 
 @frozen
 class _Shown:
-    """What is shown of the nodes."""
+    """Which parts of the nodes are shown."""
 
     devices: bool
     wanted: tuple[str, ...]
@@ -267,7 +267,7 @@ def _cells(counts: Counts) -> tuple[str, ...]:
 
 
 def _unread(looks: Iterable[Look]) -> dict[str, str]:
-    """Return why each kind that the table needs was not read, as the first node that lacks it says."""
+    """Return why each kind that the table needs was not read, according to the first node that lacks it."""
     found: dict[str, str] = {}
     for look in looks:
         for source, kind in _NEEDED.items():

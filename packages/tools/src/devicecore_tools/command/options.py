@@ -26,7 +26,7 @@ _MAX_NUMBERS = 10_000
 _MAX_SECONDS = 1_000_000_000
 
 MAX_DEVICES = 1_000_000
-"""How many devices a simulated plugin or driver has at most. The list of so many is larger than a kubelet accepts."""
+"""The maximum number of devices of a simulated plugin or driver. Their list would be larger than a kubelet accepts."""
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -46,7 +46,7 @@ def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> N
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    """Read whole numbers and ranges of them, separated by commas: `0,2-4` is 0, 2, 3, 4."""
+    """Read integers and ranges of them, separated by commas: `0,2-4` is 0, 2, 3, 4."""
     words = [word.strip() for word in text.split(",")] if text else []
     ranges = [_range(word) for word in words]
     if any(found is None or not found for found in ranges):
@@ -57,7 +57,7 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
 
 
 def distances(context: click.Context, option: click.Parameter, text: str) -> tuple[tuple[int, ...], ...]:
-    """Read rows of whole numbers: `10,21/21,10`."""
+    """Read rows of integers: `10,21/21,10`."""
     rows = tuple(numbers(context, option, row) for row in text.split("/")) if text else ()
     if {len(row) for row in rows} - {len(rows)}:
         raise click.BadParameter(f"{text!r:.200} is not a square of numbers such as 10,21/21,10.", context, option)
@@ -65,7 +65,7 @@ def distances(context: click.Context, option: click.Parameter, text: str) -> tup
 
 
 def policy_options(context: click.Context, option: click.Parameter, text: str) -> PolicyOptions:
-    """Read the options of the topology manager's policy, as a kubelet's flag has them: `NAME=VALUE,...`."""
+    """Read the options of the topology manager's policy in the form of a kubelet's flag: `NAME=VALUE,...`."""
     try:
         return policy_options_of(text)
     except ValueError as error:
@@ -100,7 +100,10 @@ topology_manager_options = option_group(
 
 
 class _Place(click.types.StringParamType):
-    """The name of a file, a directory or a socket: any text but the empty one, which a shell's unset variable gives."""
+    """The name of a file, a directory or a socket: any non-empty string.
+
+    A shell's unset variable gives an empty one.
+    """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return `value`, or fail."""
@@ -127,7 +130,7 @@ def seconds_option(
 
 
 def choice_option(option: str, *names: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
-    """Return an option that is one of several words, by default the first of them; `text` is its help."""
+    """Return an option that is one of several words, by default the first; `text` is its help."""
     kind = click.Choice(choices)
     return click.option(option, *names, type=kind, default=choices[0], show_default=True, help=text)
 
@@ -137,7 +140,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def missing_file(path: str, wanted: str = "file") -> str | None:
-    """Return why `wanted` is not at `path`. Return None if something is there, or if nobody can tell."""
+    """Return why `wanted` is not at `path`, or None if something is there or if that is unknown."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -149,7 +152,7 @@ def missing_file(path: str, wanted: str = "file") -> str | None:
 
 
 class ExistingDirectory(click.Path):
-    """The type of options that name a directory, which must exist. It converts to a `Path`."""
+    """The type of options that name an existing directory. It converts to a `Path`."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, file_okay=False, path_type=Path)
@@ -176,7 +179,7 @@ class Seconds(click.FloatRange):
 
 
 def address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Read an IP address. Without a string, return None."""
+    """Read an IP address, or return None for None."""
     try:
         return None if text is None else str(ip_address(text))
     except ValueError:
@@ -185,7 +188,7 @@ def address(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Read the name of an extended resource. An empty string is returned as it is."""
+    """Read the name of an extended resource. An empty string is returned unchanged."""
     if text and not is_extended_resource(text):
         message = (
             f"{text!r} is not an extended resource: expected a domain, a slash and a name, such as example.com/gpu, "

@@ -1,6 +1,6 @@
-"""What commands print: text for people, one JSON document for programs.
+"""The output of commands: text for people, one JSON document for programs.
 
-Law: text from a file cannot control the terminal, and output that is not for a terminal has no colors.
+Law: text from a file cannot control the terminal, and output that does not go to a terminal has no colors.
 """
 
 import json
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_SENTENCE = 4_000
-"""Characters of what a command complains about."""
+"""The maximum length of an error message."""
 
 MAX_VALUE = 1_000_000
-"""Characters of one value in a listing, such as the devices of a container."""
+"""The maximum length of one value in a listing, such as the devices of a container."""
 
 _UNFOLDED = sys.maxsize  # columns
-_MAX_NAME = 60  # columns of names; a longer one has a line of its own
+_MAX_NAME = 60  # columns for names; a longer one gets its own line
 _MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
 
 def complain(command: str, sentence: str) -> None:
-    """Print on stderr what is wrong."""
+    """Print an error on stderr."""
     sys.stderr.write(f"{command}: {foreign_text(sentence, MAX_SENTENCE)}\n")
 
 
 def print_json(document: object) -> None:
-    """Print the one document of a command."""
+    """Print the only document of a command."""
     sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Print a title and, below it, names with their values in a column of their own, folded on terminals only."""
-    # To import rich takes a tenth of a second, which text without colors need not pay.
+    """Print a title and, below it, names with their values in a separate column, wrapped only on terminals."""
+    # Importing rich takes a tenth of a second, which text without colors can save.
     console = console_on(sys.stdout) if sys.stdout.isatty() else None
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
@@ -58,9 +58,9 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
         console.print(line, soft_wrap=True)
 
 
-@lru_cache(maxsize=64)  # findings of one kind share long texts
+@lru_cache(maxsize=64)  # findings of the same kind share long strings
 def fold(text: str, width: int) -> str:
-    """Break `text` into lines of at most `width`: after a comma, a space or a `=` if there is one, else anywhere."""
+    """Break `text` into lines of at most `width`: after a comma, a space or a `=` if possible, otherwise anywhere."""
     width = max(width, _MIN_WIDTH)
     if len(text) <= width:
         return text
@@ -74,7 +74,7 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO) -> "Console":
-    """Return a console that prints text as it is, in color on terminals. Elsewhere no line is too long for it."""
+    """Return a console that prints text unchanged, in color on terminals. Elsewhere it does not wrap lines."""
     from rich.console import Console
 
     width = None if file.isatty() else _UNFOLDED

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Place:
-    """Where a plugin puts its socket, and where the kubelet's is."""
+    """The paths of a plugin's socket and of the kubelet's."""
 
     directory: str
     kubelet_socket: str
@@ -78,7 +78,7 @@ place_options = option_group(
 
 
 def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
-    """Return the place that options name, or else the environment."""
+    """Return the place from the options, or otherwise from the environment."""
     from_environment = click.core.ParameterSource.ENVIRONMENT
     if context.get_parameter_source("kubelet_socket") is from_environment and (
         socket_dir and context.get_parameter_source("socket_dir") is not from_environment
@@ -89,7 +89,7 @@ def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str
 
 
 def log_to_stderr() -> None:
-    """Log lines with the time on standard error."""
+    """Log with timestamps to standard error."""
     stderr = sys.stderr
 
     def write(line: str) -> None:
@@ -189,13 +189,13 @@ def simulated(
 
 
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
-    """Let a thread obey lines on standard input until it ends; then so does the process.
+    """Execute lines on standard input in a thread. At the end of the input, the process ends, too.
 
-    `obey` does what the words of a line say, and returns a sentence that says what was done.
+    `obey` executes the words of a line, and returns a sentence that says what was done.
     """
 
     def run() -> None:
-        # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
+        # A buffered reader would hold a lock while it waits, and Python waits for that lock at exit.
         with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
             for line in lines:
                 if words := line.decode(errors="replace").split():
@@ -207,7 +207,7 @@ def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
 
 @frozen
 class _Commands:
-    """Obeys lines on standard input."""
+    """Executes lines on standard input."""
 
     plugin: "SimulatedPlugin"
     prefix: str

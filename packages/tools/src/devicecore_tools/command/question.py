@@ -1,6 +1,6 @@
 """What `devicecore why` is asked about: messages, a name, or claims.
 
-Law: which of the three it is follows from what was given, and only `question_of` decides it. A name that is not a file
+Law: the argument determines which of the three it is, and only `question_of` decides that. A name that is not a file
 is looked up in the sources: first as a pod, then as a claim.
 """
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.account.facts import Facts
     from devicecore_tools.doctor.look.values import PodSeen
 
-_MAX_SHOWN = 300  # characters of what was given
-_MAX_TEXT = 2_000_000  # characters, of which each line is searched
+_MAX_SHOWN = 300  # maximum length of the argument in messages
+_MAX_TEXT = 2_000_000  # how many characters of each line are searched
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
 _LOG_LINE = re.compile(
     r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
 )  # a log in JSON
 _LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
-_FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # a message of one word never looks so
+_FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # a one-word message never looks like this
 _NAME = re.compile(r"(?:[a-z0-9][-a-z0-9]{0,62}/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -44,9 +44,9 @@ class Said:
 
     Attributes:
         texts: the messages.
-        seen: the pod that they are about, or None if that is not known.
-        what: which objects a document has, in words; empty if the messages were given as a text.
-        manifest: the pod as an object of the API, or None if `seen` is.
+        seen: the pod that they are about, or None if unknown.
+        what: the objects in a document, in words, or an empty string if the messages were given directly.
+        manifest: the pod as an API object, or None if `seen` is None.
     """
 
     texts: tuple[str, ...]
@@ -57,7 +57,10 @@ class Said:
 
 @frozen
 class Named:
-    """The name of a pod or of a claim, as `name` or `namespace/name`. `kind` says about which; empty for either."""
+    """The name of a pod or of a claim, as `name` or `namespace/name`.
+
+    `kind` says which one it is, or is empty for either.
+    """
 
     name: str
     kind: str = ""
@@ -67,25 +70,25 @@ Question = Said | Named | Wanted
 
 
 KINDS = ("message", "pod", "claim")
-"""What somebody may say that he asks about. Otherwise it follows from what he gives."""
+"""The kinds that users can state explicitly. Otherwise the argument determines the kind."""
 
 
 def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Question:
-    """Return what somebody asks who gives a string, the name of a file, `-` for standard input, or a name.
+    """Return the question for a string, the name of a file, `-` for standard input, or a name.
 
-    A name is looked for on the API server of all nodes, if one is given without a node. `kind` is one of `KINDS`, or
-    empty: then a name is that of a pod or else of a claim, and any other text is a message.
+    If an API server is given without a node, a name is looked up for all nodes. `kind` is one of `KINDS`, or
+    empty: then a name is a pod's or otherwise a claim's, and anything else is a message.
 
     Raises:
         click.UsageError: it is empty or a directory.
-        OSError: a file cannot be read, or there is none of this name.
+        OSError: a file cannot be read, or does not exist.
         ValueError: what was read cannot be used.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
     if not given.strip():
         raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
-    if os.path.isdir(given):  # noqa: PTH112 - it says False if it cannot look
+    if os.path.isdir(given):  # noqa: PTH112 - it returns False if access is denied
         problem = (
             f"{given} is a directory, expected a message or a file. To read a node's directory besides, add --root."
         )
@@ -93,7 +96,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Qu
     if given == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif exists(given):
-        data, place = read_input(given, MAX_INPUT), given  # once, because it may change meanwhile
+        data, place = read_input(given, MAX_INPUT), given  # only once, because it may change in the meantime
     elif kind != "message" and _FILE.fullmatch(given):
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif kind != "message" and _NAME.fullmatch(given):
@@ -108,7 +111,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Qu
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
-    """Return what somebody asks who gives a string or documents. Raises ValueError if they are not of the kind."""
+    """Return the question for a string or documents. Raises ValueError if they are not of the kind."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
         wanted = evolve(wanted, claims=()) if wanted.pods else None
@@ -122,7 +125,7 @@ def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: s
 
 
 def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
-    """Return the claims of a file alone, also those that a pod of it names. Raises ValueError if there are none."""
+    """Return the claims in a file, including those that its pods name. Raises ValueError if there are none."""
     items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
     claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
     if wanted is None or not claims:
@@ -131,10 +134,10 @@ def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
 
 
 def exists(text: str) -> bool:
-    """Return whether a string is the name of a file, also of a pipe, as `<(kubectl ...)` is one."""
+    """Return whether a string is the name of a file or of a pipe, such as `<(kubectl ...)`."""
     try:
         return Path(text).exists()
-    except PermissionError:  # opening it says so
+    except PermissionError:  # opening it reports that
         return True
     except (OSError, ValueError):  # no path can look like this
         return False
@@ -144,11 +147,11 @@ def exists(text: str) -> bool:
 
 
 def look_up_at_server(name: str, kubeconfig: str, kind: str = "") -> Said | Wanted | None:
-    """Return the waiting pod and the claim of a name at an API server, or what the pod of the name says.
+    """Return the waiting pod and the claim with a name on an API server, or the messages of the pod.
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    The result is None if there is neither, or several. Raises ValueError if the server cannot be asked.
+    The result is None if there is neither, or several. Raises ValueError if the server cannot be reached.
     """
     pods, claims = named_at_server(name, kubeconfig)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
@@ -158,7 +161,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "") -> Said | Want
 
 
 def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
-    """Return what the pod of a name says, or the claim of the name. Return None if there is not exactly one.
+    """Return the messages of the pod with a name, or the claim with it, or None if there is not exactly one.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
@@ -177,7 +180,7 @@ def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], r
 
 
 def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON has no better type
-    """Return the only object of a list that has this name, or `namespace/name`."""
+    """Return the only object in a list with this name or `namespace/name`."""
     items = (document or {}).get("items") or ()
     names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items)
     found = [one for one, own, namespace in names if name in {own, f"{namespace}/{own}"}]
@@ -233,7 +236,7 @@ def said_in(data: bytes, place: str) -> Said:
         document = parse_document(data, place)
     except DocumentError:
         if len(text) <= _MAX_TEXT and find_all(text):
-            return Said((text,))  # a document that was cut off, or several of them
+            return Said((text,))  # a truncated document, or several documents
         raise
     if document["kind"].text("") == "Pod" and document["status"].data is None:
         raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
@@ -250,7 +253,7 @@ def said_in(data: bytes, place: str) -> Said:
 
 
 def _contents(document: Value) -> str:
-    """Return how many objects of each kind are in a document, and how many pods in each phase."""
+    """Return the number of objects of each kind in a document, and of pods in each phase."""
     is_list = document["items"].data is not None
     whole = document["kind"].text("").removesuffix("List")
     kinds: Counter[str] = Counter()
@@ -262,7 +265,7 @@ def _contents(document: Value) -> str:
 
 
 def _refused_pods(document: Value) -> list[Value]:
-    """Return the pod of a document, or the only pod of a list, or those pods of a list that have a refusal."""
+    """Return the pod of a document, or the only pod in a list, or the refused pods in a list."""
     from devicecore_tools.doctor.pod.pasted import find_all
 
     if document["items"].data is None:
@@ -272,7 +275,7 @@ def _refused_pods(document: Value) -> list[Value]:
 
 
 def _messages(document: Value) -> Iterator[str]:
-    """Return every message that a pod, an event or a list of them has."""
+    """Return every message in a pod, an event or a list of them."""
     if document["items"].data is not None:
         for item in document["items"].sequence():
             yield from _messages(item)
@@ -280,7 +283,7 @@ def _messages(document: Value) -> Iterator[str]:
     places = [document["message"], document["note"], document["status"]["message"]]
     yield from (text for place in places if (text := place.text("")))
     for condition in document["status"]["conditions"].sequence():
-        if text := condition["message"].text(""):  # of a resize, the condition has only what is inside of its event
+        if text := condition["message"].text(""):  # for a resize, the condition has only the inner part of its event
             is_resize = condition["type"].data == "PodResizePending"
             reason = condition["reason"].text("")
             yield f"Pod resize {reason}: {json.dumps({'error': text})}" if is_resize else text

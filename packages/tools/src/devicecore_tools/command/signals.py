@@ -3,10 +3,10 @@
 Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread is busy or hangs.
 
 `signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
-3.14), because it does not set the result when the time is over at that moment.
+3.14), because it does not set the result if the timeout expires at that moment.
 
-The end is forced by a timer of the kernel, which sends SIGALRM. It exists before it is needed: a process that gets no
-more threads and no more memory ends too, and so does one in which a thread holds the interpreter.
+A kernel timer that sends SIGALRM forces the end. It is created before it is needed, so even a process without free
+threads or memory ends, and so does one in which a thread holds the interpreter.
 """
 
 import signal
@@ -14,7 +14,7 @@ import threading
 from typing import Self
 
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
-"""The signals that ask the process to end. A terminal that is closed sends SIGHUP."""
+"""The signals that ask the process to end. Closing a terminal sends SIGHUP."""
 
 THREAD = "devicecore-signals"
 """The name of the thread that receives signals."""
@@ -61,7 +61,7 @@ class Signals:
         signal.pthread_kill(self._thread.ident, _STOP)
         self._thread.join()
         while late := signal.sigpending() & self._received:
-            signal.sigwait(late)  # would end the process now
+            signal.sigwait(late)  # it would end the process now
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     @property
@@ -82,10 +82,10 @@ class Signals:
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> frozenset[signal.Signals]:
-        """Wait until a signal arrives, `wake` or `end` is called, or `seconds` are over.
+        """Wait until a signal arrives, `wake` or `end` is called, or `seconds` have passed.
 
         Returns:
-            The signals of `others` that have arrived since the last call. Look at `ended_by` as well.
+            The signals of `others` that have arrived since the last call. Also check `ended_by`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._arrived or self._woken or self._ended_by is not None, seconds)
@@ -93,7 +93,7 @@ class Signals:
             return arrived
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Wait until the process is asked to end, but not longer than `seconds`. Return whether it is."""
+        """Wait for at most `seconds` until the process is asked to end. Return whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 

@@ -11,7 +11,7 @@ from collections import deque
 from attrs import frozen
 
 MAX_WAITING = 1024 * 1024
-"""Bytes that wait for a slow reader before more are dropped."""
+"""How many bytes wait for a slow reader before more are dropped."""
 
 
 @frozen
@@ -21,10 +21,10 @@ class _Piece:
 
 
 class Stream:
-    """Writes texts to a file descriptor from a thread of its own. It does not close the descriptor.
+    """Writes strings to a file descriptor from its own thread. It does not close the descriptor.
 
-    With `latest_only`, a string that has not been written yet is replaced by the next one, as suits pictures. Otherwise
-    texts wait, and those that come while `MAX_WAITING` bytes wait are dropped.
+    With `latest_only`, a string that has not been written yet is replaced by the next one, which suits live views.
+    Otherwise strings wait, and are dropped while `MAX_WAITING` bytes are waiting.
     """
 
     def __init__(self, descriptor: int, *, latest_only: bool = False) -> None:
@@ -46,7 +46,7 @@ class Stream:
         return self._broken
 
     def write(self, text: str, *, keep: bool = False) -> None:
-        """Have `text` written. With `keep`, it is neither replaced nor dropped."""
+        """Queue `text` for writing. With `keep`, it is neither replaced nor dropped."""
         data = text.encode("utf-8", "backslashreplace")
         with self._changed:
             if self._broken or self._closing:
@@ -61,12 +61,12 @@ class Stream:
             self._append(data, keep=keep)
 
     def flush(self, patience: float) -> None:
-        """Wait until everything is written, but not longer than `patience` seconds."""
+        """Wait for at most `patience` seconds until everything is written."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting and not self._is_writing, patience)
 
     def close(self, patience: float) -> None:
-        """Wait until everything is written, but not longer than `patience` seconds."""
+        """Wait for at most `patience` seconds until everything is written."""
         with self._changed:
             self._report_dropped()
             self._closing = True

@@ -1,4 +1,4 @@
-"""What commands share that try a pod on a node: the pod's file, and the options of the node's topology manager.
+"""The shared parts of commands that try a pod on a node: the pod's file, and the topology manager's options.
 
 Law: the defaults are those of a kubelet.
 """
@@ -123,7 +123,7 @@ def _check(manifest: "Value") -> None:
 
 
 class RefusedPodError(ValueError):
-    """No API server takes the pod. The text says why."""
+    """No API server accepts the pod. The text says why."""
 
 
 def wants_devices(pod: Pod) -> bool:

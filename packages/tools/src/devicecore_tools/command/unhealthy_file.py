@@ -1,6 +1,6 @@
 """The file that names the unhealthy devices of a simulated plugin or driver, such as a key of a mounted ConfigMap.
 
-Law: what the file says last is what the kubelet sees. A file that does not exist names no device.
+Law: the kubelet sees the latest content of the file. A missing file names no device.
 """
 
 import logging
@@ -31,7 +31,7 @@ class UnhealthyFile:
         self._seen: frozenset[str] | None = None
 
     def follow(self) -> None:
-        """Apply the file now, and let a thread look every second whether it has changed."""
+        """Apply the file now, and check every second in a thread whether it has changed."""
         self._look()
         threading.Thread(target=self._run, name="devicecore-unhealthy-file", daemon=True).start()
 
@@ -47,7 +47,7 @@ class UnhealthyFile:
             _log.info("%s: %s", foreign_text(str(self._path)), self._apply(words))
 
     def _words(self) -> frozenset[str] | None:
-        """Return what the file names. Return None if it cannot be read now: then devices stay as they are."""
+        """Return the words in the file, or None if it is currently unreadable, in which case devices stay unchanged."""
         try:
             # A ConfigMap's key is a link, which the kubelet replaces when the ConfigMap changes.
             text = read_file(str(self._path), _MAX_BYTES, follow_links=True).decode(errors="replace")

@@ -1,6 +1,6 @@
 """`devicecore why`: explain why a pod does not run.
 
-Law: a message that neither a kubelet nor the scheduler says is not explained.
+Law: a message that is neither a kubelet's nor the scheduler's is not explained.
 """
 
 import os
@@ -153,11 +153,11 @@ def why(
 
 
 _About = tuple[Pod, "Sequence[Toleration]", Value]
-"""A pod, what it tolerates, and the object of the API."""
+"""A pod, its tolerations, and the API object."""
 
 
 def _pod_of(question: Question) -> _About | None:
-    """Return the pod that messages are about, or None if that is not known."""
+    """Return the pod that messages are about, or None if unknown."""
     if not isinstance(question, Said) or question.seen is None or question.manifest is None:
         return None
     return question.seen.pod, question.seen.tolerations, question.manifest
@@ -171,8 +171,8 @@ def _explain_messages(
     *,
     as_json: bool,
 ) -> int:
-    """Print what messages mean, and what is wrong on the node that concerns them. Return the exit status."""
-    from devicecore_tools.doctor.pod.explanation import concerning, explain  # which claims do not need
+    """Print what messages mean, and the related problems of the node. Return the exit status."""
+    from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need it
 
     facts, pod = read.facts, about and about[0]
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
@@ -190,7 +190,7 @@ def _explain_messages(
     if about is not None and facts is not None and asks and _shows_what_is_free(facts, about[0], read.managers):
         trial = _tried_now(about, read)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
-        trial = None  # the pod waits for a driver, and nobody can try what that will answer
+        trial = None  # the pod waits for a driver, whose answer cannot be tried
     if as_json:
         document = {"explanations": list(map(_document, explained)), "findings": list(map(_document, wrong))}
         note = {"note": stands} if stands else {}
@@ -222,13 +222,13 @@ def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
 
 
 def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None") -> bool:
-    """Return whether the sources tell what is free. Of a plugin's devices, only the node's own files do."""
+    """Return whether the sources show what is free. For a plugin's devices, only the node's own files do."""
     is_known = facts.look.node.value is not None or bool(managers and managers.files)
     return facts.look.is_enough or (is_known and not wants_devices(pod))
 
 
 def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
-    """Try the pod on the node as it is now. Return None if it runs there."""
+    """Try the pod on the current node. Return None if it is running there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import fit, trial_node
@@ -269,11 +269,11 @@ def _standing(said: Said) -> str:
 
 @frozen
 class _Sources:
-    """What the named sources say.
+    """The contents of the given sources.
 
     Attributes:
         options: the options that name them.
-        facts: what they say, or None if the options name no source.
+        facts: their contents, or None if the options name no source.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
         managers: its CPU manager and memory manager, or None if its directory was not read.
@@ -287,8 +287,8 @@ class _Sources:
 
     @classmethod
     def read(cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings") -> "_Sources":
-        """Read them, and complain about what cannot be read."""
-        from devicecore_tools.doctor.account.facts import Facts  # which claims do not need
+        """Read them, and report what cannot be read."""
+        from devicecore_tools.doctor.account.facts import Facts  # claims do not need it
         from devicecore_tools.doctor.look.values import Look, Reading
 
         named = [name for name in _SOURCES if options[name]]
@@ -338,7 +338,7 @@ _SCHEDULER = "nodes are available"
 
 
 def _events_of(pod: Pod, facts: "Facts") -> list[str]:
-    """Return the messages of the pod's events, the newest first."""
+    """Return the messages of the pod's events, newest first."""
     events = [
         one
         for one in facts.look.events.value or ()
