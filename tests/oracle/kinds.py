@@ -51,7 +51,8 @@ KINDS = {
     "name": Kind(text.name, text.judge_name, "validation.IsQualifiedName"),
 }
 
-USUAL = {"D18": 0.02, "D2": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.06, "D26": 0.04}
+_OF_OTHERS = {"D2": 0.02, "D18": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.06, "D26": 0.04}
+USUAL = _OF_OTHERS | {"D25": 0.03, "N3": 0.1, "N13": 0.03}
 """The share of the cases of a kind that a cause explains, at most. A cause that is not named here explains 1 %."""
 
 OFTEN = 3  # times its usual share
