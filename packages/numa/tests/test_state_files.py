@@ -3,18 +3,24 @@
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from devicecore_numa.adapters.described import DescribedMachine
 from devicecore_numa.adapters.sysfs import SysfsMachine
+from devicecore_numa.domain.configuration import Policies
 from devicecore_numa.domain.cpu_policy import CpuOptions, CpuState, StaticCpuPolicy
 from devicecore_numa.domain.errors import CorruptStateError, InvalidStateError, NumaConfigError
 from devicecore_numa.domain.machine import CpuLayout
+from devicecore_numa.domain.memory_policy import Block, MemoryState, NodeMemory
 from devicecore_numa.domain.requests import PodRequest
-from devicecore_numa.domain.state_files import decode_cpus, decode_memory, encode_cpus
+from devicecore_numa.domain.start_checks import Known, started_memory
+from devicecore_numa.domain.state_files import decode_cpus, decode_memory, encode_cpus, encode_memory
 from devicecore_numa.managers import CpuManager
 
 from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.documents import Value
 from devicecore.domain.topology import Policy
 
+_GI = 2**30
 FILE = encode_cpus("static", CpuState(0b1111_0001, {"pod": {"main": 0b1110}}))
 OLDER = encode_cpus("static", CpuState(0b1111_0001, {"pod": {"main": 0b1110}}), has_data=False)
 
@@ -115,3 +121,25 @@ def test_the_machine_of_sysfs_has_its_cores_caches_memory_and_pages(tmp_path: Pa
     (tmp_path / "devices/system/node/node0/cpulist").write_text("?")
     with pytest.raises(NumaConfigError, match="cpulist: expected a list of CPUs"):
         SysfsMachine(tmp_path).machine()
+
+
+def test_a_file_that_a_kubelet_may_start_with_is_not_refused() -> None:
+    """The kubelet walks a map, so if a NUMA node is in two groups, its verdict depends on chance."""
+    machine = DescribedMachine(sockets=2, cores_per_numa_node=2).machine()
+    configuration = {
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "100Mi"}}],
+    }
+    policies = Policies.read(Value(configuration, "a configuration"), machine)
+    assert policies.memory is not None
+    tables = [{"memory": node.tables["memory"].taken(_GI)} for _, node in sorted(policies.memory.empty().items())]
+    nodes = {0: NodeMemory(1, tables[0], (0, 1)), 1: NodeMemory(2, tables[1], (1,))}
+    held = {"z-first": Block((0, 1), "memory", _GI), "a-last": Block((1,), "memory", _GI)}
+    state = MemoryState(nodes, {uid: {"app": (block,)} for uid, block in held.items()})
+    with pytest.raises(InvalidStateError):
+        policies.memory.start(state)
+    file = encode_memory("Static", state)
+    assert started_memory(file, Known("Static", policies, machine)) == state
+    first = {**nodes, 0: evolve(nodes[0], assignments=2)}
+    with pytest.raises(InvalidStateError):
+        started_memory(encode_memory("Static", evolve(state, nodes=first)), Known("Static", policies, machine))

@@ -201,15 +201,30 @@ class StaticMemoryPolicy:
             if state.assignments:
                 raise InvalidStateError("[memorymanager] machine state can not be empty when it has memory assignments")
             return evolve(state, nodes=self.empty())
-        expected = self.empty()
-        for uid, containers in sorted(state.assignments.items()):
-            for name, blocks in sorted(containers.items()):
-                for block in blocks:
-                    _check_block(expected, block, uid, name)
-                    _reserve(expected, block.numa_nodes, block.type, block.size)
-        if not _is_same(state.nodes, expected):
+        if not _is_same(state.nodes, self._walked(_held(state))):
             raise InvalidStateError("[memorymanager] the expected machine state is different from the real one")
         return state
+
+    def may_start(self, state: MemoryState) -> bool:
+        """Return whether a kubelet may start with a state that `start` refuses.
+
+        Once a NUMA node is in two groups, that depends on the order in which the kubelet walks a map: the last block
+        on a node decides on its group. So the blocks of the groups in the state are walked last.
+        """
+
+        def is_of_its_group(held: tuple[str, str, Block]) -> bool:
+            group = held[2].numa_nodes
+            return all(node in state.nodes and sorted(state.nodes[node].cells) == sorted(group) for node in group)
+
+        return self.may_have(state) and _is_same(state.nodes, self._walked(sorted(_held(state), key=is_of_its_group)))
+
+    def _walked(self, held: Iterable[tuple[str, str, Block]]) -> NodeMemories:
+        """Return the memory of the machine after these blocks were reserved. Raises InvalidStateError."""
+        expected = self.empty()
+        for uid, name, block in held:
+            _check_block(expected, block, uid, name)
+            _reserve(expected, block.numa_nodes, block.type, block.size)
+        return expected
 
     def may_have(self, state: MemoryState) -> bool:
         """Return whether a kubelet that runs can be in this state, even if it would not start with it.
@@ -217,11 +232,10 @@ class StaticMemoryPolicy:
         Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet walks pods.
         """
         empty = self.empty()
-        held = [
-            block for containers in state.assignments.values() for blocks in containers.values() for block in blocks
-        ]
         return _sizes(state.nodes) == _sizes(empty) and all(
-            node in empty and block.type in empty[node].tables for block in held for node in block.numa_nodes
+            node in empty and block.type in empty[node].tables
+            for _, _, block in _held(state)
+            for node in block.numa_nodes
         )
 
     def allocate(
@@ -412,6 +426,16 @@ def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
             if _sums(found, one.cells, name) != _sums(expected, one.cells, name):
                 return False
     return True
+
+
+def _held(state: MemoryState) -> list[tuple[str, str, Block]]:
+    """Return all blocks in the order of their pods and containers, with the names of these."""
+    return [
+        (uid, name, block)
+        for uid, containers in sorted(state.assignments.items())
+        for name, blocks in sorted(containers.items())
+        for block in blocks
+    ]
 
 
 def _sizes(nodes: NodeMemories) -> dict[int, dict[str, tuple[int, int, int]]]:

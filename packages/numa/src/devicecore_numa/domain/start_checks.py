@@ -62,7 +62,8 @@ def started_memory(file: bytes, known: Known) -> MemoryState:
     if stored.policy != "Static":
         return MemoryState()
     if known.policies is not None and known.policies.memory is not None:
-        return known.policies.memory.start(stored.state)
+        policy = known.policies.memory
+        return stored.state if policy.may_start(stored.state) else policy.start(stored.state)
     _check_reservation(stored, known.reserved)
     for cell in () if known.machine is None else known.machine.cells:
         node = stored.state.nodes.get(cell.id)
