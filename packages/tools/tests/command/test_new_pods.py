@@ -520,3 +520,13 @@ def test_an_extended_resource_that_nothing_has_may_be_misspelt(
     served = {**CLASS, "metadata": {"name": "f"}, "spec": {"extendedResourceName": CARD}}
     found, said = asked(tmp_path, capsys, new(a_pod(limits={asked_for: "1"})), a_node("n1"), served)
     assert (found, says in said) == (1, True), said
+
+
+def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
+    """Whoever holds it keeps the pod from nothing: it is on the node that is left."""
+    node, cls, slice_, claim = fabric()
+    claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}
+    pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    found, said = asked(tmp_path, capsys, pod, node, cls, slice_, claim)
+    assert (found, "is being deleted" in said, "holds claim" in said) == (1, True, False), said

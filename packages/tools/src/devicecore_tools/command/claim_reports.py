@@ -293,7 +293,9 @@ class ClaimReport:
             why = f"they cannot be bound: {lost.failed}" if lost.failed else "it is allocated, and no pod uses it"
             yield "first", f"the scheduler takes the devices of claim {lost.name} away: {why}"
         if not best.fits:
-            yield from self._holder_pairs()
+            is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
+            if best.obstacles or is_elsewhere or self.claims:  # otherwise it is not the place that keeps the pod
+                yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
         """Rows for the pods whose claims tie this one to nodes."""
