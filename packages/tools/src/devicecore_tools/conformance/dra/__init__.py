@@ -25,12 +25,10 @@ How to add a check
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `checks/events`. It yields where the event happens. All checks of an event share one occurrence.
    `driver.registration.returns[...]` says how the driver came back.
-3. A check of what the driver reports at its start is decorated with `at_start(...)`, and a check after which the driver
-may
-   need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these moments, and of the modules in
-   each.
-4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this
-   check.
+3. A check of what the driver reports at its start is decorated with `at_start(...)`, and a check after which the
+   driver may need a restart with `at_the_end(...)`. `checks/__init__.py` has the order of these moments, and of the
+   modules in each.
+4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this check.
 
 A check leaves nothing behind. Claims that it created with `driver.claims.new` are unprepared and deleted after it.
 Faults of the API server end with the block of `driver.faults`, and its absence ends with that of
