@@ -110,3 +110,19 @@ def test_the_entry_of_an_owner_with_the_same_fields_is_kept() -> None:
     after = fields.managed_fields({**before, other: frozenset({("z",)})}, "v1", before, earlier, now="2", writer=other)
     assert after[0]["fieldsV1"] is earlier[0]["fieldsV1"]
     assert (after[1]["fieldsV1"], [entry["time"] for entry in after]) == ({"f:z": {}}, ["1", "2"])
+
+
+def test_the_conditions_of_a_device_exist_even_if_they_are_empty() -> None:
+    """Go writes them as null, so the first one changes the field, and they go with the device."""
+
+    def status(*conditions: str) -> fields.Keyed:
+        device = {"driver": "d", "pool": "p", "device": "x", "conditions": [{"type": one} for one in conditions]}
+        empty = {name: value for name, value in device.items() if value}
+        return fields.keyed({"status": {"devices": [empty]}})
+
+    (device,) = status()["status"]["devices"]
+    me, other = ("a", "Apply", "status"), ("b", "Update", "status")
+    owners = {other: frozenset({("status", "devices", device, "conditions")})}
+    after, kept = fields.applied(status(), status("Ready"), owners, me, "v1", force=False)
+    assert (after, other in kept) == (status("Ready"), True)
+    assert fields.updated(status(), fields.keyed({"status": {}}), owners, me) == {}

@@ -60,6 +60,9 @@ _ALWAYS: Iterable[str] = (
 Whoever fills them does not own them. `Items` of these names are not maps.
 """
 
+_OF_A_DEVICE = "conditions"
+"""The field of a device in a claim's status that Go writes even if it is empty."""
+
 MAX_FIELDS = 10_000
 """How many fields `metadata.managedFields` of a request may contain."""
 
@@ -139,12 +142,14 @@ def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> It
     """
     deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
     is_map = type(old if new is None else new) is dict
-    # Go writes the `containers` of every pod, even as null, because the field has no `omitempty`. So the field exists
-    # before it has items, and its first item changes the field instead of adding it.
-    is_always = inside and (not path or path[-1] == "containers" or (is_map and path[-1] in _ALWAYS))
+    # Go writes some fields even as null, because they have no `omitempty`. So such a field exists before it has items,
+    # and its first item changes the field instead of adding it.
+    is_written = path[-1:] == ("containers",) or (path[-3:-2] == ("devices",) and path[-1] == _OF_A_DEVICE)
+    is_always = inside and (not path or is_written or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
     if deep:
-        for key in {**(old or {}), **(new or {})}:
+        written = {_OF_A_DEVICE: None} if path[-2:-1] == ("devices",) and not both else {}
+        for key in {**(old or {}), **(new or {}), **written}:
             yield from _differences((old or {}).get(key), (new or {}).get(key), (*path, key), inside=both)
     if not both or (not deep and not is_always and old != new):
         yield path, new is None
