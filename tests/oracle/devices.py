@@ -315,7 +315,7 @@ class _Author:
     def _maybe_resized(self, pod: Json) -> Json:
         """Return a pod, some with another request than before of a container."""
         container = self.random.choice(pod["containers"])
-        if not container["limits"] or self.random.random() > 0.15:
+        if not container["limits"] or self.random.random() > 0.3:
             return pod
         limits = {**container["limits"], self.random.choice(sorted(container["limits"])): self.random.choice((0, 1, 3))}
         resized = {**container, "limits": limits}
