@@ -500,8 +500,8 @@ def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdic
     for count in range(len(history["steps"])):
         if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
             row = _row_of_panic(history, count) if _IN_MANAGER in stack else None
-            return _judge_without(history, count, row, [panic], oracle) if row else Verdict(None, [panic])
-    return Verdict(None, [panic])
+            return _judge_without(history, count, row, [panic], oracle) if row else Verdict(None, [f"panic: {panic}"])
+    return Verdict(None, [f"panic: {panic}"])
 
 
 def _row_of_panic(history: Json, count: int) -> str | None:

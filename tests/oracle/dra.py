@@ -182,7 +182,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
         case = {"steps": [_calling_always(step) for step in case["steps"]]}
     answers = oracle.ask("claims", case)
     if "panic" in answers:
-        return Verdict(None, [answers["panic"]])
+        return Verdict(None, [f"panic: {answers['panic']}"])
     verdict, number = _compared(case, answers, _Live())
     if verdict.cause == "N5":  # the kubelet has started with a file that is behind: as if it had gone on
         number = max(place for place in range(number + 1) if case["steps"][place]["op"] == "restart")
