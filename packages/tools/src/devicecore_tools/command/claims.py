@@ -1,6 +1,6 @@
 """ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, and why not.
 
-Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
+Law: everything printed about a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
 """
 
 import re
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 
 _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a claim that is made from a template."""
+"""The annotation of a claim that was created from a template."""
 
 _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 """The options that name files with objects of a cluster."""
@@ -50,10 +50,10 @@ _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "Cr
 
 @frozen
 class Wanted:
-    """What somebody asks about: the pods and claims of a file, and all its documents.
+    """The subject of a question: the pods and claims of a file, and all its documents.
 
     Attributes:
-        pods: pods that wait for a node, those of workloads among them.
+        pods: pods that wait for a node, including those of workloads.
         claims: claims and templates that no pod of the file names.
         others: all documents.
     """
@@ -64,15 +64,15 @@ class Wanted:
 
 
 def may_decide(sources: Mapping[str, object]) -> bool:
-    """Return whether the sources have what a scheduler decides by, and nothing that belongs to a single node."""
+    """Return whether the sources have a scheduler's input, and nothing that belongs to a single node."""
     of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
 
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
-    """Return the claims and the waiting pods in what was read of a place. Return None if there are none.
+    """Return the claims and the waiting pods in the objects of a source. Return None if there are none.
 
-    A pod counts only if its file or `sources` may say what decides about it.
+    A pod counts only if its file or `sources` may have what a scheduler needs to place it.
     """
     from devicecore_tools.doctor.reading.large_documents import parse_documents
 
@@ -92,16 +92,16 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             one
             for one in items
             if one["kind"].data in CLAIM_KINDS
-            # A name that is not a string may have no hash; `claim_of` refuses it.
+            # A name that is not a string may not be hashable; `claim_of` refuses it.
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
-        return None  # as a message, it may be understood, or is refused with a sentence
+        return None  # read as a message, it may be understood; otherwise the error says why not
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
 def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value]]:
-    """Return the pods and the claims that an API server has of a name, or `namespace/name`.
+    """Return an API server's pods and claims with a name, or `namespace/name`.
 
     Raises ValueError if they cannot be read.
     """
@@ -143,7 +143,7 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
 
 
 def _waiting_pod(item: Value) -> Value | None:
-    """Return the pod of an object, or of a workload, if no node has it and it has not ended. Return None else.
+    """Return the pod of an object or a workload, or None if a node has it or it has ended.
 
     A manifest may name the node of a new pod.
     """
@@ -179,7 +179,7 @@ def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
             {
                 "name": one["metadata"]["name"].data,
                 "persistentVolumeClaim": {"claimName": f"{one['metadata']['name'].text('')}-{name}-0"},
-                "ephemeral": {"volumeClaimTemplate": one.data},  # it is made in the same way, if it is not there
+                "ephemeral": {"volumeClaimTemplate": one.data},  # if it does not exist, it is created in the same way
             }
             for one in templates
         ]
@@ -206,10 +206,10 @@ def _claim_trial(
     budget: Budget,
     lists_claims: bool = False,
 ) -> "ClaimTrial":
-    """Return a trial with the objects of files, of an API server, and those that were read already.
+    """Return a trial with the objects of files, of an API server, and those that were already read.
 
-    Objects of volumes are asked for if one of the pods has volumes, and what decides about new pods if one is new.
-    `lists_claims` is whether a file has all claims and templates, as an API server has them.
+    Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
+    `lists_claims` is whether a file has all claims and templates, as an API server does.
 
     Raises ValueError if one cannot be read.
     """
@@ -251,7 +251,7 @@ def _documents(
     problems: dict[str, str],
     pods: Sequence[Value],
 ) -> Iterator[Value]:
-    """Return the documents one after another, so that the text of only one of them has to be kept.
+    """Yield the documents one by one, so that only one text is in memory.
 
     `problems` gets why an API server does not list kinds that only some pods need.
     """
@@ -273,7 +273,7 @@ def _documents(
                 continue
             if isinstance(items, str):
                 raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
-            # A list says its kind even if it is empty, so that it is known that there are no pods.
+            # A list has its kind even if it is empty, so it is certain that there are no pods.
             found = {"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in items]}
             yield Value(found, f"{kubeconfig}: {kind}")
 
@@ -283,7 +283,7 @@ _OPTIONAL = (
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
     *("RuntimeClass", "ResourceQuota", "LimitRange"),
 )
-"""Kinds without which most pods can be judged; of the others, the answer says what was not looked at."""
+"""Kinds that most pods do not need; for the other pods, the answer says what was not examined."""
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
-    if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it says all itself
+    if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it already says everything
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
     has_claims = bool(sources.get("claims"))
     trial = _claim_trial(
@@ -334,7 +334,7 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
 
 
 def _title_of(pod: Value) -> str:
-    """Return what a pod is called. That of a workload has the name of its owner, which no real pod has."""
+    """Return a pod's title. A workload's pod has the name of its owner, which no real pod has."""
     metadata = pod["metadata"]
     namespace, name = metadata["namespace"].text("default"), metadata["name"].text()
     for owner in metadata["ownerReferences"].sequence():
@@ -361,7 +361,7 @@ def _report_of_pod(
     """Return what nodes say about a pod: about its other requirements, and about its claims.
 
     If no Node has plugin devices, an additional kubelet source answers for them. If no node takes the pod, the
-    claims that nobody else uses lose their devices first, as a scheduler takes them away.
+    claims that nobody else uses lose their devices first, because a scheduler deallocates them.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
@@ -414,7 +414,7 @@ def _report_of_pod(
             report = found
         if report.is_placed:
             break
-    assert report is not None  # noqa: S101 - for mypy: the first turn takes nothing away
+    assert report is not None  # noqa: S101 - for mypy: the loop runs at least once
     return report
 
 
@@ -445,10 +445,10 @@ def answer_of_node(
     budget: Budget,
     is_named: bool = True,
 ) -> "ClaimReport | None":
-    """Return what a node says about a pod. Return None if no file says anything about what it asks for.
+    """Return what a node says about a pod. Return None if no file says anything about its requests.
 
-    A node whose name is not known is the only one of the files. Raises ValueError if something cannot be read, or the
-    files say nothing of the node.
+    If the node's name is unknown, it is the only node in the files. Raises ValueError if something cannot be read, or
+    the files say nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources
 

@@ -1,6 +1,6 @@
-"""Python's collector of cycles, which rests while a command reads what a large node or cluster says.
+"""Pauses Python's cycle collector while a command reads a large node or cluster.
 
-Law: after a block without the collector it is as it was before.
+Law: after such a block, the collector is in the state that it had before.
 """
 
 import gc

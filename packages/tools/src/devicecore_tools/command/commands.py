@@ -22,15 +22,15 @@ COMMANDS = {
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in place of a kubelet."),
     "nodes": ("nodes:nodes", "Show the devices of each node, and which pods hold them."),
-    # Its module adds a command to the group that it imports.
+    # Importing its module adds the command to the group.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
 }
-"""The module and the name of each command, and what it says about itself, in a sentence that fits into 80 columns."""
+"""The module, the name and the summary of each command. Summaries fit into 80 columns."""
 
 
 WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
-"""The commands that devicecore.pyz, the one file that has no gRPC, can run."""
+"""The commands that devicecore.pyz, the single file without gRPC, can run."""
 
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
 """The commands of devicecore-fleet, and what they say about themselves.

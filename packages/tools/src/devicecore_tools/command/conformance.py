@@ -15,13 +15,13 @@ from devicecore_tools.command.conformance_plugin import plugin
 from devicecore_tools.command.groups import Group
 
 MAX_CARD = 16 * 1024 * 1024
-"""How many characters of a scorecard are read."""
+"""The maximum number of characters that are read from a scorecard."""
 
 
 class _Kinds(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command with this name, or None if there is none."""
-        if cmd_name == "dra":  # means `driver`, but is not a misspelling of it
+        if cmd_name == "dra":  # `dra` means `driver`, but click would not suggest it
             ctx.fail("No such command 'dra'. Did you mean 'driver'?")
         return super().get_command(ctx, cmd_name)
 

@@ -107,8 +107,8 @@ class Reporting:
     def run(self, kind: str, checks: Sequence[Check[Any]], made: Callable[[], Report]) -> int:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
-        A signal or a bug of ours, between two checks or before the first one, ends the run with a report of the checks
-        so far. Raises what `made` raises if the run could not begin, or because of a bug of ours.
+        A signal or a bug in devicecore, between two checks or before the first one, ends the run with a report of the
+        checks so far. Raises what `made` raises if the run could not begin, or because of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:

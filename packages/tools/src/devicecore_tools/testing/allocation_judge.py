@@ -168,7 +168,7 @@ def _constraints(claim: Json) -> Sequence[_Constraint]:
 
 @frozen(eq=False)
 class _Taken:
-    """A request with a device that is given to it."""
+    """A request and a device that is allocated to it."""
 
     request: _Request
     device: Device

@@ -1,6 +1,6 @@
-"""A small cluster on this machine: nodes with real sockets and files, plugins in processes of their own.
+"""A small cluster on this machine: nodes with real sockets and files, plugins in separate processes.
 
-Law: after a `Cluster`, no process, no socket and no file of it is left, unless its files are to be kept.
+Law: a `Cluster` leaves no process, socket or file behind, unless its files are to be kept.
 """
 
 import json
@@ -37,8 +37,8 @@ T = TypeVar("T")
 NodeJson = Mapping[str, Mapping[str, int | str]]
 """`capacity` and `allocatable` of a Node object."""
 
-PATIENCE = 10.0  # seconds for something that takes one or two
-_LOOK_INTERVAL = 0.02  # seconds between two looks at what is waited for
+PATIENCE = 10.0  # timeout in seconds for something that takes one or two
+_LOOK_INTERVAL = 0.02  # polling interval in seconds
 _LAST_LINES = 20
 _DRIVER_DEVICES = 8
 
@@ -49,7 +49,7 @@ class Cluster:
     Args:
         native: capacity and allocatable of each node besides devices.
         keep: whether to leave the files behind.
-        check_signals: called while the cluster waits. It raises if the demo is to end.
+        check_signals: called while the cluster waits. It raises if the demo has to end.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Cluster:
         arguments = (
             *("plugin", "simulated", "--resource", resource),
             *("--prefix", resource, "--count", "10"),
-            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # as the original plugin of both
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # like the original plugin of both
         )
         self._plugins[node.name, resource] = plugin = self._start(arguments, "--socket-dir", node.directory)
         return plugin
@@ -127,11 +127,11 @@ class Cluster:
         return "".join(lines[-_LAST_LINES:])
 
     def sockets(self) -> list[str]:
-        """The sockets there are now."""
+        """The sockets that exist now."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
-        """Call `look` until it returns `expected`, a process has failed, or time is over. Return its last result."""
+        """Call `look` until it returns `expected`, a process fails, or the time is up. Return its last result."""
         end = time.monotonic() + PATIENCE
         while (seen := look()) != expected and time.monotonic() < end:
             self.check_signals()
@@ -142,9 +142,9 @@ class Cluster:
 
 
 class ClusterNode:
-    """One node: its device manager, its DRA manager, and the files that outlive them.
+    """One node: its device manager, its DRA manager, and their persistent files.
 
-    `pods` are those that run here, as the kubelet and the scheduler both know them.
+    `pods` are those that run here, as known to both the kubelet and the scheduler.
     """
 
     def __init__(self, name: str, root: Path, native: NodeJson) -> None:
@@ -175,13 +175,13 @@ class ClusterNode:
         self.claims.start()
 
     def stop(self) -> None:
-        """Stop them. Twice, or before the start, is not an error."""
+        """Stop both. Stopping twice, or before the start, is not an error."""
         with ExitStack() as last_to_first:
             last_to_first.callback(self.manager.stop)
             last_to_first.callback(self.claims.stop)
 
     def restart(self) -> None:
-        """Begin again, as a new process would: with nothing but the files."""
+        """Start again as a new process would: with only the files."""
         self.stop()
         self._make_managers()
         self.start()
@@ -192,7 +192,7 @@ class ClusterNode:
         return status
 
     def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
-        """Capacity and allocatable of one resource; None where the node does not know it."""
+        """Capacity and allocatable of one resource; None if the node does not know it."""
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
@@ -205,7 +205,7 @@ class ClusterNode:
         return lacking(pod, allocatable, used)
 
     def run(self, pod: Pod) -> Verdict:
-        """Admit a pod, or admit again one that runs here already."""
+        """Admit a pod, or readmit one that already runs here."""
         verdict = self.manager.admit(pod)
         if isinstance(verdict, Admitted) and pod not in self.pods:
             self.pods.append(pod)
@@ -232,13 +232,13 @@ class Given(TypedDict):
 
 
 class SimulatedProcess:
-    """A command of `devicecore` in a process of its own: a simulated plugin or driver. `places` are not shown."""
+    """A `devicecore` command in a separate process: a simulated plugin or driver. `places` are not shown."""
 
     def __init__(self, arguments: tuple[str, ...], places: Sequence[str | Path], log: Path) -> None:
         self.arguments = arguments
         command = (sys.executable, "-m", "devicecore_tools", *arguments, *map(str, places), "--commands")
         with log.open("a") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - we are our own
+            self._process = subprocess.Popen(  # noqa: S603 - it is our own command
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True, bufsize=1
             )
         assert self._process.stdin is not None, "it is a pipe"  # noqa: S101 - for mypy

@@ -1,6 +1,6 @@
 """The command `devicecore demo`.
 
-Law: after the demo, however it ends, no process and no file of it is left, except with `--keep`.
+Law: however the demo ends, it leaves no process behind, and no file except with `--keep`.
 """
 
 import signal

@@ -345,7 +345,7 @@ def outcome(node: ClusterNode, pod: Pod) -> str:
 
 
 def ids(resource: ResourceName, numbers: range) -> tuple[str, ...]:
-    """Devices of a simulated plugin."""
+    """Return ids of a simulated plugin's devices."""
     return tuple(f"{resource}-{number}" for number in numbers)
 
 
@@ -360,7 +360,7 @@ def describe(node: ClusterNode) -> str:
 
 
 def abridged(value: object) -> object:
-    """JSON with long lists and texts cut."""
+    """Return JSON with long lists and strings shortened."""
     match value:
         case [str(first), _, *_]:
             return [first, f"... and {len(value) - 1} more"]
@@ -375,7 +375,7 @@ def abridged(value: object) -> object:
 
 
 def pretty(value: object, indent: str = "") -> str:
-    """JSON on several lines if it does not fit on one."""
+    """Return JSON on several lines if it does not fit on one."""
     line = json.dumps(value)
     if len(line) <= _MAX_JSON_LINE:
         return line

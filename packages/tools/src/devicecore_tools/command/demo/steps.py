@@ -1,6 +1,6 @@
-"""Runs the steps of a scenario: each checks what it expects, shows people what happens, and records it for programs.
+"""Runs the steps of a scenario: each checks its expectations, shows people what happens, and records it for programs.
 
-Law: a step is good if all its checks passed. The first step that is not good is the last one that runs.
+Law: a step passes if all its checks pass. No step runs after one that failed.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from devicecore_tools.command.demo.cluster import Cluster
 from devicecore_tools.command.output import fold
 
 Record = dict[str, object]
-"""A step as JSON: `name`, `title`, `ok`, the `checks` that passed, and what the step records.
+"""A step as JSON: `name`, `title`, `ok`, the `checks` that passed, and the facts that the step records.
 
 A step that failed also has `what`, `expected` and `actual`.
 """
 
 _INDENT = "       "
 _COLUMN = 37
-_WIDTH = 80  # columns, if there are as many
+_WIDTH = 80  # columns, if the terminal has that many
 
 
 @frozen
@@ -59,7 +59,7 @@ class StepRun:
                 self.print(*(_INDENT + part for part in folded.splitlines()), style=style)
 
     def show_both(self, left: str, right: str) -> None:
-        """Print two texts of as many lines side by side, or one below the other on a narrow terminal."""
+        """Print two strings with equally many lines side by side, or one below the other on a narrow terminal."""
         lines = [f"{one:{_COLUMN}}{other}" for one, other in zip(left.splitlines(), right.splitlines(), strict=True)]
         self.show("\n".join(lines) if max(map(len, lines)) <= self._width else f"{left}\n{right}")
 
@@ -74,7 +74,7 @@ class StepRun:
         self.passed.append(what)
 
     def wait(self, what: str, look: Callable[[], object], expected: object) -> None:
-        """Call `look` until it returns what is expected or the time is over; then `check` its last result."""
+        """Call `look` until it returns the expected value or the time is up; then `check` its last result."""
         self.check(what, self.cluster.wait_for(look, expected), expected)
 
     def print_checks(self, failure: Record) -> None:
@@ -92,7 +92,7 @@ class StepRun:
 
 
 Step = Callable[[StepRun], None]
-"""One step. The function's name is its name, and the function's docstring its title."""
+"""One step. Its name is that of the function, and its title is the function's docstring."""
 
 
 def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, silent: bool = False) -> list[Record]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devicecore_tools.node.state import KubeletState, PodTexts
 
 STATE_NAME = "state.json"
-"""The file in `--root` that always has what the live view shows."""
+"""The file in `--root` that always has the state that the live view shows."""
 
 END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -39,13 +39,13 @@ END_WITHIN = 5.0
 IN_CLUSTER = "devicecore.kubelet"
 """The group of the entry point `cluster`, which puts a node into a cluster: it begins what `Outside` describes."""
 
-_INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says that they have changed
+_INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification comes
 _QUIET = 3.0  # seconds without a change after which the state is settled: plugins look for the kubelet once a second
-_ATTEMPTS = 1.0  # seconds after those of --wait, in which attempts in progress may end
-_PAUSE = 0.05  # seconds to wait for more changes before one is acted on
-_REST_FACTOR = 10  # with 10,000 pods, work is long: after it, the main thread rests this many times as long ...
-_MAX_REST = 0.5  # ... but at most this many seconds, because new manifests wait meanwhile
-_WIDTH = 100  # columns of the view where there is no terminal
+_ATTEMPTS = 1.0  # seconds after those of --wait, in which attempts in progress may finish
+_PAUSE = 0.05  # seconds to wait for more changes before acting on one
+_REST_FACTOR = 10  # with 10,000 pods, work takes long: after it, the main thread rests this many times as long ...
+_MAX_REST = 0.5  # ... but at most this many seconds, because new manifests are waiting
+_WIDTH = 100  # columns of the view without a terminal
 
 Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
 """What the entry point is."""
@@ -93,7 +93,7 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
     begin = None
-    if joins_cluster(node):  # first, because it brings all that it needs
+    if joins_cluster(node):  # first, because it brings everything that it needs
         begin = fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     settings, cluster = node_settings(**node), cluster_settings(**node)
     return _run(settings, cluster, begin, _Options(once, wait, as_json, status_period))
@@ -105,7 +105,7 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
 
     live = not options.once and not options.as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json and not options.once else screens.Screen
-    # Signals first: every thread has to inherit that they are blocked.
+    # Signals first: every thread has to inherit the blocked mask.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         cluster = None
@@ -173,7 +173,7 @@ class _Loop:
     _pause: float = _PAUSE
 
     def run(self) -> None:
-        """Go on until a signal ends it or, with --once, the state is settled or the seconds of --wait are over."""
+        """Run until a signal or, with --once, until the state is settled or the seconds of --wait are over."""
         began = quiet_since = time.monotonic()
         patience = self.options.wait if self.options.once else math.inf
         while not self.signals.ended_by:
@@ -191,7 +191,7 @@ class _Loop:
             self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self.engine.next_poll, self._next_tick))
 
     def state(self) -> "KubeletState":
-        """Return the state now."""
+        """Return the current state."""
         return self.engine.state(sink_problem=self.sink.problem)
 
     @property

@@ -1,4 +1,4 @@
-"""The options of `devicecore kubelet`, and the settings of a node that they make.
+"""The options of `devicecore kubelet`, and the node settings that result.
 
 Law: options that contradict each other, or the machine, are refused before anything starts.
 """
@@ -203,7 +203,7 @@ def _runs_pods(options: Mapping[str, Any]) -> bool:
 def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passes the value of each option
     """Return the settings of the node that these options describe.
 
-    Raises click.UsageError if they contradict each other or the machine, or have not the form that they need.
+    Raises click.UsageError if they contradict each other or the machine, or are malformed.
     """
     name, manifests, numa_nodes = options["node_name"] or this_machine(), options["manifests"], options["numa_nodes"]
     server = _server(options)
@@ -308,9 +308,9 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
 
 
 def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 - as above
-    """Return what the node has from the API server besides, or None for nothing. `node_settings` took these options.
+    """Return what else the node takes from the API server, or None for nothing. `node_settings` took these options.
 
-    Raises click.UsageError if one has not the form that it needs.
+    Raises click.UsageError if one is malformed.
     """
     if not joins_cluster(options):
         return None
@@ -325,7 +325,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that means nothing without another one, if the user has given it. Raises click.UsageError."""
+    """Refuse an option that the user gave without another one that it needs. Raises click.UsageError."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")

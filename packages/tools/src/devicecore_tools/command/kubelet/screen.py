@@ -30,7 +30,7 @@ MAX_LOG_LINE = 2_000
 _LOG_LINES = 8
 _PATIENCE = 0.5  # seconds to wait for readers at the end
 _DISK = 0.2  # seconds to wait for the disk, so that the reader of a line finds the same state in the file
-_OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # another screen without a cursor, and back
+_OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen without a cursor, and back
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """A state as JSON, in one or several lines. `draw` returns the view in so many columns and lines."""
+    """A state as JSON, in one or several lines. `draw` returns the view for a number of columns and lines."""
 
     document: str
     draw: "Callable[[int, int], Text]"
@@ -48,7 +48,7 @@ class Screen:
     """Shows nothing: the log says what happens."""
 
     signals: tuple[signal.Signals, ...] = ()
-    """The signals it wants to see."""
+    """The signals that it handles."""
 
     def show(self, picture: Picture) -> None:
         """Show a state."""
@@ -63,7 +63,7 @@ class Screen:
         return False
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Stop showing states."""
 
 
 class JsonLines(Screen):
@@ -78,7 +78,7 @@ class JsonLines(Screen):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the reader of standard output has gone."""
+        """Whether the reader of standard output has closed it."""
         return self._stream.is_broken
 
     def close(self) -> None:
@@ -97,10 +97,10 @@ class LiveScreen(Screen):
         self._stream.write(_OPEN, keep=True)
 
     def show(self, picture: Picture) -> None:
-        """Draw the view in the terminal's present size."""
+        """Draw the view in the terminal's current size."""
         try:
             width, height = os.get_terminal_size(sys.stdout.fileno())
-        except OSError:  # the terminal has gone, and SIGHUP is ignored: the kubelet goes on without a view
+        except OSError:  # the terminal is gone, and SIGHUP is ignored: the kubelet goes on without a view
             return
         text = picture.draw(max(width, 1), max(height, 1))
         with self._console.capture() as capture:
@@ -121,11 +121,11 @@ class LiveScreen(Screen):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the terminal has gone."""
+        """Whether the terminal is gone."""
         return self._stream.is_broken
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         self._stream.write(_CLOSE, keep=True)
         self._stream.close(_PATIENCE)
 
@@ -136,7 +136,7 @@ def is_live_terminal() -> bool:
 
 
 class StateFile:
-    """A JSON file that always has the latest state, written by a thread of its own."""
+    """A JSON file that always has the latest state, written by its own thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,7 @@
 """The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and the log.
 
-Law: a view is a function of a state and a size. It has no more lines than the size, and says how much it leaves out.
+Law: a view is a function of a state and a size. It never has more lines than the size allows, and says how much it
+leaves out.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ _DETAILS = (
     _Detail(4, containers=False, log_lines=3),
     _Detail(2, containers=False, log_lines=2),
 )
-_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line of each section shows
+_UNITS = ("line", "pod", "claim", "problem", "log line")  # the unit that one line of each section shows
 _LEAST = _Detail(0, containers=False, log_lines=1)
 
 
@@ -70,8 +71,8 @@ class _Owner:
 def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width: int, height: int | None) -> Text:
     """Draw a state in lines of at most `width` columns.
 
-    There are at most `height` lines; None is no limit. If not everything fits, devices, containers and lines of the log
-    are left out step by step, and a line says how many. The latest of `log_lines` is the last.
+    There are at most `height` lines; None means no limit. If not everything fits, devices, containers and lines of the
+    log are left out step by step, and a line says how many. The latest of `log_lines` is the last.
     """
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
@@ -97,7 +98,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
 
 
 def fitted(sections: Sequence[list[Text]], height: int, units: Sequence[str]) -> list[Text]:
-    """Cut sections to `height` lines in all, and return the lines. The shortest sections stay complete.
+    """Cut sections to `height` lines in total, and return the lines. The shortest sections stay complete.
 
     `units` has for each section what one line of it shows.
     """

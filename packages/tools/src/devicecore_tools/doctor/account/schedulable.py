@@ -98,7 +98,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
 
 
 def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Collection[Toleration] | None = None) -> Closed | None:
-    """Return why a pod with these tolerations does not get to a Node, or None if it may.
+    """Return why a pod with these tolerations is kept off a Node, or None if it may run there.
 
     Without tolerations, the pod's are unknown, and only what no pod can tolerate counts.
     """

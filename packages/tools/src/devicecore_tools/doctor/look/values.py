@@ -232,7 +232,7 @@ class ClaimsSeen:
         pods: the UIDs of the pods of each claim.
         unanswered: the drivers of each claim without devices in the file. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
-        uids: the UID of each claim: a claim that was deleted and made again has another one.
+        uids: the UID of each claim: a claim that was deleted and created again has a different one.
         problem: why a kubelet cannot start with the file, empty if it is what the kubelet wrote.
     """
 

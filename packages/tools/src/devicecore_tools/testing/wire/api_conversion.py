@@ -22,7 +22,7 @@ MAGIC = b"k8s\0"
 """The prefix of a body. The envelope follows."""
 
 _EMBEDDED = ("deviceConfiguration", "ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource")
-"""The fields whose own fields JSON has one level higher, because Go embeds them."""
+"""The fields whose members are one level higher in JSON, because Go embeds them."""
 
 _FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are not objects in JSON
 
