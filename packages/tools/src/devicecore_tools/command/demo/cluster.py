@@ -192,7 +192,7 @@ class ClusterNode:
         return status
 
     def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
-        """Capacity and allocatable of one resource; None if the node does not know it."""
+        """Capacity and allocatable of one resource, or None if the node does not know it."""
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 

@@ -43,7 +43,7 @@ class Found:
 
 
 class Keeps(Enum):
-    """Which pods a finding keeps from running."""
+    """The pods that a finding prevents from running."""
 
     NO_OTHERS = "none but those that it names"
     ALL = "all pods of the node"

@@ -39,7 +39,7 @@ _NO_KUBELET = "Nothing until a kubelet runs again. Then: "
 
 @frozen
 class SourceLine:
-    """One source: what was read, and why not if it was not. `notes` name what could not be read of it."""
+    """One source: what was read, or why it was not. `notes` name what could not be read of it."""
 
     source: Source
     place: str
@@ -150,7 +150,7 @@ class NodeReport:
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
     """Return everything that is wrong in one look, without numbers. Commands name the node if a source does.
 
-    At the end of the budget, the checks that are left are not made, and `report` names them.
+    At the end of the budget, the remaining checks do not run, and `report` names them.
     """
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
@@ -188,7 +188,7 @@ def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tu
 
 
 def _lasting(finding: NodeFinding) -> object:
-    """What of a finding has to stay the same."""
+    """The part of a finding that has to stay the same."""
     return finding.code if BY_CODE[finding.code].is_one else finding
 
 
@@ -226,7 +226,7 @@ class Watched:
         return evolve(self, findings=findings, at=at, since=since)
 
     def rest(self, finding: NodeFinding) -> float | None:
-        """Return how many seconds a finding must still last, at least for one look more. None is enough."""
+        """Return how many more seconds a finding must last, at least for one more look. None is enough."""
         since = self.since[_lasting(finding)]
         needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
@@ -239,7 +239,7 @@ class Watched:
 
     @property
     def changing(self) -> tuple[NodeFinding, ...]:
-        """The findings that have not."""
+        """The findings that have not lasted."""
         return tuple(one for one in self.findings if self.rest(one) is not None)
 
 
@@ -251,7 +251,7 @@ def report(
 ) -> NodeReport:
     """Return the report of a look, with the findings that were confirmed, and those that changed all the time.
 
-    If the budget is spent, it names the checks that were not made and the findings that no later look has confirmed.
+    If the budget is spent, it names the checks that did not run and the findings that no later look has confirmed.
     """
     spent = budget.spent() if budget else ""
     again = f"was not looked for again, because {spent}" if spent else "what shows it changed from look to look"
@@ -273,7 +273,7 @@ def report(
 
 
 def _pinned(facts: Facts) -> Iterator[PinnedRow]:
-    """Yield what containers have by the state files of the CPU manager and the memory manager."""
+    """Yield what containers have according to the state files of the CPU manager and the memory manager."""
     pods = facts.pods
     here = {uid for one in (*pods.here, *pods.perhaps_here) for uid in (str(one.pod.uid), *one.other_uids)}
     for one in (held for file in facts.look.state_files.value or () for held in file.held):
@@ -337,7 +337,7 @@ _MAX_HOLES = 5  # things of a kind that are named one by one
 
 def _not_ruled_out(facts: Facts) -> Iterator[str]:
     if facts.look.is_of_server:
-        return  # what follows lies on the node
+        return  # what follows is on the node
     if facts.claimed.missing:
         yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
     elif facts.claimed.unidentified and facts.lists.resources:
@@ -379,7 +379,7 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
             owners = owners_of.get(device, ())
             if all(one.state is OwnerState.STALE for one in owners):
                 row = _without_owner(facts, resource, device, *what)
-                if not owners or row.owner != UNKNOWN:  # the kubelet has let go of what its file still names
+                if not owners or row.owner != UNKNOWN:  # the kubelet has released what its file still names
                     if owners and owners[-1].pod is None and not owners[-1].name:  # nobody lists the pod
                         uid = foreign_text(owners[-1].uid, 100)
                         row = evolve(row, note=f"last held by pod {uid}, whose container may still run")

@@ -1,6 +1,7 @@
 """Old formats of the checkpoint: which kubelets read them.
 
-Law: a file is called good only if a kubelet of some version can have written it, and nothing else can as easily.
+Law: a file is called good only if a kubelet of some version can have written it, and it is unlikely to be anything
+else.
 """
 
 import re
@@ -31,7 +32,7 @@ def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
 
 
 def kubelet_version(look: Look) -> tuple[int, int] | None:
-    """Return the version of the kubelet, or the oldest that it can be. Return None if no source tells it."""
+    """Return the version of the kubelet, or the oldest that it can be. Return None if no source has it."""
     node, api = look.node.value, look.pod_resources.value
     if node is not None and (version := version_in(node.kubelet_version)):
         return version

@@ -19,7 +19,7 @@ def name(text: str) -> str:
 
 
 def names(ids: Collection[str]) -> str:
-    """Return the first names in natural order, and how many there are besides."""
+    """Return the first names in natural order, and how many more there are."""
     listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 

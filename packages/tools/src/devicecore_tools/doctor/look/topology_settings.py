@@ -13,9 +13,9 @@ from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyO
 
 @frozen
 class TopologySettings:
-    """The topology manager of a kubelet. Without NUMA nodes, devices say which there are.
+    """The topology manager of a kubelet. Without NUMA nodes, the devices' topologies define them.
 
-    `is_given` says that a user or the kubelet's configuration says so; otherwise it is what a kubelet does by default.
+    `is_given` is whether a user or the kubelet's configuration has set it; otherwise it is the default of a kubelet.
     `distances` are row by row those between the NUMA nodes, in order; without them they are not known.
     """
 
@@ -28,7 +28,7 @@ class TopologySettings:
 
     @property
     def max_numa_nodes(self) -> int:
-        """How many NUMA nodes a kubelet allows with another policy than `none`."""
+        """How many NUMA nodes a kubelet allows with a policy other than `none`."""
         return self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
 
     def on(self, numa_nodes: Iterable[NumaNode]) -> Topology:

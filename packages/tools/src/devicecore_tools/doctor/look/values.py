@@ -1,6 +1,6 @@
 """What each source of information about a node said, as values.
 
-Law: a source that could not be read has no value, but a reason. It is never taken for a source that has no entries.
+Law: a source that could not be read has no value, but a reason. It is never mistaken for a source without entries.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ NO_NODE = "there is no node "
 """The start of the reason given when the API server has answered that it has no Node of this name."""
 
 ON_THE_NODE = "it lies on the node: run doctor there"
-"""Why what lies on a node has no value if only the API server was asked."""
+"""Why the sources on a node have no value if only the API server was asked."""
 
 NO_DIRECTORY = "none of these directories exists"
 """The note if there are no CDI files because their directory does not exist."""
@@ -47,13 +47,13 @@ NO_FILE = "there is no such file"
 """How a note or a reason begins if there is no file on the node."""
 
 NOBODY_LISTENS = "no process listens at the socket"
-"""What is said about a socket whose process has gone."""
+"""The message about a socket whose process is gone."""
 
 LIST_HAS = "its list has"
 """How the reason begins if a plugin answers but its list was not read."""
 
 NO_FILES = "there are no such files"
-"""Why there is nothing to see of a kubelet that has none."""
+"""The reason why a kubelet's source has no value if the kubelet does not have such files."""
 
 OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
 """What kubelets have allocated and actuated for pods that are resized; the last one is that of kubelets before 1.33."""
@@ -108,12 +108,12 @@ class Reading(Generic[Value]):
 
     @property
     def is_whole_or_recorded(self) -> bool:
-        """Whether what it lacks was not there, unless it says otherwise."""
+        """Whether anything that it lacks did not exist, unless it says otherwise."""
         return self.is_whole or self.is_recorded
 
     @property
     def was_refused(self) -> bool:
-        """Whether it was to be read, and could not be."""
+        """Whether reading it was attempted and failed."""
         return self.value is None and bool(self.place)
 
     @classmethod
@@ -288,7 +288,7 @@ class MachineSeen:
     """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes, empty if not known.
 
     `policy` is its kubelet's topology manager policy, empty if not known, and `max_numa_nodes` is how many NUMA nodes
-    the kubelet accepts with another policy than `none` (`max-allowable-numa-nodes`).
+    the kubelet accepts with a policy other than `none` (`max-allowable-numa-nodes`).
     """
 
     machine_id: str = ""
@@ -331,7 +331,7 @@ class PoolCounters:
 
 @frozen
 class PublishedDeviceSeen(_DeviceSeen):
-    """A device that a DRA driver has published, with its attributes that are texts.
+    """A device that a DRA driver has published, with its string attributes.
 
     Attributes:
         numa_nodes: what an attribute `numaNode` says, or None if there is none.
@@ -377,7 +377,7 @@ class PodResourcesSeen:
 NOT_STARTED = frozenset(
     {"CreateContainerError", "RunContainerError", "PreCreateHookError", "StartError", "ContainerCannotRun"}
 )
-"""The reasons for which a container is not running because the kubelet or the runtime could not start it."""
+"""The reasons of containers that are not running because the kubelet or the runtime could not start them."""
 
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
@@ -458,7 +458,7 @@ class PodSeen:
 
     @cached_property
     def told_of_claims(self) -> Mapping[str, list[str]]:
-        """What its status says about the health of each device of a claim."""
+        """The health of each device of a claim, according to the status."""
         of_claims = (devices for (_, resource), devices in self.statuses.items() if resource.startswith(CLAIM))
         return grouped(told for devices in of_claims for told in devices.items())
 
@@ -624,7 +624,7 @@ class Look:
 
     @property
     def is_of_server(self) -> bool:
-        """Whether only the API server was asked, so that what lies on the node is out of the question."""
+        """Whether only the API server was asked, so that sources on the node do not count."""
         return self.sockets.problem == ON_THE_NODE
 
     @property

@@ -1,6 +1,6 @@
 """All checks, with the advice that a finding shows in addition to what the check found.
 
-Law: a check uses a single look. Comparing looks decides whether a finding lasts (`report.still_wrong`).
+Law: a check uses a single look. `report` compares looks to decide whether a finding lasts (`report.still_wrong`).
 """
 
 from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins, pods
@@ -14,7 +14,7 @@ _STARTS_EMPTY = (
 _POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
 _REGISTRATION = 15.0  # seconds that a plugin has to register again after the kubelet has restarted
-_RESTART = 30.0  # seconds: a service manager starts a kubelet again after 10 s, and it takes some to begin
+_RESTART = 30.0  # seconds: a service manager restarts a kubelet after 10 s, and starting takes some time
 _SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
 
 CHECKS: tuple[NodeCheck, ...] = (

@@ -21,7 +21,7 @@ _UNTIL_RESTART = (
 
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
-    """A container holds a device of a plugin that is prepared for a ResourceClaim as well."""
+    """A container holds a plugin's device that is also prepared for a ResourceClaim."""
     if not claimed:
         return
     seen: set[tuple[str, str]] = set()
@@ -187,7 +187,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        # A driver with devices in the claim may answer with other names for them.
+        # A driver with devices in the claim may use other names for them in its answer.
         allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if known is None:
@@ -273,7 +273,7 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
 
 
 def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A taint of a driver or of a DeviceTaintRule keeps claims from a device of this node."""
+    """A taint of a driver or of a DeviceTaintRule keeps claims off a device of this node."""
     tainted = grouped(((one.driver, one.taint), one) for one in look.slices.value or () if one.taint and one.is_own)
     for (driver, taint), devices in tainted.items():
         owners = [owner for one in devices for owner in dra.devices[one.key].owners if owner.state is OwnerState.LIVE]
@@ -305,7 +305,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A driver runs and has prepared devices of this node, and no ResourceSlice of it is left."""
+    """A driver runs and has prepared devices of this node, but none of its ResourceSlices is left."""
     if look.slices.value is None:
         return
     published = {one.driver for one in look.slices.value}

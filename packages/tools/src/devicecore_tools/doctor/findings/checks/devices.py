@@ -123,7 +123,7 @@ def unhealthy_device(
                 device
                 for device, state in lists.listed[resource].items()
                 if state is Health.UNHEALTHY and device not in held
-                if device not in (lists.allocatable or {}).get(resource, ())  # else the kubelet has another list
+                if device not in (lists.allocatable or {}).get(resource, ())  # otherwise the kubelet has another list
             ]
             if sick:
                 them = by_number(sick, "it", "them")
@@ -137,7 +137,7 @@ def unhealthy_device(
             capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
             held = holders.in_use.get(resource, frozenset())
             count = capacity - allocatable - len(held - lists.healthy[resource])
-            is_of_now = allocatable >= len(lists.healthy[resource])  # else the kubelet has not written the Node yet
+            is_of_now = allocatable >= len(lists.healthy[resource])  # if not, the kubelet has not written the Node yet
             if count > 0 and allocatable and is_of_now:
                 sentence = (
                     f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
@@ -151,14 +151,14 @@ def unhealthy_device(
 
 
 def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Devices that the Node does not count as healthy, if the statuses of its pods name all that is held."""
+    """Devices that the Node does not count as healthy, if the statuses of its pods name all held devices."""
     sick = Counter[str]()
     for _, _, resource, told in pods.told_unhealthy(of_claims=False):
         sick[resource] += len(told)
     for resource, allocatable in node.allocatable.items():
         count = node.capacity.get(resource, 0) - allocatable - sick[resource]
         if len(lists.in_file.get(resource, ())) > allocatable:
-            continue  # one of both is older
+            continue  # one of the two is older
         if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
             continue  # a pod that the list of pods does not have may hold it
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
@@ -204,7 +204,7 @@ def more_allocated_than_allocatable(
 
 
 def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """The Node object counts other devices than the kubelet or the plugin."""
+    """The Node object's counts differ from those of the kubelet or the plugin."""
     node = look.node.value
     if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS:
         return

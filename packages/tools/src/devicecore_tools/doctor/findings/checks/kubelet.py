@@ -95,7 +95,7 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
-    """The Node is cordoned, under pressure, or has as many pods as it may."""
+    """The Node is cordoned, under pressure, or has reached its limit of pods."""
     if look.node.value is None:
         return
     for one in closures(look.node.value, pods):

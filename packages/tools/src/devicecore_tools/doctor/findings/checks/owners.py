@@ -21,7 +21,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
-        had_devices = node is not None and node.allocatable.get(resource) == 0  # others may serve what it lacks
+        had_devices = node is not None and node.allocatable.get(resource) == 0  # other plugins may serve what it lacks
         if resource not in lists.devices and not had_devices:
             continue
         pods = list(dict.fromkeys(one.pod.identity for one in missing))

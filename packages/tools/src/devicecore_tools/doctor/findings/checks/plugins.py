@@ -139,7 +139,7 @@ def plugin_does_not_answer(
         perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
         gone = plugin.problem == NOBODY_LISTENS
         if (gone and told.issuperset(candidates) and candidates) or plugin.problem.startswith(LIST_HAS):
-            continue  # it is the plugin that is gone, or one that lists too much
+            continue  # it belongs to the plugin that is gone, or to one that lists too much
         what = "has ended: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
@@ -160,7 +160,7 @@ def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
 
 
 def plugin_restarts(look: Look) -> Iterator[Found]:
-    """A plugin makes its socket again within seconds, although the kubelet has not started again."""
+    """A plugin recreates its socket within seconds, although the kubelet has not restarted."""
     sockets = look.sockets.value
     if not sockets:
         return
@@ -184,7 +184,7 @@ def plugins_differ(lists: Lists) -> Iterator[Found]:
 
 
 def plugin_answers_late(look: Look) -> Iterator[Found]:
-    """A plugin takes long to answer."""
+    """A plugin takes too long to answer."""
     for plugin in look.plugins.value or ():
         if not plugin.problem and plugin.seconds > LATE:
             sentence = f"The plugin at {name(plugin.socket)} takes more than {LATE:g} s to answer two calls."
@@ -234,7 +234,7 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
 
 
 def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A plugin sends us another list of devices than the kubelet has."""
+    """A plugin sends us a list of devices that differs from the kubelet's."""
     if kubelet is not KubeletNow.ANSWERS or lists.allocatable is None:
         return
     for plugin, resources in lists.served_by:
@@ -245,7 +245,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
         healthy = {str(id_): places for id_, (health, places) in states if health is Health.HEALTHY}
         known, held = lists.allocatable[resource], holders.in_use.get(resource, ())
         unknown = [id_ for id_, places in healthy.items() if id_ not in known and places != ()]  # on no NUMA node
-        gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # of held ones, other checks tell
+        gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # other checks report held ones
         if not (unknown or gone):
             continue
         lacks = f"The kubelet does not have {names(unknown)}" if unknown else ""
