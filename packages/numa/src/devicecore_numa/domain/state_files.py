@@ -100,12 +100,12 @@ def encode_memory(
 
 
 def cpu_encoder() -> Callable[[str, CpuState], bytes]:
-    """Return what writes `cpu_manager_state` again and again."""
+    """Return an encoder for repeated writes of `cpu_manager_state`."""
     return partial(encode_cpus, entries_of=cpu_entries())
 
 
 def memory_encoder() -> Callable[[str, MemoryState], bytes]:
-    """Return what writes `memory_manager_state` again and again."""
+    """Return an encoder for repeated writes of `memory_manager_state`."""
     return partial(encode_memory, entries_of=memory_entries())
 
 

@@ -253,7 +253,7 @@ def _documents(
 ) -> Iterator[Value]:
     """Yield the documents one by one, so that only one text is in memory.
 
-    `problems` gets why an API server does not list kinds that only some pods need.
+    Adds to `problems` why an API server does not list a kind that only some pods need.
     """
     from devicecore_tools.doctor.reading.large_documents import read_all_documents
 

@@ -101,7 +101,7 @@ class DisruptionBudget:
         )
 
     def matches(self, pod: BoundPod) -> bool:
-        """Return whether the end of a pod counts. One that is ending already has been counted."""
+        """Return whether the end of a pod counts. A pod that is already ending was counted before."""
         namespace, _, name = pod.name.partition("/")
         is_here = namespace == self.namespace and name not in self.counted and bool(pod.labels)
         return is_here and self.selects(pod.labels)
