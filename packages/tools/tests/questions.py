@@ -1,7 +1,7 @@
 """Questions about objects that grow, as a function of bytes: for `make fuzz`, and a few of them in `make test`.
 
-Law: whatever objects an API server stores, `why`, `fits` and `nodes` end with an exit status of theirs, within
-`MAX_SECONDS` of processor time, and take less than `MAX_MEGABYTES`.
+Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` end with an exit status of theirs,
+within `MAX_SECONDS` of processor time, and take less than `MAX_MEGABYTES`.
 """
 
 import copy
@@ -84,6 +84,12 @@ def questions(data: bytes) -> None:
             ("node", next(one for one in objects if one["kind"] == "Node")),
         ):
             (place / name).write_text(json.dumps(content))
+        lists = ("pods", "Pod"), ("slices", "ResourceSlice"), ("resourceclaims", "ResourceClaim")
+        of_node = ["--node", node]
+        for name, kind in lists:
+            items = [one for one in (*objects, claim, pod) if one["kind"] == kind]
+            (place / name).write_text(json.dumps({"kind": f"{kind}List", "items": items}))
+            of_node += [f"--{name}", str(place / name)]
         sources = ["--slices", known, "--claims", known]
         for words in (
             ["why", str(place / "claim"), *sources],
@@ -92,6 +98,7 @@ def questions(data: bytes) -> None:
             ["fits", str(place / "pod"), "--node", node, *sources],
             ["nodes", known],
             ["nodes", known, "--devices", "--json"],
+            ["doctor", "--root", directory, *of_node, "--no-plugins", "--patience", "0"],
         ):
             ask(words)
 
