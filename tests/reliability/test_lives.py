@@ -54,7 +54,9 @@ def live(path: Path, seed: int, said: int) -> None:
         fault = chance.choice(FAULTS) if chance.random() < 0.3 else ""
         admits = chance.random() < 0.6
         write(said, f"{'admit' if admits else 'evict'} {name} ".encode())
-        with FaultyOs(chance.randint(1, 8) if fault else 0, fault, lasting=chance.random() < 0.3) as faulty:
+        with FaultyOs(
+            chance.randint(1, 8) if fault else 0, fault, lasting=fault in ERRORS and chance.random() < 0.3
+        ) as faulty:
             if admits:
                 done = isinstance(manager.admit(pod(name)), Admitted)
             else:
@@ -70,6 +72,7 @@ def life(path: Path, seed: int) -> list[list[str]]:
     receiving, said = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a life that does not end is an error
         with suppress(BaseException):
             live(path, seed, said)
         os._exit(1)
