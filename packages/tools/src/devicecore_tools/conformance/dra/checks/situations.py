@@ -227,18 +227,20 @@ def _prepare_again(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 
 
 def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
-    devices = []
     for one in known:
         with in_context(f"of {one.form}"):
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
-            for device in one.claim.devices:
-                with driver.claims.owning([]), in_context(f"afterwards, {device} for another claim"):
-                    try:
-                        driver.calls.prepared(driver.claims.on(device))
-                    finally:  # otherwise, if the driver refuses it, the claim keeps the device until the end of the run
-                        driver.calls.clean_up()
-                devices.append(str(device))
+    # Only now, because a driver may prepare nothing as long as it cannot read which devices a claim has.
+    devices = []
+    for one in known:
+        for device in one.claim.devices:
+            with driver.claims.owning([]), in_context(f"of {one.form}: afterwards, {device} for another claim"):
+                try:
+                    driver.calls.prepared(driver.claims.on(device))
+                finally:  # otherwise, if the driver refuses it, the claim keeps the device until the end of the run
+                    driver.calls.clean_up()
+            devices.append(str(device))
     return f"{some(devices)} was prepared for another claim"
 
 
