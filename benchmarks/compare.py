@@ -1,7 +1,8 @@
-"""Measure admissions of this tree and of another commit in turns: `python benchmarks/compare.py OTHER_TREE`.
+"""Compare admission times of this tree and another commit: `python benchmarks/compare.py OTHER_TREE`.
 
-OTHER_TREE is a work tree with an environment of its own: `git worktree add --detach OTHER_TREE COMMIT`, then `make
-.venv/.dev` in it. Bytecodes are counted, so that no other program disturbs them; times are of the processor.
+The two are measured alternately. OTHER_TREE is a work tree with its own environment: `git worktree add --detach
+OTHER_TREE COMMIT`, then `make .venv/.dev` in it. Bytecodes are counted, because other programs do not affect them, and
+times are CPU times.
 """
 
 import argparse
@@ -30,7 +31,7 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 
 def part_of(filename: str, source: str) -> str:
-    """Which part of devicecore a function belongs to. What attrs generates names its class."""
+    """The part of devicecore that a function belongs to. A function that attrs generated names its class."""
     generated = "<attrs generated methods devicecore."
     if filename.startswith(generated):
         filename = filename.removeprefix(generated).replace(".", "/")
@@ -40,7 +41,7 @@ def part_of(filename: str, source: str) -> str:
 
 
 def serve(tree: Path, pods: int) -> None:
-    """Admit as often as a line of stdin says, timed or counted, and print what came out."""
+    """Read the number of admissions from stdin, run them timed or counted, and print the result."""
     sys.path.insert(0, str(tree / "benchmarks"))
     from workload import Size, running  # noqa: PLC0415 - that of the tree
 
@@ -84,7 +85,7 @@ def serve(tree: Path, pods: int) -> None:
 
 
 class Tree:
-    """One tree, measured in a process of its own."""
+    """One tree, measured in its own process."""
 
     def __init__(self, tree: Path, pods: int) -> None:
         command = [str(tree / ".venv" / "bin" / "python"), __file__, str(tree), "--serve", str(pods)]
@@ -103,7 +104,7 @@ class Tree:
         self._process.wait()
 
     def microseconds(self) -> tuple[float, float]:
-        """The least, and the tenth percentile."""
+        """The minimum and the tenth percentile."""
         return min(self.times), statistics.quantiles(self.times, n=10)[0]
 
 
@@ -126,7 +127,7 @@ def compare(other: Path, pods: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Compare at three sizes."""
+    """Compare the trees at three sizes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--rounds", type=int, default=20, help="of 100 admissions in each tree")

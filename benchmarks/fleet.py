@@ -1,9 +1,9 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
-The fleet and the API server are processes of their own. Without --kubeconfig the server is the small one for tests.
-With it, any API server can be used, and its metrics say which requests it got. Pods name a scheduler that
-does not exist, and this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok, kwok
-runs in place of a fleet, with Nodes that this program creates and that report the devices of a plugin.
+The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
+tests. With it, any API server can be used, and requests are counted from its metrics. Pods name a scheduler that does
+not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok, kwok runs
+instead of a fleet. This program creates its Nodes, which report the devices of a plugin.
 """
 
 import argparse
@@ -68,7 +68,7 @@ with LocalApiServer() as server:
 
 @frozen
 class Sample:
-    """What a process uses: memory in MB, threads, and seconds of processor time so far."""
+    """A process's memory in MB, number of threads, and seconds of CPU time so far."""
 
     memory: float
     threads: int
@@ -85,7 +85,7 @@ class Sample:
 
 @define
 class Shown:
-    """The nodes that have what is waited for, and those that had it and have it no more, as a watch shows them."""
+    """Watches Nodes, and tracks which meet the expected condition and which used to meet it but no longer do."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]
@@ -125,7 +125,7 @@ def is_ready(node: Any) -> bool:  # noqa: ANN401 - parsed JSON
 
 @define
 class Running:
-    """When pods were seen to run."""
+    """The times at which pods were seen running."""
 
     seen_at: dict[str, float] = field(factory=dict)
     phases: Counter[str] = field(factory=Counter)
@@ -156,7 +156,7 @@ class Running:
 
 @define
 class Bench:
-    """A fleet on an API server, and pods for it."""
+    """A fleet on an API server, and its pods."""
 
     requests: KubeApiRequests
     running: Running
@@ -168,7 +168,7 @@ class Bench:
     bound_at: dict[str, float] = field(factory=dict)
 
     def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
-        """The name and node of a pod, and the devices of its claim if it has one: of ten pods of a node, two do."""
+        """A pod's name and node, and the devices of its claim if it has one. Two of a node's ten pods have a claim."""
         node, of_node = number % self.nodes, number // self.nodes
         device = {
             "request": "nic",
@@ -180,7 +180,7 @@ class Bench:
         return f"pod-{number}", f"bench-{node}", device if has_claim else None
 
     def make(self, number: int) -> None:
-        """Create a pod and its claim, not bound yet."""
+        """Create a pod and its claim, without binding the pod."""
         name, _, device = self.pod(number)
         container: dict[str, Any] = {"name": "main", "image": "none"}
         spec: dict[str, Any] = {
@@ -216,7 +216,7 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
-    """Return what counts the requests of an API server since the last call, by its metrics, and its processor time."""
+    """Return a function that reads an API server's requests since the last call and its CPU time."""
     server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
@@ -242,7 +242,10 @@ def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
 
 @contextmanager
 def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int], float]]]:
-    """Run the API server for tests in a process of its own. The result counts its requests since the last call."""
+    """Run the API server for tests in its own process.
+
+    The returned function counts the requests since the last call.
+    """
     command = [sys.executable, "-c", SERVER, str(kubeconfig)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin
@@ -262,7 +265,7 @@ def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int]
 
 @contextmanager
 def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -> Iterator[int]:
-    """Run a fleet in a process of its own, and return its number."""
+    """Run a fleet in its own process, and return its process id."""
     file = directory / "fleet.yaml"
     file.write_text(NODE.replace("COUNT", str(nodes)), encoding="utf-8")
     command = [sys.executable, "-m", "devicecore_tools", "fleet", "run", str(file), "--kubeconfig", str(kubeconfig)]
@@ -277,7 +280,7 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
 
 @contextmanager
 def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
-    """Run kwok in a process of its own with as many Nodes, and return its number."""
+    """Run kwok in its own process with the same number of Nodes, and return its process id."""
     command = [str(options.kwok), f"--kubeconfig={kubeconfig}", "--manage-all-nodes"]
     command += [f"--config={file}" for file in options.stages]
     with subprocess.Popen(command, stderr=(directory / "log").open("w")) as one:
@@ -291,14 +294,14 @@ def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requ
 
 
 def make_node(requests: KubeApiRequests, name: str) -> None:
-    """Make a Node of which no kubelet knows."""
+    """Create a Node without a kubelet."""
     size = {"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": str(GPUS)}
     body = {"metadata": {"name": name}, "status": {"capacity": size, "allocatable": size}}
     requests.create(NODES, _typed("Node", "v1", body))
 
 
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
-    """Do something for each number in a few threads."""
+    """Call `action` for each number in a few threads."""
     threads = ThreadPoolExecutor(4)
     try:
         for _ in threads.map(work, numbers):
@@ -308,7 +311,7 @@ def all_at_once(work: Callable[[int], None], numbers: range) -> None:
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
-    """Do something for each number, so many in a second."""
+    """Call `action` for each number, at a given rate per second."""
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         for done, number in enumerate(numbers):
@@ -317,7 +320,7 @@ def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
 
 
 def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None], began: float) -> None:
-    """Take all measurements of what `began` at a time."""
+    """Take all measurements of something that started at `began`."""
     bench.ready.wait(options.nodes)
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
     if options.kwok is None:
@@ -339,7 +342,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> None:
-    """Measure nodes to which nothing happens."""
+    """Measure idle nodes."""
     bench.ready.lost.clear()
     before, (_, server) = Sample.of(bench.fleet), bench.counts()
     show("memory without pods, MB", round(before.memory))
@@ -354,7 +357,7 @@ def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> N
 
 
 def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None]) -> None:
-    """Measure pods that this program binds: many at once, and then so many in a second."""
+    """Measure pods that this program binds: first many at once, then at a given rate per second."""
     measured = min(options.pods, int(options.rate * options.seconds))
     filling = range(options.pods - measured)
     all_at_once(bench.make, range(options.pods))
@@ -390,7 +393,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
 
 
 def make_class(requests: KubeApiRequests) -> None:
-    """Make what pods with a claim for a network card of their own refer to."""
+    """Create the objects that pods with their own network card claim refer to."""
     selector = {"cel": {"expression": 'device.driver == "nic.example.com"'}}
     body = {"metadata": {"name": "nic"}, "spec": {"selectors": [selector]}}
     requests.create(CLASSES, _typed("DeviceClass", "resource.k8s.io/v1", body))
@@ -400,7 +403,7 @@ def make_class(requests: KubeApiRequests) -> None:
 
 
 def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
-    """Return how often the statuses of pods, whose names begin so, say each health of a device."""
+    """Count each device health in the statuses of the pods whose names have this prefix."""
     found = Counter[str]()
     for pod in requests.list(PODS):
         if pod["metadata"]["name"].startswith(name):
@@ -415,7 +418,7 @@ def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
 
 
 def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_for: str) -> None:
-    """Measure a Deployment, whose pods a scheduler binds, and which want a device or have a claim each."""
+    """Measure a Deployment whose pods a scheduler binds, each with a requested device or a claim."""
     name, running = f"{what_for}-{size}", bench.running
     spec: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
     resources: dict[str, Any] = {"limits": {"example.com/gpu": "1"}}
@@ -459,7 +462,7 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
 
 
 def read_options() -> argparse.Namespace:
-    """Return what is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, help="by default ten for each node")
@@ -481,7 +484,7 @@ def read_options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the requested measurements."""
     options = read_options()
     results: dict[str, object] = {"nodes": options.nodes, "pods": options.pods}
 

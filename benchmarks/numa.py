@@ -1,9 +1,9 @@
-"""Measure admissions by three managers beside Kubernetes' own: `make bench`, or `python benchmarks/numa.py`.
+"""Compare admissions by the three managers with Kubernetes' own: `make bench`, or `python benchmarks/numa.py`.
 
-A machine of 8 NUMA nodes and 512 threads runs 500 pods, each with memory of its own and every second one with a CPU.
-Pods come and go; each admission is hinted by both managers, merged, allocated, and saved in both state files. Ours is
-measured in processor time, Kubernetes' in the time that passes, and with 20 pods: it merges all combinations of hints,
-so that 500 pods would take minutes to come.
+A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second one has an
+exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
+allocated, and both state files are saved. Ours is measured in CPU time. Kubernetes' code is measured in wall-clock
+time, and with only 20 pods: it merges all combinations of hints, so admitting 500 pods would take minutes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def pod(number: int) -> Json:
-    """A Guaranteed pod; every second one has a CPU of its own."""
+    """A Guaranteed pod; every second one has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
     uid = f"00000000-0000-4000-8000-{number:012}"
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
@@ -30,7 +30,7 @@ def pod(number: int) -> Json:
 
 
 def history(pods: int, newcomers: int) -> Json:
-    """A history in which the node is filled, and then a pod goes before each newcomer."""
+    """A history that fills the node, and then removes a pod before each new one."""
     topology = [
         {
             "node_id": node,
@@ -67,7 +67,7 @@ def history(pods: int, newcomers: int) -> Json:
 
 
 def ours(case: Json, newcomers: int) -> list[float]:
-    """The processor seconds of the last admissions here."""
+    """The CPU seconds that our last admissions took."""
     replay, taken = NumaReplay(case), list[float]()
     assert replay.begin()["ok"]
     for step in case["steps"]:
@@ -84,7 +84,7 @@ def ours(case: Json, newcomers: int) -> list[float]:
 
 
 def theirs(case: Json, newcomers: int, version: str) -> list[float]:
-    """The seconds of the last admissions in Kubernetes."""
+    """The seconds that Kubernetes' last admissions took."""
     with Oracle(program("oracle", version)) as oracle:
         answers = oracle.ask("numa", case)
     found = [one["seconds"] for one in answers if "seconds" in one]

@@ -1,6 +1,6 @@
-"""Draw `results.json` as `docs/performance.svg`, and write its tables into the pages that have them.
+"""Draw `results.json` as `docs/performance.svg`, and write its tables into the pages that show them.
 
-The picture has time against size, devicecore and Kubernetes, one panel a row.
+The picture plots time against size for devicecore and Kubernetes, with one panel for each row.
 """
 
 import json
@@ -34,14 +34,14 @@ COLORS = {"devicecore": "#0b6", "Kubernetes": "#777"}
 
 
 def place(size: int, milliseconds: float) -> tuple[float, float]:
-    """Where in a field a time is; both axes are logarithmic."""
+    """The position of a time in a panel; both axes are logarithmic."""
     low, high = DECADES
     right = (log10(size) - 1) / (log10(5000) - 1) * ACROSS
     return LEFT + right, TOP + DOWN - (log10(milliseconds) - low) / (high - low) * DOWN
 
 
 def line(points: list[tuple[float, float]], color: str) -> list[str]:
-    """A line through points."""
+    """A line through the points."""
     drawn = [
         f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{color}" stroke-width="2"/>'
         for (a, b), (c, d) in pairwise(points)
@@ -50,7 +50,7 @@ def line(points: list[tuple[float, float]], color: str) -> list[str]:
 
 
 def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
-    """One row of the table, as a drawing."""
+    """Draw one row of the table."""
     drawn = [f'<text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>']
     for decade in range(DECADES[0], DECADES[1] + 1):
         _, y = place(10, 10**decade)
@@ -65,7 +65,7 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
 
 
 def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
-    """The rows that have sizes, in Markdown."""
+    """The rows with sizes, in Markdown."""
     titles = {
         **TITLES,
         "bare_call_over_grpc": "bare call over gRPC",
@@ -100,7 +100,7 @@ def _times_faster(figure: dict[str, Any]) -> str:
 
 
 def _put(page: Path, name: str, text: str) -> None:
-    """Write a table where a page has a comment of this name."""
+    """Write a table at the comment with this name in a page."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- table of benchmarks/plot.py: {name} -->\n")
     _, end, after = rest.partition("<!-- end of the table -->")
     assert end, f"{page} has no table called {name}"

@@ -1,4 +1,4 @@
-"""The rows of the table. Each gives durations, forever; what is not under the clock is not timed."""
+"""The rows of the table. Each yields durations forever; code outside the timer is not measured."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # devices; a list of as many is read with a pause after it
+LARGE = 3000  # devices; the manager pauses after it reads a list this long
 Times = Generator[float, None, None]
-"""Seconds: of the processor, or on the clock if another process works for it, too."""
+"""Measures CPU seconds, or wall-clock seconds if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """How many seconds it takes."""
+    """The seconds that the call takes."""
     began = clock()
     work()
     return clock() - began
@@ -54,7 +54,7 @@ def admit(size: Size) -> Times:
 
 
 def admit_after_a_pod_has_gone(size: Size) -> Times:
-    """Admit one more pod, which is when it shows that another has gone."""
+    """Admit one more pod, during which the manager notices that another has gone."""
     with running(size) as bench:
         while True:
             newcomer = bench.newcomer()
@@ -64,7 +64,7 @@ def admit_after_a_pod_has_gone(size: Size) -> Times:
 
 
 def admit_with_hints(size: Size) -> Times:
-    """Admit one more pod where two NUMA nodes are to be respected."""
+    """Admit one more pod with an affinity to one of two NUMA nodes."""
     with running(size, TWO_NODES) as bench:
         yield from _admissions(bench)
 
@@ -78,7 +78,7 @@ def hints(size: Size) -> Times:
 
 
 def encode_from_scratch(size: Size) -> Times:
-    """Encode entries that were never encoded before."""
+    """Encode entries that have not been encoded before."""
     data = checkpoint(size)
     while True:
         fresh = evolve(data, entries=tuple(evolve(entry) for entry in data.entries or ()))
@@ -86,14 +86,14 @@ def encode_from_scratch(size: Size) -> Times:
 
 
 def decode_and_verify(size: Size) -> Times:
-    """Decode a file and see that its checksum is right."""
+    """Decode a file and verify its checksum."""
     blob = encode(checkpoint(size))
     while True:
         yield timed(lambda: decode(blob).verified())
 
 
 def bare_write(size: Size) -> Times:
-    """Write a file of that size, fsync, rename: what no implementation can do without."""
+    """Write a file of that size, fsync and rename it: the minimum for any implementation."""
     with running(size) as bench:
         blob = bench.path.read_bytes()
         new, target = f"{bench.path}.bare", f"{bench.path}.target"
@@ -109,29 +109,32 @@ def bare_write(size: Size) -> Times:
             yield timed(write, time.perf_counter)
 
 
-PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go, which a kubelet is measured with, too
+PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go; Kubernetes is measured with it, too
 
 
 @contextmanager
 def _plugin() -> Iterator[Callable[[str], object]]:
-    """Run a plugin in another process. Yield how to give it an order: `register DIRECTORY COUNT` or `list COUNT`."""
+    """Run a plugin in another process.
+
+    Yield a function that sends it a command: `register DIRECTORY COUNT` or `list COUNT`.
+    """
     with subprocess.Popen(
         [PLUGIN, "plugin"],
         stdin=subprocess.PIPE,
         text=True,
-        process_group=0,  # an interrupt from the keyboard is for us
+        process_group=0,  # Ctrl-C must reach only this process
     ) as process:
         orders = process.stdin
         assert orders
         try:
             yield lambda order: print(order, file=orders, flush=True)
         finally:
-            process.kill()  # who waits for it has all it wanted; it may not even have been called
+            process.kill()  # the caller has finished with it, and may not even have called it
 
 
 @contextmanager
 def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
-    """Run the manager where plugins register. Yield it with the directory."""
+    """Run a manager that plugins can register with. Yield it and the directory."""
     with TemporaryDirectory(dir="/tmp") as sockets:
         transport = GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))
         with running(size, transport=transport) as bench:
@@ -140,7 +143,10 @@ def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
 
 @contextmanager
 def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str]]:
-    """Run the manager with a registered plugin in another process. Yield it, the orders, and the plugin's socket."""
+    """Run a manager with a registered plugin in another process.
+
+    Yield the manager, the plugin's command function and its socket.
+    """
     with _listening(size) as (bench, sockets), _plugin() as order:
         order(f"register {sockets} {size.devices}")
         bench.sink.wait_for(size.devices)
@@ -148,7 +154,7 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str
 
 
 def first_list_over_grpc(size: Size) -> Times:
-    """A plugin registers with a manager that has just started, until capacity shows its devices."""
+    """Time from a plugin's registration with a newly started manager until capacity shows its devices."""
     with _plugin() as order:
         while True:
             with _listening(size) as (bench, sockets):
@@ -159,7 +165,7 @@ def first_list_over_grpc(size: Size) -> Times:
 
 
 def list_over_grpc(size: Size) -> Times:
-    """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
+    """Time from sending a device list with one device more or fewer over gRPC until capacity shows it."""
     with _over_grpc(size) as (bench, order, _):
         for count in cycle((size.devices - 1, size.devices)):
             began = time.perf_counter()
@@ -168,17 +174,17 @@ def list_over_grpc(size: Size) -> Times:
             seconds = time.perf_counter() - began
             yield seconds
             if size.devices >= LARGE:
-                time.sleep(4 * seconds)  # a plugin that sends large lists without a pause is made to wait
+                time.sleep(4 * seconds)  # the manager throttles a plugin that sends large lists without a pause
 
 
 def admit_over_grpc(size: Size) -> Times:
-    """Admit one more pod, its plugin in another process."""
+    """Admit one more pod, with the plugin in another process."""
     with _over_grpc(size) as (bench, _, _):
         yield from _admissions(bench, time.perf_counter)
 
 
 def bare_call_over_grpc(size: Size) -> Times:
-    """Call Allocate of the same plugin with grpcio alone, over a connection of its own."""
+    """Call Allocate of the same plugin with plain grpcio, over a separate connection."""
     with (
         _over_grpc(size) as (_, _, path),
         grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel,
@@ -195,7 +201,7 @@ def bare_call_over_grpc(size: Size) -> Times:
 
 
 def call_over_grpc(size: Size) -> Times:
-    """Call Allocate of the same plugin by the transport, without an admission."""
+    """Call Allocate of the same plugin through the transport, without an admission."""
     with _over_grpc(size) as (bench, _, _):
         plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
         assert plugin
@@ -216,7 +222,7 @@ def _settled(nodes: int, per_node: int) -> Times:
 
 
 def settle_36_nodes(_size: Size) -> Times:
-    """Generate hints for two resources on all of 36 NUMA nodes, and merge them."""
+    """Generate hints for two resources spread over 36 NUMA nodes, and merge them."""
     yield from _settled(36, 28)
 
 

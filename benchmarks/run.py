@@ -1,7 +1,7 @@
-"""Measure devicecore beside Kubernetes' own device manager: `make bench`, or `make bench BENCH="--quick admit hints"`.
+"""Compare devicecore with Kubernetes' own device manager: `make bench`, or `make bench BENCH="--quick admit hints"`.
 
-Each row is measured at each size in the same minute: Kubernetes, devicecore, Kubernetes again, because a machine that
-others use too is sometimes fast and sometimes slow. What is done in one process is measured in processor time.
+Each row is measured at each size within one minute: Kubernetes, devicecore, then Kubernetes again, because the speed of
+a shared machine varies. Rows that run in one process are measured in CPU time.
 """
 
 import argparse
@@ -40,7 +40,7 @@ BOTH = (
     "list_over_grpc",
     "admit_over_grpc",
 )
-"""The rows that Kubernetes is measured in, too: `peers/oracle/bench.go`."""
+"""The rows that also measure Kubernetes: `peers/oracle/bench.go`."""
 GRPC = (*BOTH[-3:], "bare_call_over_grpc", "call_over_grpc")
 """The rows that need the plugin in Go."""
 SIZED = (*BOTH, "bare_call_over_grpc", "call_over_grpc", "bare_write")
@@ -64,7 +64,7 @@ except KeyboardInterrupt:  # it is told to those who read us, too
 
 @frozen
 class Figure:
-    """What came out of one row at one size: medians in milliseconds, and how many samples there were.
+    """The result of one row at one size: medians in milliseconds, and the number of samples.
 
     `theirs` is None where Kubernetes is not measured.
     """
@@ -100,7 +100,7 @@ class Figure:
 
 
 def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
-    """Take samples for about so long, five at least; of Kubernetes half of them before, and half of them after."""
+    """Take samples for about this long, at least five; half of Kubernetes' samples come before ours and half after."""
     theirs = _of_kubernetes(row, size, seconds / 2, oracle)
     taken = list[float]()
     with closing(getattr(rows, row)(size)) as times:
@@ -120,7 +120,7 @@ def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) 
 
 
 def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> list[float]:
-    """Milliseconds that Kubernetes takes for a row, or none if it is not measured."""
+    """Kubernetes' milliseconds for a row, or none if it is not measured."""
     if size is None or oracle is None or row not in BOTH:
         return []
     held = encode(checkpoint(size)).decode()
@@ -129,7 +129,7 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 
 
 def memory() -> float:
-    """MB of a fresh process that runs 5,000 pods and 50,000 devices."""
+    """Memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # not killed: it cleans up
         assert child.stdout
@@ -137,7 +137,7 @@ def memory() -> float:
 
 
 def machine() -> dict[str, object]:
-    """Where this is."""
+    """The environment of the measurement."""
     models = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
     found: dict[str, str | None] = {}
     for package in PACKAGES:
@@ -155,7 +155,7 @@ def machine() -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help=f"only these: {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="the three smaller sizes, few samples")
@@ -173,7 +173,7 @@ def main() -> None:
     except PeersError as error:
         print(f"devicecore alone, and nothing over gRPC: {error}", file=sys.stderr)
         needs_go = set(GRPC)
-    logging.getLogger("devicecore").setLevel(logging.ERROR)  # that a plugin goes when its row is done is no news
+    logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not report that a plugin ends with its row
     wanted = [row for row in options.rows or ROWS if row not in needs_go]
     seconds, sizes = (0.3, SIZES[:-1]) if options.quick else (3.0, SIZES)
     figures = []
@@ -198,7 +198,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is on the tmpfs must not stay there
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no files on the tmpfs
     try:
         main()
     except KeyboardInterrupt:

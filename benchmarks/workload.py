@@ -1,4 +1,4 @@
-"""What is measured: P pods of one container and one device, D devices on two NUMA nodes, an answer of 71 bytes."""
+"""The workload: P pods with one container and one device each, D devices on two NUMA nodes, answers of 71 bytes."""
 
 import random
 import threading
@@ -42,12 +42,12 @@ ANSWER = ContainerAllocateResponse(
 MESSAGE = from_response(ANSWER)
 RECEIPT = to_receipt(MESSAGE)
 assert len(RECEIPT) == 71, len(RECEIPT)
-FAST_DISK = Path("/dev/shm")  # noqa: S108 - the figures to compare with are of a tmpfs
+FAST_DISK = Path("/dev/shm")  # noqa: S108 - the figures of Kubernetes were measured on a tmpfs
 
 
 @frozen
 class Size:
-    """How many pods are there, and how many devices."""
+    """The number of pods and of devices."""
 
     pods: int
     devices: int
@@ -57,7 +57,7 @@ class Size:
 
 
 def device(number: int, health: Health = Health.HEALTHY, nodes: int = 2) -> Device:
-    """The device of that number."""
+    """The device with this number."""
     return Device(DeviceId(f"dev-{number:06d}"), health, (NumaNode(number % nodes),))
 
 
@@ -67,13 +67,13 @@ def devices(count: int, nodes: int = 2) -> tuple[Device, ...]:
 
 
 def pod(number: int) -> Pod:
-    """The pod of that number: one container that asks for one device."""
+    """The pod with this number: one container that requests one device."""
     uid = PodUid(f"{number:08x}-6b1f-4a5e-9c3d-2f8e7a901b4c")
     return Pod(uid, containers=(Container(CONTAINER, {RESOURCE: 1}),))
 
 
 def checkpoint(size: Size) -> CheckpointData:
-    """What is saved when each of the pods has a device."""
+    """The saved state when each pod has a device."""
     entries = tuple(
         PodDevicesEntry(pod(number).uid, CONTAINER, RESOURCE, {number % 2: (f"dev-{number:06d}",)}, bytes(RECEIPT))
         for number in range(size.pods)
@@ -82,7 +82,7 @@ def checkpoint(size: Size) -> CheckpointData:
 
 
 class Plugin(DevicePlugin):
-    """Has devices and gives the one answer."""
+    """A plugin with devices that always gives the same answer."""
 
     resource = RESOURCE
 
@@ -97,7 +97,7 @@ class Plugin(DevicePlugin):
 
 
 class Transport(MemoryTransport):
-    """Has the plugin's answer at hand as a message: the call is left out, as it is of the kubelet's figures."""
+    """Returns a prepared message instead of calling the plugin, as in the kubelet's figures."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         return to_receipt(MESSAGE)
@@ -105,7 +105,7 @@ class Transport(MemoryTransport):
 
 @define
 class ActivePods:
-    """A pod source that has the active pods at hand, as a kubelet's pod manager does."""
+    """A pod source that keeps the active pods in memory, as a kubelet's pod manager does."""
 
     active: dict[PodUid, None]
 
@@ -120,7 +120,7 @@ class ActivePods:
 
 
 class Sink(MemorySink):
-    """A node whose capacity can be waited for."""
+    """A node that lets callers wait for a capacity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Sink(MemorySink):
             self._changed.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Wait until there are so many devices."""
+        """Wait until there are this many devices."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.capacity.get(RESOURCE) == count, 30)
 
@@ -150,21 +150,21 @@ class Bench:
     _random: random.Random
 
     def newcomer(self) -> Pod:
-        """A pod that was never here."""
+        """A pod that was never admitted."""
         self._next += 1
         return pod(self._next)
 
     def any_pod(self) -> PodUid:
-        """One of the pods that are here."""
+        """One of the running pods."""
         return self._random.choice(tuple(self.pods.active))
 
     def admit(self, newcomer: Pod) -> None:
-        """What is timed."""
+        """The call that is timed."""
         verdict = self.manager.admit(newcomer)
         assert isinstance(verdict, Admitted), verdict
 
     def forget(self, uid: PodUid) -> None:
-        """A pod has gone, and nobody has noticed yet."""
+        """Remove a pod without the manager noticing yet."""
         del self.pods.active[uid]
 
 
@@ -172,7 +172,7 @@ class Bench:
 def running(
     size: Size, topology: Topology | None = None, transport: GrpcUnixTransport | None = None
 ) -> Iterator[Bench]:
-    """Run a manager that has all the pods from its checkpoint; with a plugin in memory, unless over `transport`."""
+    """Run a manager that restores all pods, with an in-memory plugin unless `transport` is given."""
     with TemporaryDirectory(dir=FAST_DISK if FAST_DISK.is_dir() else None) as directory:
         path = Path(directory) / "kubelet_internal_checkpoint"
         path.write_bytes(encode(checkpoint(size)))

@@ -1,7 +1,7 @@
-"""Collect what Kubernetes says about devices and claims: each error, log line, event and status, from its sources.
+"""Collect Kubernetes' messages about devices and claims from its sources: errors, log lines, events and statuses.
 
-Law: the order is that of files and lines, and the same for the same sources. `sentences_of_kubernetes.jsonl` of the
-tools' tests has a verdict on each.
+Law: the messages are in the order of files and lines, so the same sources give the same result. The tools' tests have a
+verdict on each in `sentences_of_kubernetes.jsonl`.
 """
 
 import json
@@ -29,7 +29,7 @@ _KINDS = {"Eventf": "event", "fwk.NewStatus": "status", "statusUnschedulable": "
 
 
 def sentences(release: str, modules: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield each sentence of a release with the place that says it and its kind."""
+    """Yield each message of a release with its place in the source and its kind."""
     versions = {"kubernetes": f"v{release}", "dynamic-resource-allocation": RELEASES[release]}
     for place, module, folder in PLACES:
         root = modules / "k8s.io" / f"{module}@{versions[module]}" / folder
@@ -52,7 +52,7 @@ def _kind(call: str) -> str:
 
 
 def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
-    """Return the kind of each sentence and the releases that have it, by its place and text."""
+    """Return the kind and the releases of each message, by its place and text."""
     cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for release in RELEASES:
@@ -64,7 +64,7 @@ def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Write the sentences as lines of JSON, or with a table, those that it lacks. Return the exit status."""
+    """Write the messages as lines of JSON, or only those missing from a given table. Return the exit status."""
     known = set()
     for table in sys.argv[1:]:
         rows = map(json.loads, Path(table).read_text(encoding="utf-8").splitlines())

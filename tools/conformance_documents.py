@@ -1,6 +1,6 @@
-"""What Kubernetes' documents ask of device plugins and drivers, and the checks of it, or why there are none.
+"""What Kubernetes' documents require of device plugins and drivers, and which checks test it or why none does.
 
-Law: each row names checks that exist, or gives a reason. `make docs` makes docs/conformance/documents.md of it.
+Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ NOT_OF_A_PROGRAM = "it is about the deployment, and a check sees a program"
 
 @frozen
 class Row:
-    """A sentence of a document, in short words, with `checks`, or with the reason why there is none."""
+    """A requirement from a document, abbreviated, with its `checks` or the reason for having none."""
 
     document: str
     sentence: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
-    """Return rows: a string of names is that of checks, and one that begins with `-` is a reason."""
+    """Return rows: a string of names lists checks, and one that begins with `-` is a reason."""
     return [
         Row(document, sentence, reason=text[1:].strip())
         if text.startswith("-")
@@ -202,4 +202,4 @@ ROWS: Sequence[Row] = (
         },
     ),
 )
-"""All of them, in the order of the documents."""
+"""All rows, in the order of the documents."""

@@ -1,4 +1,4 @@
-"""Runs `devicecore conformance` over a program, as a user would, for the tools that compare many programs."""
+"""Runs `devicecore conformance` on a program, as a user would, for the tools that compare many programs."""
 
 import json
 import subprocess
@@ -17,18 +17,18 @@ def report_of(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any] | None:
-    """Run the checks over a program.
+    """Run the checks on a program.
 
     Args:
         kind: `plugin` or `driver`.
-        options: of `devicecore conformance KIND`.
-        program: the words that start it.
-        within: the words of a program that runs the checks, such as one that makes a namespace.
+        options: options of `devicecore conformance KIND`.
+        program: the command that starts it.
+        within: a command that wraps the checks, such as one that creates a namespace.
         directory: the working directory, by default this one.
-        environment: all variables of the checks, by default those of this process.
+        environment: the complete environment of the checks, by default that of this process.
 
     Returns:
-        The report, or None if there is none: the checks have printed on stderr why.
+        The report, or None if there is none; the checks have then printed the reason on stderr.
     """
     checks = [sys.executable, "-m", "devicecore_tools", "conformance", kind, "--json", *options, "--", *program]
     ran = subprocess.run([*within, *checks], check=False, stdout=subprocess.PIPE, cwd=directory, env=environment)

@@ -1,7 +1,7 @@
 """Report the branch coverage of each part of devicecore: `python tools/coverage_of_parts.py 95 domain ports`.
 
-It exits with 1 if a part has less than that many percent, and prints the lines of that part that no test runs. One
-process reports all parts, because each would need a second to begin.
+It exits with 1 if a part is below that percentage, and prints the lines of the part that no test runs. One process
+reports all parts, because starting one for each would take a second.
 """
 
 import io

@@ -1,8 +1,8 @@
 """Write docs/maintain/found-faults.md: which planted faults the conformance checks find, and by which name.
 
-`make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would: with
-the checks of a default run, and those with a check that is made only with `--full` once more with that check. No test
-compares the page, because that takes many minutes.
+`make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
+first with the default checks, and again with any check of theirs that needs `--full`. No test compares the page,
+because that takes many minutes.
 """
 
 import sys
@@ -21,7 +21,7 @@ from tools.conformance_runs import report_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 UNKNOWING = "\n## Faults whose planter did not know the checks\n"
-"""The heading of the part of the page that `find_subjects` writes."""
+"""The heading of the section that `find_subjects` writes."""
 AT_ONCE = 6  # programs; most of a run is waiting
 DEFAULT, FULL = "default", "--full"
 GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with an unusual habit"
@@ -47,14 +47,14 @@ else to do, a check that has failed for a lack of time is not decided, so run th
 
 
 class Finding(NamedTuple):
-    """What a run has found in a program.
+    """What a run found in a program.
 
     Attributes:
         fault: the program.
-        run: which checks were made.
-        missed: the checks that it names and that did not fail.
+        run: which checks ran.
+        missed: the checks that the fault names but that did not fail.
         others: the other checks that failed.
-        undecided: the checks that were not decided.
+        undecided: the checks without a verdict.
         seconds: the duration.
     """
 
@@ -67,7 +67,7 @@ class Finding(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page. The argument is the number of programs that run at once."""
+    """Write the page. The argument is the number of programs to run at once."""
     at_once = int(arguments[0]) if arguments else AT_ONCE
     findings: list[Finding] = []
     for run in (DEFAULT, FULL):
@@ -95,12 +95,12 @@ def find(fault: Planted, run: str) -> Finding:
 
 
 def wanted_in(fault: Planted, run: str) -> list[str]:
-    """Return the checks that a fault names and that this run has to fail."""
+    """Return the checks that a fault names and that must fail in this run."""
     return [name for name in fault.checks if (name in IN_FULL[fault.kind]) == (run == FULL)]
 
 
 def said(found: Finding) -> str:
-    """Return what a run has not found, or found too much, in a few words."""
+    """Return in a few words what a run missed, or reported in excess."""
     parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
     parts += [f"also {', '.join(found.others)}"] if found.others else []
     parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []
@@ -127,7 +127,7 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def group_of(found: Finding) -> str | None:
-    """Return the one of `GROUPS` in which a program is counted, or None if this run has to fail none of its checks."""
+    """Return the group of `GROUPS` that counts a program, or None if none of its checks must fail in this run."""
     if not found.fault.checks:
         return HABIT
     severities = {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}

@@ -1,8 +1,8 @@
 """Write what the conformance checks find in `peers/subjects/` into docs/maintain/found-faults.md.
 
 `python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
-unusual way of working under `devicecore conformance`, as a user would, for half an hour to an hour. Names of faults as
-arguments run these alone, and write nothing.
+unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With names of
+faults as arguments, it runs only these and writes nothing.
 """
 
 import json
@@ -26,7 +26,7 @@ PROGRAMS = ("driver", "plugin")
 
 @frozen
 class Found:
-    """What a run has said of a program.
+    """The result of a run on a program.
 
     Attributes:
         planted: its entry in `planted.json`.
@@ -42,17 +42,17 @@ class Found:
 
     @property
     def is_named(self) -> bool:
-        """Whether one of the checks has failed that are about the fault."""
+        """Whether one of the checks for the fault has failed."""
         return bool(self.failed.intersection(self.planted["checks"]))
 
 
 def run(planted: dict[str, Any], *options: str) -> Found:
-    """Run the checks over a program with a fault, or with an unusual way of working."""
+    """Run the checks on a program with a fault or an unusual behavior."""
     variable = "FAULT" if "severity" in planted else "VARIANT"
     environment = {**os.environ, variable: planted["name"]}
     with tempfile.TemporaryDirectory(prefix="dc-") as directory:
         if planted["program"] == "driver":
-            # A fault may show only if a device is unhealthy, not if one has gone.
+            # A fault may show only if a device is unhealthy, not if it is gone.
             file = f"{DIRECTORY}/{planted.get('provoke', 'gone-3')}"
             words = ["--env", "POD_UID={pod_uid}", "--data-dir", "chip.subject.example"]
             words += ["--provoke-devices", f"touch {file}", "--undo-devices", f"rm {file}"]
@@ -71,7 +71,7 @@ def run(planted: dict[str, Any], *options: str) -> Found:
 
 
 def page(found: Sequence[Found], first: str) -> Iterator[str]:
-    """Yield the lines of the part of the page."""
+    """Yield the lines of the section."""
     yield UNKNOWING
     yield first
     yield "| program | faults | number | named | exit status 1 | longest run |"
@@ -93,7 +93,7 @@ def page(found: Sequence[Found], first: str) -> Iterator[str]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run all of them and write the page, or run those with these names."""
+    """Run all programs and write the page, or run only those with these names."""
     for one in ("subject-driver", "subject-plugin"):
         if problem := problem_of(one, default_version()):
             print(f"{problem}. Run `python3 tools/make_peers.py subjects` first", file=sys.stderr)

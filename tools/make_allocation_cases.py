@@ -1,4 +1,4 @@
-"""Writes the cases for authors of other allocators, with what an exhaustive search says: `docs/claims/cases.jsonl`."""
+"""Writes `docs/claims/cases.jsonl`: cases for authors of other allocators, solved by exhaustive search."""
 
 import json
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
 def lines(*, possible: bool) -> Iterator[str]:
-    """Cases whose claims can be allocated, or cannot, as lines. Those that can be read in two ways are left out."""
+    """Cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:
-            continue  # other allocators may not have it
+            continue  # other allocators may lack it
         del case["later"]
         judge = Judge(case, evaluate)
         first, is_impossible = judge.first(), not judge.problem_with(None)
@@ -27,7 +27,7 @@ def lines(*, possible: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write as many cases that are possible as cases that are not."""
+    """Write equal numbers of possible and impossible cases."""
     with CASES.open("w") as file:
         for possible in (True, False):
             file.writelines(islice(lines(possible=possible), 60))

@@ -1,4 +1,4 @@
-"""Write the pages of the conformance checks, `docs/conformance/`, from the checks; `make docs` calls it."""
+"""Write the pages of `docs/conformance/` from the conformance checks; `make docs` calls it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from tools.conformance_documents import ROWS
 FOLDER = Path(__file__).parents[1] / "docs" / "conformance"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
-_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups that have a page of their own
+_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups with a separate page
 
 
 def pages() -> dict[Path, str]:
@@ -32,7 +32,7 @@ def pages() -> dict[Path, str]:
 
 
 def _documents() -> Iterator[str]:
-    """Yield the page of what documents ask for, and the checks of it."""
+    """Yield the page of documented requirements and the checks for them."""
     yield "# What the documents ask for, and the checks of it\n"
     yield "[device-plugins.md](device-plugins.md), [drivers.md](drivers.md) and [claims.md](claims.md) have the checks."
     for document in dict.fromkeys(row.document for row in ROWS):
@@ -65,7 +65,7 @@ def _plugins() -> Iterator[str]:
 
 
 def _table() -> Iterator[str]:
-    """Yield the page of the table of situations: each event by each observation."""
+    """Yield the page with the table of situations: each event with each observation."""
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
     yield "# Checks of DRA drivers: the table of situations\n"
     yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."

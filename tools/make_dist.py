@@ -2,8 +2,7 @@
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
 with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user
-would. It takes all dependencies as wheels, so no compiler is needed: the newest ones, and the lowest ones with all
-extras.
+would. All dependencies come as wheels, so no compiler is needed: once the newest, and once the lowest with all extras.
 """
 
 import re
@@ -31,7 +30,7 @@ assert not loaded, loaded
 
 
 def main() -> int:
-    """Build the distributions, and return 1 if one of them does not work."""
+    """Build the distributions. Return 1 if one of them does not work."""
     shutil.rmtree(DIST, ignore_errors=True)
     for project in PROJECTS:
         run(sys.executable, "-m", "build", "--outdir", str(DIST), str(project))
@@ -94,7 +93,7 @@ def is_good(python: str, version: str) -> bool:
 
 
 def relative_links(wheel: Path) -> list[str]:
-    """Return the links of the description of a wheel that lead nowhere on a package index."""
+    """Return the links in a wheel's description that are broken on a package index."""
     with ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return re.findall(r"\]\((?!https://)([^)]*)\)", archive.read(metadata).decode())
@@ -107,13 +106,13 @@ def wheels() -> list[Path]:
 
 
 def supported() -> list[str]:
-    """Return the versions of Python that the project names."""
+    """Return the Python versions that the project declares."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return re.findall(r"(?<=Python :: )3\.\d+$", "\n".join(project["classifiers"]), re.MULTILINE)
 
 
 def has_wheels(minor: str) -> bool:
-    """Return whether all dependencies, the lowest and the newest, have wheels for a version of Python."""
+    """Return whether all dependencies, lowest and newest, have wheels for a version of Python."""
     library, numa, tools, fleet = wheels()
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         bounds = Path(place) / "lowest.txt"
@@ -128,20 +127,20 @@ def has_wheels(minor: str) -> bool:
 
 
 def environment(python: str, home: Path, *packages: str) -> Path:
-    """Make an environment with packages, and return the folder of its programs."""
+    """Create an environment with packages, and return its `bin` folder."""
     run(python, "-m", "venv", str(home))
     run(str(home / "bin" / "python"), "-m", "pip", "-qq", "--disable-pip-version-check", "install", *packages)
     return home / "bin"
 
 
 def readme_program() -> str:
-    """Return the first program of the README."""
+    """Return the first program in the README."""
     (program, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     return str(program)
 
 
 def run(*command: str) -> None:
-    """Run a command outside the clone, because next to `src/` a program could find the sources."""
+    """Run a command outside the clone, because inside it a program could import the sources in `src/`."""
     subprocess.run(command, cwd=tempfile.gettempdir(), check=True)
 
 

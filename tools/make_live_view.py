@@ -25,7 +25,7 @@ EVENTS = (
 
 
 def main() -> None:
-    """Draw what a reader of docs/run-it.md sees in the first terminal."""
+    """Draw the first terminal of docs/run-it.md."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 8, numa_nodes=[0, 1])))
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _format() -> str:
-    """The format of rich's pictures without its fonts, which a browser would load from a server."""
+    """The picture format of rich without its fonts, which a browser would load from a server."""
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return without_fonts.replace("Fira Code, monospace", "monospace")
 

@@ -2,8 +2,8 @@
 
 The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
 `peers/go.mod` is for the version that devicecore follows; the module file of another version is derived from that
-version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that a program
-of ours can call what these do not export, and the files that `peers/in_order.toml` names walk maps in order.
+version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that our
+programs can call what these do not export, and the files that `peers/in_order.toml` names iterate over maps in order.
 """
 
 import argparse
@@ -25,11 +25,11 @@ IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
-"""Programs in `peers/subjects/`, a module of its own. They are built only if they, or `subjects`, are named."""
+"""Programs in `peers/subjects/`, a module of its own. They are built only if named, or by the name `subjects`."""
 DESCRIBED = "described-kubelet"
-"""Kubernetes' kubelet with `peers/_described/`: the file in the variable DESCRIBED_MACHINE is its machine."""
+"""Kubernetes' kubelet with `peers/_described/`: the file in the variable DESCRIBED_MACHINE describes its machine."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
-"""The folders in `peers/` that have sources of these programs only."""
+"""The folders in `peers/` that only these programs use."""
 _APART = {*FOLDERS.values(), "_tables"}
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -43,7 +43,7 @@ ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer 
 
 
 class PeersError(Exception):
-    """What cannot be built, in a sentence."""
+    """A program cannot be built. The message is one sentence."""
 
     status = 1
 
@@ -64,7 +64,7 @@ REFUSED = re.compile(
     r"dial tcp|proxyconnect|i/o timeout|no such host|reading https?://|unrecognized import path|toolchain not available"
     r"|lookup disabled|[Cc]onnection (refused|reset)|\b(403 Forbidden|404 Not Found|410 Gone|50[0-9] [A-Z])"
 )
-"""What Go says about a module that it does not get. Anything else that fails is a fault of what is built."""
+"""Go's messages about a module that it cannot download. Any other failure is a fault of the sources."""
 
 
 def default_version() -> str:
@@ -76,13 +76,13 @@ def default_version() -> str:
 
 
 def cache_of(version: str) -> Path:
-    """The directory that has what is built for a version of Kubernetes."""
+    """The directory with the programs built for a version of Kubernetes."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "devicecore-peers" / version
 
 
 TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-"""Tells the programs of this copy of the repository from those of other ones, which share the cache."""
+"""Distinguishes the programs of this clone from those of others, which share the cache."""
 
 
 def program(name: str, version: str | None = None) -> Path:
@@ -91,13 +91,13 @@ def program(name: str, version: str | None = None) -> Path:
 
 
 def stamp_of(name: str, version: str) -> Path:
-    """The file that says from what a program was built. It is written last, so it is missing after an interrupt."""
+    """The file that records a program's sources. It is written last, so it is missing after an interrupt."""
     path = program(name, version)
     return path.with_name(f".{path.name}.made")
 
 
 def sources_hash(name: str = "oracle") -> str:
-    """A hash of all that a program of ours is built from, but for the modules that `peers/go.mod` names."""
+    """A hash of all sources of one of our programs, except the modules that `peers/go.mod` names."""
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
     folder = FOLDERS.get(name)
     if folder:
@@ -109,7 +109,7 @@ def sources_hash(name: str = "oracle") -> str:
 
 
 def problem_of(name: str, version: str) -> str:
-    """Why a program cannot be used: it was not built, or from other sources than those of this tree. Empty if it can.
+    """Why a program cannot be used: it was not built, or built from other sources than this tree's. Empty if it can.
 
     A cache keeps what was built, so a program may be older than its sources.
     """
@@ -148,13 +148,13 @@ def run_go(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused_in(text: str) -> list[str]:
-    """Return the modules that Go did not get, each once with the reason."""
+    """Return the modules that Go could not download, each once with the reason."""
     found = re.findall(rf"(\S+@v\S+: .*(?:{REFUSED.pattern}).*)", text)
     return sorted({one[0] for one in found})
 
 
 def use_go_of(sources: Path) -> None:
-    """Use the Go that these sources of Kubernetes need, if the installed one is older: its toolchain is a module.
+    """Use the Go toolchain that these sources of Kubernetes need, a module, if the installed one is older.
 
     Go itself looks at the module file of `peers/`, not at that of `-modfile`.
     """
@@ -162,16 +162,16 @@ def use_go_of(sources: Path) -> None:
     installed = re.search(r"go(\d\S*)", go("version"))
     if wanted and installed and _numbers(installed[1]) < _numbers(wanted[1]):
         ENVIRONMENT["GOTOOLCHAIN"] = f"go{wanted[1]}"
-        go("version")  # which has an error that can be read
+        go("version")  # which gives a readable error
 
 
 def _numbers(version: str) -> list[int]:
-    """The numbers of a version of Go, by which two of them compare."""
+    """The numbers of a Go version, for comparing."""
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file unless it has this text: what is made from it stays up to date."""
+    """Write a file unless it already has this text, so that its build results stay up to date."""
     if not path.is_file() or path.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
@@ -179,12 +179,12 @@ def write(path: Path, text: str) -> None:
 def sources_of(version: str) -> Path:
     """The directory with the sources of Kubernetes, which are downloaded if they are not in Go's module cache."""
     module = f"{KUBERNETES}@v{version}"
-    go("mod", "download", module)  # which has an error that can be read
+    go("mod", "download", module)  # which gives a readable error
     return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
 
 
 def derived(version: str, sources: Path) -> str:
-    """A module file like `peers/go.mod`, for another version: Kubernetes decides on the versions of all other modules.
+    """A module file like `peers/go.mod` for another version, which also determines the versions of all other modules.
 
     Kubernetes publishes the modules below `staging/` of 1.N.P as 0.N.P.
     """
@@ -215,7 +215,7 @@ def module_file(version: str, sources: Path) -> Path:
             write(path.with_name(name), (PEERS / name).read_text("utf-8"))
         return path
     text = derived(version, sources)
-    origin = path.with_name("derived.mod")  # from what go.mod was made, because `go mod tidy` changes it
+    origin = path.with_name("derived.mod")  # compare its source, because `go mod tidy` changes go.mod
     imported = sorted(
         {
             line
@@ -228,7 +228,7 @@ def module_file(version: str, sources: Path) -> Path:
     if not path.is_file() or not origin.is_file() or origin.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
         shutil.copyfile(PEERS / "go.sum", path.with_name("go.sum"))
-        tidied = run_go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may be in other versions only
+        tidied = run_go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may exist only in other versions
         path.with_name("refused").write_text("\n".join(refused_in(tidied.stderr)), encoding="utf-8")
         origin.write_text(text, encoding="utf-8")
     return path
@@ -237,7 +237,7 @@ def module_file(version: str, sources: Path) -> Path:
 def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -> list[str]:
     """The options of the go command that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
 
-    Go replaces no file of its module cache. Kubernetes is therefore named by a symbolic link to its place there.
+    Go does not replace files in its module cache, so Kubernetes is named by a symbolic link to its place there.
     """
     cache = cache_of(version)
     link = cache / "kubernetes"
@@ -255,12 +255,12 @@ def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -
     write(tree / "oracle.mod", text)
     write(tree / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
     minor = int(version.split(".")[1])
-    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own: true from that release on
+    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own tags: true since that release
     return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={listed}", f"-tags={tags}"]
 
 
 def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
-    """Write the files of Kubernetes that walk maps in the order of their keys. Yield their names and places."""
+    """Write the files of Kubernetes that iterate over maps in key order. Yield their names and places."""
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
@@ -276,7 +276,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Path]]:
-    """Write the files of Kubernetes in which `replaced.toml` replaces texts. Yield their names and places."""
+    """Write the files of Kubernetes in which `replaced.toml` replaces text. Yield their names and places."""
     for name, texts in tomllib.loads((inside / "replaced.toml").read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for before, after in texts.items():
@@ -289,7 +289,7 @@ def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Pat
 
 
 def link_flags(version: str) -> str:
-    """What Kubernetes' own build says to its programs of their version."""
+    """The version flags that Kubernetes' own build passes to its programs."""
     major, minor, _ = version.split(".", 2)
     values: Mapping[str, str] = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
@@ -298,12 +298,12 @@ def link_flags(version: str) -> str:
 
 
 def folder_of(subject: str) -> str:
-    """The folder of a subject in its module, as Go names it."""
+    """The package path of a subject in its module."""
     return f"./{subject.removeprefix('subject-')}"
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs; a program of Kubernetes only if its module file or Go has changed since. Raises PeersError."""
+    """Build programs; build one of Kubernetes' only if its module file or Go has changed. Raises PeersError."""
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)
@@ -323,7 +323,7 @@ def build(version: str, names: Iterable[str]) -> None:
             options, built_from = overlay(version, sources, modules), sources_hash()
             stamp.unlink(missing_ok=True)
             try:
-                go("build", *options, "-o", str(path), f"./{name}")  # Go knows what has changed
+                go("build", *options, "-o", str(path), f"./{name}")  # Go detects what has changed
             except PeersError as error:
                 refused = modules.with_name("refused")
                 if "missing go.sum entry" not in str(error) or not refused.is_file():
@@ -344,7 +344,7 @@ def build(version: str, names: Iterable[str]) -> None:
 
 
 def check(version: str) -> None:
-    """Format, vet and test the programs of ours. Raises PeersError."""
+    """Check the format of our programs, vet and test them. Raises PeersError."""
     unformatted = subprocess.run(
         ["gofmt", "-l", str(PEERS)], capture_output=True, text=True, check=False, env=ENVIRONMENT
     ).stdout.split()
@@ -361,7 +361,7 @@ def check(version: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build or check what the command line names; the exit status."""
+    """Build or check what the command line names, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
     every = ", ".join([*OURS, *TOOLS, DESCRIBED])
     parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or subjects")

@@ -18,7 +18,7 @@ PACKAGES = {
 
 
 def make_protos(wire: Path, target: Path) -> None:
-    """Write the blob and the stubs of the package in `wire` into `target`."""
+    """Write the descriptors and stubs of the package in `wire` into `target`."""
     protos = sorted(path.name for path in (wire / "proto").glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         status = protoc.main(
@@ -35,7 +35,7 @@ def make_protos(wire: Path, target: Path) -> None:
             sys.exit(status)
         for proto in protos:
             stub = Path(scratch, proto.replace(".proto", "_pb2.pyi")).read_text()
-            stub = stub.replace("_Mapping]", "_Mapping[str, object]]")  # a bare generic is an error to mypy --strict
+            stub = stub.replace("_Mapping]", "_Mapping[str, object]]")  # mypy --strict rejects a bare generic
             (target / proto.replace(".proto", ".pyi")).write_text(stub)
 
 

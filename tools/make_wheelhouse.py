@@ -1,8 +1,8 @@
 """Write an archive with all distributions and their dependencies: `make wheelhouse`.
 
-The archive in `dist/` installs devicecore on a machine without a network that has the same Python and processor. It is
-unpacked and installed into an empty environment before this ends, with no index and, where the kernel allows a network
-namespace, with no network.
+The archive in `dist/` installs devicecore on a machine without a network that has the same Python and processor. Before
+this program ends, it unpacks the archive and installs it into an empty environment, without an index and, if the kernel
+allows a network namespace, without a network.
 """
 
 import shutil

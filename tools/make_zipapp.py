@@ -1,8 +1,8 @@
 """Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`; `make zipapp` calls it.
 
-The file has the packages of `PACKAGES` as they are installed here, without their compiled parts, for which there is a
-fallback. Equal sources, dependencies and interpreters give equal bytes. Beside each module is its bytecode, because
-compiling takes a second; an interpreter of another version ignores it.
+The file has the packages of `PACKAGES` as installed here, without compiled parts, which all have a fallback. Equal
+sources, dependencies and interpreters give equal bytes. Each module comes with its bytecode, because compiling takes a
+second; an interpreter of another version ignores it.
 """
 
 import importlib.util
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("attrs", "cattrs", "click", "protobuf", "pyyaml", "rich", "typing_extensions")
 """What `doctor`, `why`, `fits` and `checkpoint` import."""
 
-_WHEN = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can say
-_UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")  # PEP 552: of a hash that nobody compares
+_WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can store
+_UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")  # PEP 552: an unchecked hash
 _NOT_CODE = {".pyi", ".typed", ".proto"}
 _MAIN = """\
 import sys
@@ -52,7 +52,7 @@ def main() -> None:
 def contents() -> Iterator[tuple[str, bytes]]:
     """Each file of the archive."""
     yield from _module("__main__.py", _MAIN.encode())
-    yield from _module("google/__init__.py", b"")  # a folder of a zip file is no namespace package before Python 3.13
+    yield from _module("google/__init__.py", b"")  # no namespace packages in zip files before Python 3.13
     for source in (ROOT / "src", *(ROOT / "packages" / name / "src" for name in ("numa", "tools"))):
         for path in sorted(source.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _NOT_CODE:

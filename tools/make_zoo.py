@@ -1,8 +1,8 @@
 """Write docs/cards.md: what the conformance checks find in third-party plugins and drivers: `make zoo`.
 
-Programs in Go are built from the modules of `tools.make_peers`, packages of Python are installed into environments of
-their own, and each is run under `devicecore conformance`. A program that knows only the kubelet's own directories runs
-in a mount namespace, which needs root. No test compares the page, because it depends on third-party programs.
+Go programs are built from the modules of `tools.make_peers`, Python packages are installed into separate environments,
+and each runs under `devicecore conformance`. A program that knows only the kubelet's own directories runs in a mount
+namespace, which needs root. No test compares the page, because it depends on third-party programs.
 """
 
 import os
@@ -32,7 +32,7 @@ AT_ONCE = 3  # subjects; most of a run is waiting
 VERSIONS = ("1.37.2", "1.36.3")  # of Kubernetes
 PYDRA = "kubernetes-pydra==0.1.0"
 
-# As root in a mount namespace of its own: the directories that some programs have built in, empty.
+# As root in a separate mount namespace: empty versions of the directories that some programs hard-code.
 PRIVATE = (
     "mount -t tmpfs zoo /var/lib && mkdir -p /var/lib/kubelet/device-plugins && "
     'mount -t tmpfs zoo /run && mkdir -p /run/cdi && exec "$@"'
@@ -43,11 +43,12 @@ class Subject(NamedTuple):
     """A plugin or driver.
 
     Attributes:
-        name: what it is, in a few words.
+        name: a short description.
         kind: `plugin` or `driver`.
         version: its version.
-        command: what starts it, with the placeholders of `devicecore conformance`. `{program}` is its program.
-        package: of Go in Kubernetes' module, or of Python with its version.
+        command: the command that starts it, with the placeholders of `devicecore conformance`. `{program}` is its
+            program.
+        package: a Go package in Kubernetes' module, or a Python package with its version.
         options: of `devicecore conformance`.
         is_private: whether it needs the kubelet's own directories.
     """
@@ -66,7 +67,7 @@ TEST_DRIVER = (
     "{program} kubelet-plugin --kubeconfig {kubeconfig} --node-name {node} --cdi-dir {cdi} --datadir {plugins} "
     "--plugin-registration-path {registry}"
 )
-ENVIRONMENT = (  # where pydra's drivers make their sockets and files
+ENVIRONMENT = (  # where pydra's drivers create their sockets and files
     "env SOCKET_PATH={plugins}/driver/plugin.sock REGISTRATION_SOCKET_PATH={registry}/driver-reg.sock CDI_DIR={cdi} "
     "{program} -m "
 )
@@ -109,7 +110,7 @@ SUBJECTS = (
     ),
 )
 
-# What the source says about a failure, by the beginning of the subject's name and the check. Everything here was read.
+# What the source says about a failure, by the beginning of the subject's name and the check. Each was read by hand.
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",
@@ -207,7 +208,7 @@ def main() -> int:
 
 
 def program_of(subject: Subject) -> str | None:
-    """Build or install a subject, and return what replaces `{program}`. Return None, and say why, if that fails."""
+    """Build or install a subject, and return what replaces `{program}`. If that fails, print why and return None."""
     if not subject.package:
         return ""
     print(f"== getting {subject.name} {subject.version}", flush=True)
@@ -217,7 +218,7 @@ def program_of(subject: Subject) -> str | None:
         except PeersError as error:
             print(f"make zoo: {subject.name} {subject.version}: {error}", file=sys.stderr)
             return None
-    home = HOMES / subject.package.replace("==", "-")  # env takes a word with = for a variable
+    home = HOMES / subject.package.replace("==", "-")  # env reads a word with = as a variable
     python = str(home / "bin" / "python")
     if not (home / "bin" / "pip").exists():
         venv.create(home, with_pip=True)
@@ -228,7 +229,7 @@ def program_of(subject: Subject) -> str | None:
 def built(subject: Subject) -> Path:
     """Build a program of Kubernetes' tests. Raises PeersError."""
     modules = module_file(subject.version, sources_of(subject.version))
-    own = cache_of(subject.version) / "zoo.mod"  # the go command adds to it what only these programs need
+    own = cache_of(subject.version) / "zoo.mod"  # the go command adds modules that only these programs need
     shutil.copyfile(modules, own)
     shutil.copyfile(modules.with_suffix(".sum"), own.with_suffix(".sum"))
     target = cache_of(subject.version) / "bin" / subject.package.rpartition("/")[2]
@@ -237,7 +238,7 @@ def built(subject: Subject) -> Path:
 
 
 def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
-    """Run the checks over a subject. Return the report, or None if the subject cannot be run."""
+    """Run the checks on a subject. Return the report, or None if the subject cannot be run."""
     if program is None:
         return None
     private = []
@@ -292,7 +293,7 @@ def source_of(subject: Subject, check: str) -> str:
 
 
 def of(checks: Sequence[dict[str, Any]], verdict: str) -> list[dict[str, Any]]:
-    """Return the checks that ended so."""
+    """Return the checks with this outcome."""
     return [one for one in checks if one["verdict"] == verdict]
 
 

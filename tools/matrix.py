@@ -1,7 +1,7 @@
 """Run tests with each Python on this machine, with the lowest and the newest versions of each dependency.
 
-`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. A Python is
-found on PATH as `python3.N` or below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
+`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. It finds
+Pythons on PATH as `python3.N` and below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
 """
 
 import argparse
@@ -20,13 +20,13 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in ("numa", "tools", "fleet")))
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "sybil")  # the tools that these tests import, and no type checker
+TOOLS = ("pytest", "sybil")  # the tools that these tests import, but no type checker
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters", "packages/numa/tests")
 DEPENDENCIES = ("lowest", "newest")
 
 
 def pythons() -> dict[str, str]:
-    """The interpreters that run and are new enough, by version."""
+    """The interpreters that can be run and are new enough, by version."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     named = [shutil.which(name) or name for name in os.environ.get("PYTHONS", "").split()]
     on_path = [path for minor in MINORS if (path := shutil.which(f"python3.{minor}"))]
@@ -40,7 +40,7 @@ def pythons() -> dict[str, str]:
 
 
 def version_of(python: str) -> str | None:
-    """The version of an interpreter that can make environments, or None if it cannot be run."""
+    """The version of an interpreter that can create environments, or None if it cannot be run."""
     script = "import platform, venv; print(platform.python_version())"
     try:
         run = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
@@ -68,7 +68,7 @@ def lowest() -> Iterator[str]:
 
 
 def check(python: str, version: str, dependencies: str) -> bool:
-    """Whether the tests pass in an environment of its own. Their output is shown."""
+    """Whether the tests pass in a separate environment. Their output is shown."""
     home = ROOT / ".matrix" / f"{version}-{dependencies}"
     executable = str(home / "bin" / "python")
     constraints = home.with_suffix(".txt")
@@ -98,7 +98,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
 
 
 def main() -> int:
-    """Check every combination; 1 if one of them fails."""
+    """Check every combination. Return 1 if one of them fails."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     results = {}
     for version, python in pythons().items():

@@ -1,12 +1,12 @@
-"""Change a room at random places, and say which changes no test notices.
+"""Change a room at random places, and report the changes that no test notices.
 
 `make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
-is another one, or a statement is left out. A fork of the process that has collected the tests runs those that reach the
-changed line, the most specific test first, until one fails. Results are kept in `build/mutants-ROOM.json`, so a run
-that ends after `--seconds` goes on where it stopped. With other sources, delete the file.
+is replaced, or a statement is left out. A fork of the process that collected the tests runs the tests that reach the
+changed line, most specific first, until one fails. Results are kept in `build/mutants-ROOM.json`, so the next run
+continues where one that ended after `--seconds` stopped. If the sources have changed, delete the file.
 
-A room is part of the code with the tests that are about it. What only tests of other rooms notice is a survivor: who
-changes the room runs its own tests first.
+A room is a part of the code and the tests for it. A mutant that only tests of other rooms notice survives, because
+people who change a room run its own tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
 """
@@ -43,12 +43,12 @@ _OF_TOOLS = "packages/tools/tests"
 
 @frozen
 class Room:
-    """A part of the code, and the tests that are about it.
+    """A part of the code, and the tests for it.
 
     Attributes:
         parts: folders below the top of the repository.
         tests: files and folders of tests.
-        left_out: folders of these names are another room.
+        left_out: names of folders that belong to another room.
     """
 
     parts: tuple[str, ...]
@@ -95,8 +95,8 @@ ROOMS = {
     ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-HANGS = 15.0  # seconds and times of its usual duration after which a test counts as hanging
-MEMORY = 1_000_000_000  # bytes that a mutant may take beyond those of the process that it is a fork of
+HANGS = 15.0  # a test counts as hanging after this many seconds plus this multiple of its usual duration
+MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # tests that come first
 
 _FORKS = get_context("fork")
@@ -137,7 +137,7 @@ class Mutant:
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
-    """What may stand for `node`: each is a fault that somebody could make."""
+    """The possible replacements of `node`: each is a mistake that a programmer could make."""
     match node:
         case ast.Compare(ops=[first, *others]) if type(first) in _COMPARISONS:
             yield ast.Compare(node.left, [_COMPARISONS[type(first)](), *others], node.comparators)
@@ -166,7 +166,10 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
 
 
 class _Mutating(ast.NodeTransformer):
-    """Makes the `number`-th change inside a function. `note` is called with each place and what may stand there."""
+    """Makes the `number`-th change inside a function.
+
+    `note` is called with each place and its possible replacements.
+    """
 
     def __init__(self, number: int, note: Callable[[ast.AST, ast.AST], None] = lambda *_: None) -> None:
         self._number = number
@@ -175,7 +178,7 @@ class _Mutating(ast.NodeTransformer):
         self._is_inside = False
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Replace a node or what is inside it."""
+        """Replace a node or one inside it."""
         if self._is_inside:
             for other in changes(node):
                 self._note(node, other)
@@ -225,7 +228,7 @@ def mutate(mutant: Mutant) -> None:
     compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
     new = {(code.co_qualname, code.co_firstlineno): code for code in functions(compiled)}
     count = 0
-    gc.unfreeze()  # conftest.py has frozen what the tests share, and `get_objects` leaves that out
+    gc.unfreeze()  # conftest.py froze the objects that tests share, and `get_objects` omits frozen objects
     for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
         code = function.__code__
         other = new.get((code.co_qualname, code.co_firstlineno), code) if code.co_filename == str(path) else code
@@ -241,14 +244,14 @@ def mutate(mutant: Mutant) -> None:
 
 @define
 class Reached:
-    """Which tests reach each line, by number in the collected order, and how long each test takes."""
+    """The tests that reach each line, by number in the collected order, and the duration of each test."""
 
     seconds: list[float]
     tests: dict[str, dict[str, list[int]]]  # by file and line
 
     @cached_property
     def breadth(self) -> Counter[int]:
-        """How many lines each test reaches."""
+        """The number of lines that each test reaches."""
         return Counter(test for tests in self.tests.values() for of_line in tests.values() for test in of_line)
 
 
@@ -266,7 +269,7 @@ class Runner:
         self._until = time.monotonic() + options.seconds
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Find out which tests reach which lines, if that is not known, and then run the mutants."""
+        """Find out which tests reach which lines, if that is unknown, and then run the mutants."""
         names = [item.nodeid for item in session.items]
         key = hashlib.sha256("\n".join(names).encode()).hexdigest()
         kept = json.loads(self._kept.read_text()) if self._kept.exists() else {}
@@ -279,7 +282,7 @@ class Runner:
         return True
 
     def _reached(self, session: pytest.Session) -> Reached:
-        """Run all tests once, in a fork, so that nothing of them is left here."""
+        """Run all tests once, in a fork, so that they leave nothing behind in this process."""
         results, send = _FORKS.Pipe(duplex=False)
         child = _FORKS.Process(target=_measure, args=(session, self._room, send))
         child.start()
@@ -313,12 +316,12 @@ class Runner:
         print(f"seed {self._options.seed}, {len(names)} mutants:", dict(sorted(counts.items())))
 
     def _try(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> str:
-        """Run the tests that reach a mutant until one fails. Return what became of it."""
+        """Run the tests that reach a mutant until one fails. Return the mutant's result."""
         by_line = reached.tests.get(mutant.file, {})
-        # In a fork, and in a thread that is not Python's, lines are reached that nobody sees: then the file counts.
+        # Lines reached in a fork or a non-Python thread are not seen, so the whole file counts.
         near = by_line.get(str(mutant.line)) or {test for tests in by_line.values() for test in tests}
         tests = sorted(near, key=lambda test: (reached.breadth[test], reached.seconds[test]))
-        # First those that reach little else, then those that reach most in their time.
+        # First the tests that reach little else, then those that reach most per second.
         tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / reached.breadth[test])
         if not tests:
             return "unreached"
@@ -368,7 +371,7 @@ def _prepare(session: pytest.Session) -> _Failures:
     plugins.register(failures)
     from hypothesis import Phase, settings  # noqa: PLC0415 - pytest wants to import it first
 
-    phases = (Phase.explicit, Phase.generate)  # whatever fails need not be made small
+    phases = (Phase.explicit, Phase.generate)  # a failing example need not be shrunk
     settings.register_profile("mutants", settings.get_profile(settings.get_current_profile_name()), phases=phases)
     settings.load_profile("mutants")
     factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as tests/workers.py does
@@ -386,7 +389,7 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)
-    # After the last test follows another one that is not run, because what all tests share ends with the fork.
+    # Name a test that follows the last one, so that shared fixtures are not torn down: they end with the fork.
     for test, following in zip(tests, [*tests[1:], 0], strict=True):
         results.send(test)
         item = session.items[test]

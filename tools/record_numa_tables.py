@@ -1,7 +1,7 @@
-"""Run Kubernetes' own tests of the CPU and memory managers, and write down what they ask and what is answered.
+"""Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
 
-`peers/_tables/` becomes part of both packages and calls the functions that decide. The test of
-`packages/numa/tests/test_tables_of_kubernetes.py` asks ours the same. It needs Go, as `make oracle` does:
+`peers/_tables/` becomes part of both packages and records the calls of the deciding functions.
+`packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same. It needs Go, as `make oracle` does:
 
     python3 -m tools.record_numa_tables
 """
@@ -27,7 +27,7 @@ _CASES = re.compile(r"(for _, (tc|testCase) := range [^\n]*\{\n)")
 
 
 def options_of_tests(version: str, where: Path) -> list[str]:
-    """The options of the go command for Kubernetes' tests, whose tables name the case that they have come to."""
+    """The options of the go command for Kubernetes' tests, whose tables report their current case."""
     sources = make_peers.sources_of(version)
     make_peers.use_go_of(sources)
     modules = make_peers.module_file(version, sources)
@@ -68,7 +68,7 @@ def recorded(version: str, where: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return all tests with the cases of their tables, and each question once, with who has asked it."""
+    """Return all tests with their table cases, and each question once, with the tests that ask it."""
     tests: dict[str, list[str]] = {}
     calls: dict[str, dict[str, Any]] = {}
     for package, record in records:
@@ -88,7 +88,7 @@ def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file; the exit status."""
+    """Write the file, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=make_peers.default_version(), metavar="VERSION", help="(%(default)s)")
     options = parser.parse_args(arguments)

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parent.parent
 
 
 def notes(tag: str) -> str:
-    """Return the entries of CHANGELOG.md for a tag.
+    """Return the entries of CHANGELOG.md for a release tag.
 
     Raises:
-        SystemExit: the tag is not that of the version, or the changelog has no entries for it.
+        SystemExit: the tag does not match the version, or the changelog has no entries for it.
     """
     version = re.findall(
         r'^__version__ = "(.*)"$', (ROOT / "src/devicecore/__init__.py").read_text("utf-8"), re.MULTILINE

@@ -1,6 +1,6 @@
 """Tries an allocator on the published cases: `python tools/try_allocator.py COMMAND...`.
 
-The command gets a case as JSON on standard input, and prints the `status.allocation` of each claim as a list, or null.
+The command reads a case as JSON from standard input, and prints a list of the claims' `status.allocation`, or null.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Compares what devicecore answers with what Kubernetes' own code answers, on new random cases: `make oracle`."""
+"""Compares devicecore's answers with those of Kubernetes' own code, on new random cases: `make oracle`."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ CHUNK = 25
 
 @frozen
 class Result:
-    """The comparison of one case that did not agree."""
+    """The comparison of one case whose answers differ."""
 
     number: int
     cause: str | None
@@ -37,7 +37,7 @@ class Result:
 
 @frozen
 class Part:
-    """What the comparison of some cases found: those that did not agree, and how many steps of all were compared."""
+    """The result of comparing some cases: the ones that differ, and how many of their steps were compared."""
 
     count: int
     results: Sequence[Result]
@@ -45,12 +45,12 @@ class Part:
     steps: int
 
 
-SMALLER = 20  # seconds in which a case is made smaller
-PATIENCE = 30  # seconds after which a case that does not end is a difference
+SMALLER = 20  # seconds for making a case smaller
+PATIENCE = 30  # seconds; a case that takes longer counts as a difference
 
 
 def compare(path: Path, kind: str, seed: str, numbers: range, until: float, patience: float) -> Part:
-    """Compare these cases of a kind until a time of the clock."""
+    """Compare these cases of a kind until a deadline."""
     found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
@@ -66,7 +66,7 @@ def compare(path: Path, kind: str, seed: str, numbers: range, until: float, pati
 
 
 def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
-    """Compare one case. An error of our code is a difference, so that the case is named."""
+    """Compare one case. An exception in our code counts as a difference, so that the case is reported."""
     try:
         return KINDS[kind].judge(KINDS[kind].case(Random(f"{seed}-{kind}-{number}")), oracle)
     except OracleError:
@@ -78,7 +78,7 @@ def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
 
 @contextmanager
 def _limited(seconds: float, name: str) -> Iterator[None]:
-    """End the process if what is done in it has not ended in time: an exception would run into what it waits for."""
+    """End the process if its work takes too long. An exception would not do: the code that waits could catch it."""
 
     def end(*_: object) -> None:
         print(f"  {name}\n    has not ended after {seconds:g} s", flush=True)
@@ -93,14 +93,14 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
 
 
 def _made_smaller(path: Path, kind: str, seed: str, number: int) -> Json:
-    """Return a case that differs without what the difference does not need."""
+    """Return a case that differs, reduced to the parts that the difference needs."""
     with Oracle(path) as oracle:
         case = KINDS[kind].case(Random(f"{seed}-{kind}-{number}"))
         has_panicked = "panic" in str(KINDS[kind].judge(case, oracle).lines)
 
         def differs(one: Json) -> bool:
             verdict = KINDS[kind].judge(one, oracle)
-            # What is left of a case may be impossible, and make Kubernetes' code panic.
+            # A reduced case may be impossible, and make Kubernetes' code panic.
             return verdict.cause is None and ("panic" in str(verdict.lines)) == has_panicked
 
         return smaller(case, differs, time.time() + SMALLER)
@@ -112,12 +112,12 @@ def _repetition(kind: str, seed: str, number: int) -> str:
 
 
 def chunks(cases: range) -> Iterator[range]:
-    """The cases in parts, so that all processors have something to do."""
+    """Split the cases into parts, so that all CPUs are busy."""
     return (cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare all kinds. Return the exit status."""
+    """Compare all kinds, and return the exit status."""
     path = program("oracle", options.kubernetes)
     numbers = range(options.cases) if options.case is None else range(options.case, options.case + 1)
     print(f"== Kubernetes {options.kubernetes}, seed {options.seed}")

@@ -1,4 +1,4 @@
-"""Which devices claims get from each of Kubernetes' three allocators."""
+"""The devices that each of Kubernetes' three allocators gives to claims."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, product
@@ -19,7 +19,7 @@ GATES = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints
 OTHER_GATES = ("DeviceBindingAndStatus", "ConsumableCapacity")
 GATED = ("allowMultipleAllocations", "requestPolicy", "bindsToNode", "bindingConditions", "bindingFailureConditions")
 TRIES = 20
-MOST_BELIEVED = 64  # choices of numbers of slices that are tried
+MOST_BELIEVED = 64  # combinations of slice counts to try
 
 
 def case(random: Random) -> Json:
@@ -28,7 +28,7 @@ def case(random: Random) -> Json:
     gates = dict.fromkeys(GATES, True) | dict.fromkeys(OTHER_GATES, allocator != "stable")
     made = random_case(random)
     lists = made.pop("features", {})
-    if allocator == "stable":  # the API server drops what needs the other gates
+    if allocator == "stable":  # the API server drops the fields of the other feature gates
         made = _without(made) | {"allocated": {**made["allocated"], "shared": [], "capacity": []}}
     return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False, **lists}, **made}
 
@@ -47,17 +47,18 @@ def _without(value: Json) -> Json:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the devices of each claim, or why there are none. Faults of Kubernetes are named as in docs/claims.md.
+    """Compare the devices of each claim, or the reason for having none.
 
-    The stable allocator walks Go's maps, so it has several answers to some questions (D18): one of them is ours, or the
-    judge finds nothing wrong with what it says.
+    Bugs of Kubernetes have the names that docs/claims.md gives them. The stable allocator walks Go's maps, so it has
+    several answers to some questions (D18): ours must be one of them, or the judge must find nothing wrong with
+    Kubernetes' answer.
     """
     try:
         theirs = oracle.ask("allocate", case)
     except OracleError as error:
         if "no allocator available" not in str(error):
             raise
-        return AGREED  # this allocator has not all features of the case in this release
+        return AGREED  # in this release, this allocator lacks a feature of the case
     release = Release.of(oracle.version)
     assert release
     ours = _ours(case, release)
@@ -81,7 +82,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def believed(case: Json) -> Iterator[Json]:
-    """Yield the case with each choice of one number for each pool whose slices name several numbers of slices."""
+    """Yield the case once for each choice of a slice count, for pools whose slices disagree about it."""
     counts = dict[Json, set[int]]()
     for one in (each["spec"] for each in case["slices"]):
         counts.setdefault(_generation(one), set()).add(one["pool"]["resourceSliceCount"])
@@ -102,7 +103,7 @@ def _generation(spec: Json) -> Json:
 
 
 def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], release: Release) -> bool:
-    """Whether Kubernetes' answer is right for this case, or what its faults make of it."""
+    """Whether Kubernetes' answer is right for this case, or wrong because of its known bugs."""
     right, given = _ours(case, release), theirs["results"]
     if given == right["results"]:
         return bool(_outcome(theirs) == right)
@@ -110,36 +111,36 @@ def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], r
 
 
 def _are_all_right(case: Json, ours: Json, theirs: Sequence[Json]) -> bool:
-    """Whether Kubernetes has several answers, and neither these nor ours breaks a rule of the API."""
+    """Whether Kubernetes has several answers, and none of them and of ours breaks a rule of the API."""
     answers = [ours["results"], *(one["results"] for one in theirs)]
     return None not in answers and not any(_problem_with(case, one) for one in answers)
 
 
 def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
-    """The faults that an allocator of a release has."""
+    """The known bugs of an allocator in a release."""
     mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()  # in the other two
     return release.faults | mended
 
 
 def _problem_with(case: Json, results: Json) -> str:
-    """What the judge of allocations finds wrong with these, empty if nothing."""
+    """What the judge finds wrong with these allocations; empty if nothing."""
     return Judge(case, evaluate, sees_node_only=True).problem_with(results)
 
 
 def cause_of_error(
     situation: Situation, known: Collection[KubernetesFault], *, ours: bool, theirs: Json, is_stable: bool
 ) -> str | None:
-    """Return why one of two allocators that give the same ends with an error.
+    """Return why one of two otherwise equal allocators returns an error.
 
-    D24: the stable one finds nothing where ours ends with an error. With a fault, Kubernetes ends with an error because
-    of pools of other nodes.
+    D24: the stable allocator finds nothing where ours returns an error. One Kubernetes bug makes it return an error
+    because of other nodes' pools.
     """
     foreign = KubernetesFault.FOREIGN_COUNTERS
     if ours:
         return "D24" if is_stable and theirs["error"] is None else None
     stops, told = KubernetesFault.ALL_ERROR, theirs["error"] or ""
     if is_stable and stops in known and "a claim constraint would not be satisfied" in told:
-        return stops.value  # the order in which it tries the devices decides whether it stops there
+        return stops.value  # whether it stops there depends on the order in which it tries the devices
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
     return foreign.value if foreign in known and seen != situation.pools else None
 

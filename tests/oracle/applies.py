@@ -1,4 +1,4 @@
-"""Server-side apply and updates by several field managers: what the object becomes, and who owns which field."""
+"""Server-side apply and updates by several field managers: the resulting object, and the owner of each field."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ TYPE = ("apiVersion", "kind")
 NOT_OWNED = ("name", "namespace", "managedFields", "creationTimestamp")
 
 Author = Callable[[Random], Json]
-"""Makes a value of random numbers."""
+"""Creates a value from random numbers."""
 
 
 def one_of(*values: Json) -> Author:
@@ -217,7 +217,7 @@ BODIES: dict[tuple[str, str], tuple[Author, Author | None]] = {
         None,
     ),
 }
-"""What is written of each kind, and what through its status."""
+"""The fields of each kind that are written, and those written through its status."""
 
 METADATA = several(
     labels=texts("a", "b", "c"),
@@ -228,7 +228,7 @@ METADATA = several(
 
 
 def case(random: Random) -> Json:
-    """Some writes of one object by several managers."""
+    """Several writes to one object by different managers."""
     version, kind = random.choice(list(BODIES))
     return {"apiVersion": version, "of": kind, "steps": [_step(random, BODIES[version, kind]) for _ in range(6)]}
 
@@ -248,10 +248,10 @@ def _step(random: Random, bodies: tuple[Author, Author | None]) -> Json:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the object and the owners of its fields after each write, or the refusal.
+    """After each write, compare the object and its field owners, or the rejection.
 
-    D26: who owns a field that is empty, because Go writes some empty fields that are not sent, and leaves others out.
-    The writes after it are compared with the owners that Kubernetes has.
+    D26: the owner of an empty field may differ, because Go adds some empty fields that were not sent and omits others.
+    Later writes are compared starting from Kubernetes' owners.
     """
     kind = {"apiVersion": case["apiVersion"], "kind": case["of"]}
     ours, theirs = dict[str, Json](), None
@@ -307,7 +307,7 @@ def _written(case: Json, step: Json, before: Json, owners: fields.Owners, sent: 
 
 
 def _changed(before: Json, step: Json) -> Json:
-    """The object of an update: some parts as they are, others new."""
+    """The object of an update: some parts unchanged, others new."""
     body = step["body"]
     if step["subresource"]:
         return {**before, **body}
@@ -320,14 +320,14 @@ def _changed(before: Json, step: Json) -> Json:
 
 
 def _owned(value: Json) -> Json:
-    """The part of an object whose fields have owners."""
+    """The part of an object that can have field owners."""
     metadata = {name: part for name, part in value.get("metadata", {}).items() if name not in NOT_OWNED}
     rest = {name: part for name, part in value.items() if name not in (*TYPE, "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
 
 def _plain(value: Json) -> Json:
-    """An object without what is empty, which has no meaning in an object, and without what has no owner."""
+    """An object without empty values, which mean nothing in an object, and without fields that have no owner."""
     found = _without_empty(_owned(value))
     return found if found is not None else {}
 
@@ -342,7 +342,7 @@ def _without_empty(value: Json) -> Json:
 
 
 def differ_in_empty_fields(before: Json, sent: Json, mine: Json, owners: fields.Owners, theirs: Json) -> bool:
-    """Whether the objects are the same, and each field with another owner is or was empty or changed in empty parts."""
+    """Whether the objects are equal, and owners differ only for fields that are, were or became empty."""
     found = fields.owners_of(theirs["managedFields"])
     moved = {path for owner in {*owners, *found} for path in owners.get(owner, set()) ^ found.get(owner, set())}
     old, new, other, raw = (fields.keyed(_owned(one)) for one in (before, mine, theirs["object"], sent))
@@ -353,7 +353,7 @@ def differ_in_empty_fields(before: Json, sent: Json, mine: Json, owners: fields.
 
 def _is_about_nothing(old: Json, sent: Json, new: Json, path: fields.FieldPath) -> bool:
     was, is_ = (_without_empty(fields.unkeyed(_at(one, path))) for one in (old, new))
-    is_shape = not was and isinstance(is_, dict | list)  # only the map or the list itself has another owner
+    is_shape = not was and isinstance(is_, dict | list)  # only the owner of the map or list itself differs
     return not is_ or is_shape or (was == is_ and _at(old, path) != _at(sent, path))
 
 

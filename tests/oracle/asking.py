@@ -12,14 +12,15 @@ Json = Any  # questions and answers
 
 
 class OracleError(Exception):
-    """The oracle could not be asked: it is a mistake of ours in the question, or the program ended."""
+    """The oracle did not answer: our question is wrong, or the program ended."""
 
 
 class Verdict(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
-    `cause` is empty if the answers agree, the rows of docs/differences.md if they differ for known reasons, and None if
-    nobody knows why. `lines` say where they differ. `steps` are how many steps were compared, and how many there are.
+    `cause` is empty if the answers agree, names rows of docs/differences.md if they differ for known reasons, and is
+    None if the reason is unknown. `lines` show where they differ. `steps` has the number of compared steps and of all
+    steps.
     """
 
     cause: str | None
@@ -31,7 +32,7 @@ AGREED = Verdict("", ())
 
 
 class Oracle:
-    """A running oracle. It answers one question after the other, on so many processors; None for all."""
+    """A running oracle. It answers one question at a time, using this many CPUs; None means all."""
 
     def __init__(self, program: Path, *, processors: int | None = 1) -> None:
         self.version: str = program.parents[1].name  # of Kubernetes
@@ -68,7 +69,7 @@ class Oracle:
 
 
 def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
-    """Where two answers differ, one line for each place."""
+    """The differences between two answers, one line for each place."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys(), key=str):
             if key not in theirs or key not in ours:

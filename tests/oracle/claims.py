@@ -1,4 +1,4 @@
-"""Allocations of claims, and CEL expressions of DeviceClasses: what is asked, and how two answers are compared."""
+"""Allocations of claims, and CEL expressions of DeviceClasses: the questions, and how two answers are compared."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 
 def case(random: Random) -> Json:
-    """One to three questions about one cluster: the claims that come one after another."""
+    """One to three questions about one cluster, whose claims arrive one after another."""
     made = random_case(random)
     if random.random() < 0.2:
         hold_elsewhere(random, made)
@@ -28,7 +28,7 @@ def case(random: Random) -> Json:
 
 
 def hold_elsewhere(random: Random, made: Json) -> None:
-    """Add a device of another node to a pool with counters. It is held, so it has used some of them."""
+    """Add a device of another node to a pool with counters. The device is held, so it consumes some of them."""
     sets = [one["spec"] for one in made["slices"] if one["spec"].get("sharedCounters")]
     if not sets:
         return
@@ -47,7 +47,7 @@ def hold_elsewhere(random: Random, made: Json) -> None:
 
 
 def judge(asked: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers to each question, with what Kubernetes has given before allocated."""
+    """Compare the answers to each question, keeping the devices that Kubernetes allocated for earlier questions."""
     release = allocation.Release.of(oracle.version) or allocation.Release.V1_37
     allocated = json.loads(json.dumps(asked["allocated"]))
     for number, claims in enumerate([asked["claims"], *asked["later"]]):
@@ -68,10 +68,10 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
 
 
 def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFault]) -> str | None:
-    """Return the fewest of these faults with which a search finds what Kubernetes has given.
+    """Return the fewest of these bugs that make a search find Kubernetes' allocation.
 
-    It is None unless the search with all of them finds the same in every field, so that a fault of ours, which this
-    search has too, is not excused by a fault of Kubernetes.
+    The result is None unless the search with all of them agrees in every field: our search shares our own bugs, and a
+    bug of Kubernetes must not excuse one of ours.
     """
     with_all = answer_of_kubernetes(situation, faults)
     if with_all.is_known and json.loads(json.dumps(results_with_faults(situation, with_all))) != given:
@@ -81,7 +81,7 @@ def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFaul
 
 
 def results_with_faults(situation: Situation, answer: KubernetesAnswer) -> Json:
-    """The results of a search with faults of Kubernetes, as Kubernetes writes them, or None if it finds nothing."""
+    """The results of a search with Kubernetes' bugs, in Kubernetes' format, or None if it finds nothing."""
     if answer.taken is None:
         return None
     node, classes, features = situation.node, situation.classes, situation.features
@@ -105,7 +105,7 @@ def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAll
 
 
 def tidy(result: Json) -> Json:
-    """Leave out what Go writes of nothing."""
+    """Remove the empty values that Go writes."""
     devices = {name: value for name, value in result["devices"].items() if value}
     return {**result, "devices": {"results": [], **devices}}
 
@@ -114,13 +114,13 @@ def tidy(result: Json) -> Json:
 
 
 def expression(random: Random) -> Json:
-    """An expression, with the devices for which it is evaluated."""
+    """An expression, and the devices it is evaluated for."""
     devices = [{"name": f"device-{number}", "device": body} for number, body in enumerate(expressions.DEVICES)]
     return {"expression": expressions.expression(random), "driver": expressions.DRIVER, "devices": devices}
 
 
 def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
-    """Compare for each device whether there is a value, and which; and the words that refuse another type."""
+    """Compare the value for each device, or that there is none, and the message for a result of the wrong type."""
     theirs = oracle.ask("cel", {**asked, "features": {"ConsumableCapacity": True}})
     given = [one["result"] for one in theirs["devices"]] or [None] * len(asked["devices"])
     ours = list(_values(asked))
@@ -144,7 +144,7 @@ _OF_TYPE = "must evaluate to bool"
 
 
 def _problem_of(expression: str) -> str:
-    """What is wrong with an expression, empty if nothing is."""
+    """What is wrong with an expression; empty if nothing."""
     try:
         selectors(allocation.Features()).check(expression)
     except allocation.SelectorError as error:
@@ -165,7 +165,7 @@ def _values(asked: Json) -> Iterator[bool | None]:
 
 
 def cause_of_value(text: str, error: str, *, ours: bool | None, theirs: bool | None) -> str | None:
-    """Return the row of docs/claims.md to which a difference for one device belongs, or None if there is none."""
+    """Return the row of docs/claims.md that explains a difference for one device, or None."""
     if "no such overload" in error and "==" in text and theirs is None and ours is not None:
         return "a version compared with something computed"
     return "missing in []" if " in []" in text and None in (ours, theirs) else None

@@ -26,7 +26,7 @@ RUNNING: Json = {
     "initContainers": [],
     "containers": [{"name": "main", "limits": {}}],
 }
-"""A pod that asks for nothing, so that it always runs."""
+"""A pod that requests nothing, so it always runs."""
 OPS = (
     *("allocate",) * 8,
     *("list_and_watch",) * 4,
@@ -44,14 +44,14 @@ OPS = (
 
 
 class _Author:
-    """Writes a history: knows which pods and plugins there are, and no answers."""
+    """Writes a history. It knows which pods and plugins exist, but no answers."""
 
     def __init__(self, random: Random, *, policy: Policy | None) -> None:
         self.random = random
         self.policy = policy
         self.nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 4, 4, 6))))
         self.connected: dict[str, Json] = {}
-        self.twice: list[str] = []  # the resources of which two instances are connected
+        self.twice: list[str] = []  # the resources with two connected instances
         self.are_plain = random.random() < 0.5
         self.pods: dict[str, Json] = {}
         self.count = 0
@@ -70,7 +70,7 @@ class _Author:
                 if steps[-1]["op"] == "advance_clock" and self.random.random() < 0.7:
                     steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
-        if self.are_plain:  # a kubelet also tells of another word for unhealthy, and of an id that is listed twice
+        if self.are_plain:  # also values for unhealthy that a kubelet does not know, and ids listed twice
             history["updates"] = True
         if self.policy:
             scope = self.random.choice(list(Scope))
@@ -82,7 +82,7 @@ class _Author:
         return self._connected(free) if free else None
 
     def replace(self) -> Json:
-        """A newer instance of a plugin registers, maybe with other options, and the older one ends, or stays."""
+        """A newer instance of a plugin registers, maybe with other options, and the older one ends or stays."""
         once = [resource for resource in sorted(self.connected) if resource not in self.twice]
         if not once:
             return None
@@ -93,7 +93,7 @@ class _Author:
         return step
 
     def end(self) -> Json:
-        """One of two instances of a plugin ends, and the other one lists its devices."""
+        """One of two instances of a plugin ends, and the other lists its devices."""
         if not self.twice:
             return None
         resource = self.twice.pop()
@@ -108,7 +108,7 @@ class _Author:
         return {"op": "connect", "resource": resource, "devices": devices, **self._manner()}
 
     def _manner(self) -> Json:
-        """How a plugin answers."""
+        """A plugin's answers."""
         others = ("largest", "largest and more", "all", "short", "nothing", "foreign", "none")
         manner: Json = {}
         if prefers := self.random.choice(("",) * 5 + others):
@@ -122,7 +122,7 @@ class _Author:
         return manner
 
     def _answer(self) -> Json:
-        """What containers get: of few names and paths, so that the plugins of a container disagree."""
+        """Container settings with few different names and paths, so that a container's plugins conflict."""
         names, paths = ("A", "B", "C"), ("/a", "/b", "/c")
 
         def some(listed: Sequence[str]) -> list[str]:
@@ -143,7 +143,7 @@ class _Author:
         if not self.connected:
             return None
         resource = self.random.choice(sorted(self.connected))
-        if self.random.random() < 0.4:  # the same devices, some of which are ill, or well again
+        if self.random.random() < 0.4:  # the same devices, some now unhealthy or healthy again
             devices: Sequence[Json] = [
                 {**one, "health": self.random.choice(("Healthy", "Unhealthy"))} if self.random.random() < 0.4 else one
                 for one in self.connected[resource]
@@ -174,10 +174,10 @@ class _Author:
                 if style == "odd" and self.random.random() < 0.3:
                     del device["numa"]
                 elif style == "odd" and self.random.random() < 0.2:
-                    device["numa"] = [-1]  # as Linux says of a PCI device that is on none
+                    device["numa"] = [-1]  # Linux reports this for a PCI device without a NUMA node
             listed.append(device)
         if listed and not self.are_plain and self.random.random() < 0.1:
-            # the same id again, with another health or place
+            # the same id again, with another health or NUMA node
             listed.append({**self.random.choice(listed), "health": self.random.choice(("Healthy", "Unhealthy"))})
         return listed
 
@@ -190,7 +190,7 @@ class _Author:
         return {"op": "disconnect", "resource": resource}
 
     def status(self) -> Json:
-        """What the status of a pod says of the health of its devices."""
+        """The device health in a pod's status."""
         return {"op": "status", "pod": self.random.choice([RUNNING, *self.pods.values()])}
 
     def restart(self) -> Json:
@@ -200,7 +200,7 @@ class _Author:
         if self.random.random() < 0.4:
             data, is_flat = self._checkpoint(), self.random.random() < 0.08
             step["checkpoint"] = encode(data, 1 if is_flat else NEWEST).decode()
-            if is_flat and data.entries:  # without entries, it is the file of a newer kubelet as well
+            if is_flat and data.entries:  # without entries, it is also a valid file of a newer kubelet
                 step |= {"newest": encode(_on_node_0(data)).decode(), "is_unusable": True}
             elif self.random.random() < 0.15:
                 cut, other = step["checkpoint"][: self.random.randint(0, 40)], '"Checksum":1'
@@ -211,7 +211,7 @@ class _Author:
         return step
 
     def _running(self) -> Json:
-        """Some containers. An init container that has ended is left out with those after it: see D12."""
+        """Some containers. A finished init container is left out together with those after it: see D12."""
         found = []
         for pod in [RUNNING, *self.pods.values()]:
             sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]
@@ -221,13 +221,13 @@ class _Author:
         return found
 
     def _admitted_again(self, running: Sequence[Sequence[str]]) -> Iterator[Json]:
-        """Yield the admissions of pods that run, which a restarted kubelet repeats before all pods are known."""
+        """Yield the admissions of running pods, which a restarted kubelet repeats before it knows all pods."""
         for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
             if self.random.random() < 0.5:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
 
     def _asked_again(self, resource: str) -> Iterator[Json]:
-        """Yield what asks again for the devices of the newest pods that may hold some of a list that has changed."""
+        """Yield steps that ask again for the devices of the newest pods that may hold devices of a changed list."""
         for pod in list(self.pods.values())[-3:]:
             containers = (*pod["initContainers"], *pod["containers"])
             if self.random.random() < 0.3 and any(one["limits"].get(resource) for one in containers):
@@ -243,7 +243,7 @@ class _Author:
         return {"op": "start", "pod": pod, "container": container["name"]}
 
     def _checkpoint(self) -> CheckpointData:
-        """Return what a restarted kubelet may find: not what it has left, but other devices of a pod that runs."""
+        """Return a checkpoint that gives a running pod other devices than the kubelet saved."""
         entries = dict[tuple[str, str], PodDevicesEntry]()
         resources = (*RESOURCES, *RESOURCES, UNKNOWN)
         for _ in range(self.random.randint(0, 4)):
@@ -263,7 +263,7 @@ class _Author:
         return CheckpointData(tuple(shuffled), registered)
 
     def _written_answer(self) -> bytes:
-        """Return the answer of a plugin as a kubelet has written it, some with a field that only a newer one knows."""
+        """Return a plugin's answer as a kubelet writes it, sometimes with a field that only a newer kubelet knows."""
         return write_receipt(response_of(self._answer())) + self.random.choice((b"", b"", b"\xba\x3e\x03new"))
 
     def advance_clock(self) -> Json:
@@ -311,7 +311,7 @@ class _Author:
         return self._with_affinity({"op": "allocate_again", "pod": self._maybe_resized(pod)})
 
     def _maybe_resized(self, pod: Json) -> Json:
-        """Return a pod, some with another request than before of a container."""
+        """Return a pod; sometimes the request of a container has changed."""
         container = self.random.choice(pod["containers"])
         if not container["limits"] or self.random.random() > 0.3:
             return pod
@@ -322,7 +322,8 @@ class _Author:
     def hints(self) -> Json:
         pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
         container = self.random.choice([*pod["initContainers"], *pod["containers"]])
-        # The kubelet forgets what a pod may reuse when it admits another one. That shows in hints for 0 devices only.
+        # The kubelet forgets the devices a pod may reuse when it admits another pod. Only hints for 0 devices show
+        # that.
         if pod["uid"] in self.pods and 0 in container["limits"].values():
             return None
         return {"op": "hints", "pod": pod, "container": container["name"]}
@@ -345,7 +346,7 @@ class _Author:
 
 
 def history(random: Random) -> Json:
-    """A history in which each step has its affinity."""
+    """A history that gives each step its affinity."""
     return _Author(random, policy=None).history()
 
 
@@ -357,9 +358,9 @@ def admissions(random: Random) -> Json:
 def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognize a difference by its cause.
 
-    A cause is shown by what makes the answers equal: to leave out zeros of resources of which no device is in use, or
-    the pod that is refused for one that is gone (D20), to forget a pod whose second admission fails (D2), and to leave
-    out what makes the kubelet panic (D21). All other answers have to be equal.
+    A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
+    or the pod rejected because of a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
+    leaving out what makes the kubelet panic (D21). All other answers must be equal.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
         history = _before_1_37(history)
@@ -391,7 +392,7 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:
-    """Return what newer kubelets made of the file of one before 1.20: all devices are on NUMA node 0."""
+    """Convert a checkpoint from before 1.20 as newer kubelets did: all devices are on NUMA node 0."""
     entries = []
     for one in data.entries or ():
         ids = chain.from_iterable(listed or () for listed in (one.device_ids or {}).values())
@@ -400,9 +401,9 @@ def _on_node_0(data: CheckpointData) -> CheckpointData:
 
 
 def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
-    """Compare a history in which a restart finds the file of a kubelet before 1.20 (D23).
+    """Compare a history in which a restart finds a checkpoint from before 1.20 (D23).
 
-    A kubelet has to refuse that file. Ours has to go on as a kubelet does that finds the same in today's format.
+    A kubelet must reject that file. Our manager must continue as a kubelet does with the same data in today's format.
     """
     newest = [
         {name: value for name, value in step.items() if name not in ("newest", "is_unusable")}
@@ -423,7 +424,7 @@ def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
 def _before_1_37(history: Json) -> Json:
     """Return a history in which an instance of a plugin ends before a newer one registers.
 
-    Before 1.37, a kubelet takes the end of the older instance for that of the newer one (D4).
+    Before 1.37, a kubelet mistakes the end of the older instance for the end of the newer one (D4).
     """
     steps, connected = list[Json](), set[str]()
     for step in history["steps"]:
@@ -447,9 +448,9 @@ def _before_1_37(history: Json) -> Json:
 
 
 def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str]]:
-    """Yield the steps after which a kubelet goes on otherwise, from the last one, with the row.
+    """Yield the steps after which a kubelet behaves differently, last first, with the row that explains each.
 
-    D2: the kubelet keeps what it chose for a pod that it refuses, because GetPreferredAllocation failed or because not
+    D2: the kubelet keeps the devices it chose for a pod that it rejects because GetPreferredAllocation failed or not
     all pods are known. D32: the last of these steps starts a container that has lost devices, under a policy.
     """
     waits, found = False, list[tuple[int, str]]()
@@ -468,7 +469,7 @@ def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str
 
 
 def _has_lost_devices(history: Json, place: int) -> bool:
-    """Whether the container that a step starts has none of the devices of a resource that it asks for."""
+    """Whether the step starts a container that requests a resource but has no device of it."""
     replay, step = Replay(topology_of(history)), history["steps"][place]
     for one in history["steps"][:place]:
         replay.play(one)
@@ -479,13 +480,13 @@ def _has_lost_devices(history: Json, place: int) -> bool:
 
 
 def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], oracle: Oracle) -> Verdict:
-    """Compare a history without a step that comes out otherwise for a known reason."""
+    """Compare a history without a step whose result differs for a known reason."""
     rest = judge({**history, "steps": [*history["steps"][:place], *history["steps"][place + 1 :]]}, oracle)
     return rest._replace(cause=_joined(row, rest.cause), lines=rest.lines or lines)
 
 
 def _joined(row: str, cause: str | None) -> str | None:
-    """Return a row with those of the rest, or None if the rest differs for no reason that is known."""
+    """Return the row together with those of the remaining steps, or None if these differ for an unknown reason."""
     return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
 
 
@@ -493,7 +494,7 @@ _IN_MANAGER = "cm/devicemanager.(*ManagerImpl)"
 
 
 def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
-    """Compare the steps before the one at which the kubelet panics, and those after it as if nobody had asked (D21)."""
+    """Compare all steps except the one that makes the kubelet panic, as if it had not happened (D21)."""
     panic, stack = answers["panic"], answers["stack"]
     for count in range(len(history["steps"])):
         if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
@@ -505,7 +506,7 @@ def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdic
 def _row_of_panic(history: Json, count: int) -> str | None:
     """Return D21 if the pod of a step holds, before it, a device that its plugin does not list.
 
-    On a kubelet, the pod also holds what a refused second admission has left to it (D2).
+    On a kubelet, the pod also holds the devices that a rejected second admission left behind (D2).
     """
     replay, refused = Replay(topology_of(history)), set[str]()
     for step in history["steps"][:count]:
@@ -523,9 +524,9 @@ def _row_of_panic(history: Json, count: int) -> str | None:
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
-    """Where a pod that is refused at its second admission holds other devices than before.
+    """The steps after which a pod rejected at its second admission holds other devices than before.
 
-    D2 repairs such a history, so it is not seen there whether our manager keeps what the pod held.
+    Row D2 repairs such a history, so the comparison cannot show whether our manager keeps the pod's devices.
     """
     replay, lost = Replay(topology_of(history)), list[str]()
     for number, step in enumerate(history["steps"]):
@@ -542,7 +543,7 @@ def _held_by(replay: Replay, step: Json) -> Json:
 
 
 def wants_what_is_gone(ours: Json, theirs: Json) -> bool:
-    """Whether the kubelet refuses a pod because its set of ids in use has a resource that is not registered."""
+    """Whether the kubelet rejects a pod because an unregistered resource is in its map of ids in use."""
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
     if refused is None or not ours.get("ok"):
@@ -553,7 +554,7 @@ def wants_what_is_gone(ours: Json, theirs: Json) -> bool:
 
 
 def agree(history: Json, answers: Json) -> bool:
-    """Whether these answers of a kubelet are ours, too."""
+    """Whether these answers of a kubelet equal ours."""
     return bool(answers_of_ours(history) == _theirs(history, answers))
 
 
@@ -576,7 +577,7 @@ def _forgetting(history: Json, answers: Json) -> Json:
 
 
 def _without_zeros(history: Json, answers: Json) -> Json:
-    """The answers in which `sanitize` adds no zero."""
+    """The answers without the zeros that `sanitize` adds."""
     return [
         {"allocatable": {name: count for name, count in answer["allocatable"].items() if count or name in given}}
         if (given := step.get("allocatable")) is not None
@@ -586,7 +587,7 @@ def _without_zeros(history: Json, answers: Json) -> Json:
 
 
 def answers_of_ours(history: Json) -> Json:
-    """What our manager answers to each step."""
+    """Our manager's answer to each step."""
     replay = Replay(topology_of(history), updates=history.get("updates", False))
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
@@ -599,7 +600,7 @@ def answers_of_ours(history: Json) -> Json:
 
 
 def _theirs(history: Json, answers: Json) -> Json:
-    """What the kubelet answers to each step: of a refused pod only the container and the error."""
+    """The kubelet's answer to each step; for a rejected pod, only the container and the error."""
     if "policy" in history:
         return answers
     named = []

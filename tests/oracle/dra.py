@@ -1,4 +1,4 @@
-"""Histories of a DRA manager: made ones, and parts of recorded ones, recombined."""
+"""Histories of a DRA manager: generated ones, and recombined parts of recorded ones."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def _recorded() -> Sequence[Sequence[Json]]:
 
 
 def history(random: Random) -> Json:
-    """A made history, or a recorded one: some steps left out, repeated or moved, with other answers of drivers."""
+    """A generated history, or a recorded one with steps left out, repeated or moved, and other driver answers."""
     if random.random() < MADE:
         gates = [SKIPS] if random.random() < 0.98 else []
         return {"steps": Author(random).history(), "gates": gates}
@@ -64,13 +64,13 @@ def history(random: Random) -> Json:
 
 
 MADE = 0.5
-"""The share of the cases that are made. The others are of recorded histories."""
+"""The share of the cases that are generated. The others come from recorded histories."""
 
 SKIPS = "DRAOptionalNodeOperations"
-"""The feature gate without which a kubelet refuses a claim whose driver need not be called (N20)."""
+"""Without this feature gate, a kubelet rejects a claim whose driver need not be called (N20)."""
 
 TWICE = 0.01
-"""The share of the cases in which a pod may name a claim twice, which a kubelet never prepares (N6)."""
+"""The share of the cases in which a pod may name a claim twice; a kubelet never prepares such a claim (N6)."""
 
 
 def _naming_once(step: Json) -> Json:
@@ -102,7 +102,7 @@ def _naming_once(step: Json) -> Json:
 
 
 def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) -> Sequence[Json]:
-    """The steps that are possible in this order: of pods that are known, and of drivers that are up."""
+    """The steps that are possible in this order: those with known pods and running drivers."""
     pods, drivers, result = set[str](), set[tuple[str, str]](), []
     for given in steps:
         step, key = given, (given.get("name", ""), given.get("instance", "a"))
@@ -115,7 +115,7 @@ def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) ->
             case "driver_down":
                 if key not in drivers:
                     continue
-                step = {**step, "mode": "deregister"}  # the kubelet notices other ends after some time
+                step = {**step, "mode": "deregister"}  # the kubelet notices other disconnections only after some time
                 drivers.discard(key)
             case "driver_script":
                 if key not in drivers:
@@ -136,7 +136,7 @@ def _without_delays(script: Json) -> Json:
 
 
 class _Live(Comparison):
-    """A comparison in which any of several missing things may be named (D18)."""
+    """A comparison that accepts any of several missing things in an error (D18)."""
 
     def _compare(self, step: Json, outcome: Json) -> None:
         pod = self.replay.manifests[step["pod"]] if "pod" in step else {}
@@ -148,7 +148,7 @@ class _Live(Comparison):
         super()._compare({**step, "expect": expect}, outcome)
 
     def _named(self, pod: Json, ours: Json, theirs: Json) -> str:
-        """Return the error of the kubelet, or ours if it says the same for another driver or claim that is missing."""
+        """Return the kubelet's error, or ours if the two differ only in which missing driver or claim they name."""
         told, named = str(theirs.get("error", "")), str(ours.get("error", ""))
         found, other = _MISSING.search(told), _MISSING.search(named)
         if told == named or not (found and other and told.replace(found[0], "") == named.replace(other[0], "")):
@@ -157,7 +157,7 @@ class _Live(Comparison):
         return named if both <= self._missing(pod, is_driver=bool(found["driver"])) else told
 
     def _missing(self, pod: Json, *, is_driver: bool) -> set[str]:
-        """The claims of a pod that are not in the cache, or the drivers of its claims of which none is registered."""
+        """The pod's claims that are not in the cache, or its claims' drivers that are not registered."""
         replay, owner, keys = self.replay, pod_of(pod), list[ClaimKey]()
         for entry in pod_claims(owner):
             with suppress(DraError):
@@ -172,11 +172,11 @@ class _Live(Comparison):
 _MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
 PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N20"))
-"""Why a kubelet refuses a pod that we admit: the steps after it are compared as if nobody had asked."""
+"""Why a kubelet rejects a pod that we admit. Later steps are compared as if the pod had not been admitted."""
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason of docs/dra.md, N1 to N20."""
+    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N20)."""
     total = len(case["steps"])
     if (allocation.Release.of(oracle.version) or allocation.Release.V1_37).is_before_1_37:
         case = {"steps": [_calling_always(step) for step in case["steps"]]}
@@ -184,7 +184,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if "panic" in answers:
         return Verdict(None, [f"panic: {answers['panic']}"])
     verdict, number = _compared(case, answers, _Live())
-    if verdict.cause == "N5":  # the kubelet has started with a file that is behind: as if it had gone on
+    if verdict.cause == "N5":  # the kubelet started with an outdated file: compare as if it had not restarted
         number = max(place for place in range(number + 1) if case["steps"][place]["op"] == "restart")
     if verdict.cause in {*PASSED_OVER, "N5"}:
         rest = judge({**case, "steps": [*case["steps"][:number], *case["steps"][number + 1 :]]}, oracle)
@@ -198,7 +198,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _calling_always(step: Json) -> Json:
-    """Return a step without a field that claims have had since 1.37."""
+    """Return a step without a claim field that is new in 1.37."""
     if step["op"] != "put_claim":
         return step
     text = json.dumps(step, default=str)
@@ -206,7 +206,7 @@ def _calling_always(step: Json) -> Json:
 
 
 def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdict, int]:
-    """The comparison with one run of the kubelet, and at which step it ended."""
+    """The comparison with one run of the kubelet, and the step at which it ended."""
     number = 0
     for number, (step, expect) in enumerate(zip(case["steps"], answers, strict=True)):
         try:
@@ -219,10 +219,10 @@ def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdic
 
 
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
-    """Return a recorded history with the answers of this Kubernetes.
+    """Return a recorded history with the answers of this version of Kubernetes.
 
-    What was recorded stays if the kubelet still answers like that: it may be of another order. The step at which the
-    kubelet names another of several missing things than we do, and those after it, get no answer.
+    A recorded answer stays if the kubelet can still give it in another order. If the kubelet names a different missing
+    thing than we do, that step and those after it get no answer.
     """
     steps = [
         {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]

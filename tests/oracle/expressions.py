@@ -32,13 +32,13 @@ DEVICES: Sequence[Json] = (
     },
     {},
 )
-"""Devices that differ in what they have."""
+"""Devices with different attributes and capacities."""
 
 _DEFAULTS = {"model": "''", "index": "0", "ok": "false", "rdma": "false", "ver": "semver('0.0.0')"}
 
 
 def expression(random: Random) -> str:
-    """Return an expression. A few are broken, and a few are of another type."""
+    """Return an expression. A few are broken, and a few have another type."""
     made = _Expressions(random)
     if random.random() < 0.03:
         return made.value()

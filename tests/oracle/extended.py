@@ -1,4 +1,4 @@
-"""The claims that a scheduler makes for extended resources which DeviceClasses serve, and their devices."""
+"""The claims that a scheduler creates for extended resources backed by DeviceClasses, and their devices."""
 
 import json
 from random import Random
@@ -20,13 +20,13 @@ from tests.recorded_allocations import held_of, results_of, situation_of
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NAMED, OF_PLUGINS = ("ex.com/gpu", "ex.com/nic"), "ex.com/card"
-_OUT_OF_ORDER = 0.04  # of the cases have classes of one second
+_OUT_OF_ORDER = 0.04  # of the cases have classes created within one second
 BROKEN = {"metadata": {"name": "broken"}, "spec": {"selectors": [{"cel": {"expression": tuple(EXPRESSIONS)[-1]}}]}}
-"""A class whose expression is an error for devices without the attribute."""
+"""A class whose expression fails for devices without the attribute."""
 
 
 def case(random: Random) -> Json:
-    """A pod with extended resources by both kinds of name, sometimes with claims, and a cluster."""
+    """A pod with extended resources under both kinds of names, sometimes with claims, and a cluster."""
     made = random_case(random)
     hold_elsewhere(random, made)
     classes = [json.loads(json.dumps(one)) for one in (*made["classes"], BROKEN)]
@@ -63,10 +63,10 @@ def _containers(random: Random, names: list[str]) -> Json:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the class of each resource, what the node lacks, the claim that is made, and the devices of all claims.
+    """Compare the class of each resource, what the node lacks, the created claim, and the devices of all claims.
 
-    A scheduler of a live cluster sees the classes in the order in which they are made, and does so here. It does not
-    learn the own name of a class that names a resource of a newer class which it saw before.
+    As in a live cluster, the scheduler sees the classes in the order of their creation. It does not learn the implicit
+    name of a class whose extended resource belongs to a newer class that it has already seen.
     """
     theirs = oracle.ask("extended", case)
     release = Release.of(oracle.version) or Release.V1_37
@@ -103,7 +103,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
-    """Whether a scheduler knows all classes but those by their own names whose resource a later class serves."""
+    """Whether a scheduler knows all classes, except implicit names of classes whose resource a later class serves."""
     named = {one["metadata"]["name"]: one["spec"].get("extendedResourceName", "") for one in case["classes"]}
     lost = [name for name in ours if name not in theirs]
     others = {name: served for name, served in ours.items() if name not in lost}
@@ -115,7 +115,7 @@ def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
 
 
 def _claim_of(answer: Json) -> tuple[Json, Json]:
-    """What a scheduler asks for in its claim, and what each container gets."""
+    """The requests in a scheduler's claim, and the devices of each container."""
     requests = (answer["claim"] or {"spec": {"devices": {}}})["spec"]["devices"].get("requests") or ()
     return (
         [(one["name"], one["exactly"]["deviceClassName"], one["exactly"]["count"]) for one in requests],
@@ -124,7 +124,7 @@ def _claim_of(answer: Json) -> tuple[Json, Json]:
 
 
 def _trial(case: Json, release: Release) -> ClaimTrial:
-    """The cluster of a case, with what is allocated already and no other pods."""
+    """The cluster of a case, with existing allocations and no other pods."""
     kinds = {"DeviceClass": case["classes"], "ResourceSlice": case["slices"], "Node": [case["node"]], "Pod": []}
     documents = [
         Value({"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in of]}, kind)

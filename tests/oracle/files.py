@@ -1,4 +1,4 @@
-"""The two state files: what is written, and what is read of damaged files."""
+"""The two state files: how they are written, and how damaged ones are read."""
 
 import base64
 import json
@@ -81,7 +81,7 @@ def _by_node(random: Random) -> Json:
 
 
 def judge_checkpoint(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the bytes that are written, the text that is hashed, and the sum."""
+    """Compare the written bytes, the hashed text, and the checksum."""
     data = data_of(case["data"])
     ours = {
         "file_b64": base64.b64encode(encode(data)).decode(),
@@ -93,7 +93,7 @@ def judge_checkpoint(case: Json, oracle: Oracle) -> Verdict:
 
 
 def claims(random: Random) -> Json:
-    """The claims of a state file of the DRA manager, each with its own name."""
+    """Claims for a state file of the DRA manager, each with a different name."""
     all_claims = [
         {
             "ClaimUID": _text(random),
@@ -127,7 +127,7 @@ def _device(random: Random) -> Json:
 
 
 def judge_claims(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the bytes that are written."""
+    """Compare the written bytes."""
     entries = None if case["claims"] is None else [entry_of(one) for one in case["claims"]]
     ours = {"bytes": base64.b64encode(state_file.encode(entries)).decode()}
     lines = list(differences(ours, oracle.ask("claims-encode", case)))
@@ -135,14 +135,14 @@ def judge_claims(case: Json, oracle: Oracle) -> Verdict:
 
 
 OLDEST = 0.04
-"""The share of the files that have the format of kubelets before 1.11."""
+"""The share of the files in the format from before 1.11."""
 
 
 def damaged_checkpoint(random: Random) -> Json:
-    """A checkpoint, most of them damaged, some with a sum that is right for what is in it."""
+    """A checkpoint, usually damaged, sometimes with a checksum that matches the damaged content."""
     data = data_of(checkpoint(random)["data"])
     file = encode(data, random.choice((NEWEST,) * 6 + (1,)))
-    if random.random() < OLDEST:  # the list of entries of a kubelet before 1.11
+    if random.random() < OLDEST:  # the list of entries as written before 1.11
         file = json.dumps(json.loads(encode(data, 1))["Data"]["PodDeviceEntries"], ensure_ascii=False).encode()
     file = _damaged(random, file)
     if random.random() < 0.5:
@@ -156,7 +156,7 @@ def damaged_checkpoint(random: Random) -> Json:
 
 
 def damaged_claims(random: Random) -> Json:
-    """A state file of the DRA manager, most of them damaged, inside or outside."""
+    """A state file of the DRA manager, usually damaged, in the inner or outer document."""
     case = claims(random)["claims"]
     entries = None if case is None else [entry_of(one) for one in case]
     file = state_file.encode(entries)
@@ -194,10 +194,10 @@ def _damaged(random: Random, file: bytes) -> bytes:
 
 
 def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the verdicts, and what is read: what would be written of it.
+    """Compare the verdicts and the parsed content, by writing it again.
 
-    A file of an older format is not a file for a kubelet of today (D23). It is compared with what the kubelets read
-    that knew the format.
+    Today's kubelet does not accept a file in an older format (D23). It is compared with what older kubelets that knew
+    the format read.
     """
     theirs = oracle.ask("checkpoint-decode", case)
     found, data = examine(base64.b64decode(case["file_b64"]))
@@ -220,7 +220,7 @@ def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
 
 
 def judge_damaged_claims(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the verdicts, and what is read."""
+    """Compare the verdicts and the parsed content."""
     blob = base64.b64decode(case["bytes"])
     theirs = oracle.ask("claims-decode", case)
     ours = state_file.judge(blob).verdict.value
@@ -232,5 +232,5 @@ def judge_damaged_claims(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _by_name(listed: Json) -> Json:
-    """The claims as a kubelet keeps them: the last one of each name."""
+    """The claims as a kubelet keeps them: the last one with each name."""
     return recorded_claims(list({(one["Namespace"], one["ClaimName"]): one for one in listed}.values()))

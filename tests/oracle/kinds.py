@@ -1,4 +1,4 @@
-"""The kinds of behavior that are compared: each makes cases, and judges the answers to one."""
+"""The kinds of behavior that are compared. Each creates cases and judges the answers to them."""
 
 import re
 from collections import Counter
@@ -11,11 +11,11 @@ from tests.oracle.asking import Json, Oracle, Verdict
 
 
 class Kind(NamedTuple):
-    """One kind: `case` makes the same case of the same random numbers."""
+    """One kind. `case` creates the same case from the same random numbers."""
 
     case: Callable[[Random], Json]
     judge: Callable[[Json, Oracle], Verdict]
-    function: str  # where to look in Kubernetes
+    function: str  # the code in Kubernetes
 
 
 KINDS = {
@@ -53,14 +53,14 @@ KINDS = {
 
 _OF_OTHERS = {"D2": 0.02, "D18": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.06, "D26": 0.04}
 USUAL = _OF_OTHERS | {"D25": 0.03, "N3": 0.1, "N13": 0.03}
-"""The share of the cases of a kind that a cause explains, at most. A cause that is not named here explains 1 %."""
+"""The largest share of a kind's cases that a cause explains. For a cause that is not listed, it is 1 %."""
 
 OFTEN = 3  # times its usual share
-_FEW = 5  # cases, which say nothing of a share
+_FEW = 5  # cases, too few to measure a share
 
 
 def too_often(causes: Mapping[str, int], total: int) -> Iterator[str]:
-    """Name the causes that explain more than three times as many cases as they do usually: they excuse other things."""
+    """Name the causes that explain more than three times their usual share of cases: they hide other differences."""
     counts = Counter[str]()
     for cause, count in causes.items():
         for row in re.split(r"\+|, ", cause):

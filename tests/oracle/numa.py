@@ -29,9 +29,9 @@ from tests.oracle.topology import policy_options, topology_of
 FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
 MIXED = "D29"
-"""A NUMA node is in a group and has memory of its own: what the kubelet does depends on Go's order of maps."""
+"""A NUMA node is both in a group and used alone: what the kubelet does depends on Go's map order."""
 TAKEN = "D30"
-"""A container has a CPU that was not free: the kubelet puts it into the shared pool if its pod is refused."""
+"""A container has a CPU that was not free: the kubelet puts the CPU into the shared pool if it rejects the pod."""
 
 _OPTIONS = (
     "full-pcpus-only",
@@ -47,7 +47,7 @@ _OPTIONS = (
 
 
 def cpus(random: Random) -> Json:
-    """A history of the CPU manager alone: each admission has the NUMA nodes that somebody else chose."""
+    """A history of the CPU manager alone, where each admission is given its NUMA nodes."""
     case = _case(random, machine(random), has_memory=False)
     if random.random() < 0.3:
         case["topology"] = _topology(random)
@@ -75,7 +75,8 @@ def admissions(random: Random) -> Json:
 def machine(random: Random, most: int = 8) -> Json:
     """A machine as cAdvisor describes it: sockets in NUMA nodes or NUMA nodes in sockets.
 
-    Kubernetes combines each hint of one resource with each of all others, so many resources need a small `most`.
+    Kubernetes combines every hint of each resource with every hint of the others, so many resources need a small
+    `most`.
     """
     nodes = random.choice([count for count in (1, 1, 2, 2, 2, 3, 4, 4, 6, 8) if count <= most])
     sockets = random.choice([count for count in (1, 2, 4, 8, nodes, 2 * nodes) if count <= 2 * nodes])
@@ -246,7 +247,7 @@ def _pod(random: Random, uid: str, case: Json, *, has_devices: bool) -> Json:
 
 
 class _WatchedCpus(CpuManager):
-    """A CPU manager that remembers whether it ever gave a CPU of another pod, or one that is reserved strictly."""
+    """A CPU manager that remembers whether it ever allocated another pod's CPU or a strictly reserved one."""
 
     gave_what_was_taken = False
 
@@ -279,7 +280,7 @@ class _Pods:
 
 
 class NumaReplay:
-    """A history of the three managers. It answers as the oracle does, but for the files, which are decoded."""
+    """Replays a history of the three managers. It answers as the oracle does, except that the files are decoded."""
 
     def __init__(self, case: Json) -> None:
         self.case = case
@@ -291,7 +292,7 @@ class NumaReplay:
         self.connections: list[MemoryConnection] = []
 
     def begin(self) -> Json:
-        """Start the managers, and return what they have."""
+        """Start the managers, and return their state."""
         self.running = False
         try:
             self._begin()
@@ -420,7 +421,7 @@ class NumaReplay:
         self.admission.forget()
 
     def held(self) -> Json:
-        """The two states, as they can be compared."""
+        """The two states, in a form that can be compared."""
         self.cpus.save()
         self.memory.save()
         return {name: readable(name, store.blob or b"") for name, store in self.stores.items()}
@@ -436,7 +437,7 @@ def _hints(hints: Json) -> Json:
 
 
 def readable(name: str, blob: bytes) -> Json:
-    """A state file as values that can be compared: memory by group of NUMA nodes, blocks in order."""
+    """A state file as comparable values: memory by group of NUMA nodes, and blocks in order."""
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
         entries = {
@@ -472,7 +473,7 @@ def _blocks(state: MemoryState) -> Json:
 
 
 def read_machine(given: Json) -> Machine:
-    """The machine that a case describes."""
+    """The machine described by a case."""
     return Machine(
         [
             NumaCell(
@@ -514,19 +515,19 @@ def pod_of(given: Json) -> Pod:
 
 @frozen
 class Played:
-    """The steps that a kubelet would answer, our answers from the start on, and what may differ after which of them."""
+    """The steps that a kubelet would answer, our answers from the start on, and the allowed differences by step."""
 
     case: Json
     ours: list[Json]
     since: Mapping[str, int]
 
     def refused(self) -> list[int]:
-        """The steps with which a pod is refused."""
+        """The steps that reject a pod."""
         steps = enumerate(self.case["steps"], start=1)
         return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
 
     def without_refusals(self, last: int | None = None) -> "Played":
-        """Leave out the pods that are refused, but for that of the last step: such a pod has nothing afterwards."""
+        """Leave out the rejected pods, except that of the last step: a rejected pod holds nothing afterwards."""
         end = len(self.case["steps"]) if last is None else last
         left_out = {*self.refused()} - {last}
         kept = [number for number in range(1, end + 1) if number not in left_out]
@@ -534,7 +535,7 @@ class Played:
         return Played({**self.case, "steps": steps}, [self.ours[number] for number in (0, *kept)], self.since)
 
     def compared(self, oracle: Oracle) -> list[tuple[int, str]]:
-        """Ask a kubelet, and return where its answers differ from ours, by step."""
+        """Ask a kubelet, and return the differences between its answers and ours, by step."""
         answers = oracle.ask("numa", self.case)
         if isinstance(answers, dict):
             return [(0, str(answers)[:3000])]
@@ -554,7 +555,7 @@ def played(case: Json) -> Played:
     steps, refused = list[Json](), set[str]()
     for step in case["steps"]:
         uid = step["object"]["metadata"]["uid"] if "object" in step else step.get("uid")
-        if uid in refused:  # a kubelet never asks again for a pod that has failed
+        if uid in refused:  # a kubelet never admits a failed pod again
             continue
         try:
             answer = replay.play(step)
@@ -571,10 +572,10 @@ def played(case: Json) -> Played:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare each step, and both state files byte for byte, but for the order of blocks.
+    """Compare each step, and both state files byte for byte, except for the order of blocks.
 
     A difference is known if a NUMA node was in two groups (D29), or a container got a CPU that was not free (D30), and
-    the kubelet answers as we do if the pods that are refused are left out.
+    the kubelet answers as we do once the rejected pods are left out.
     """
     ours = played(case)
     theirs = ours.compared(oracle)
@@ -588,7 +589,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: Oracle) -> bool:
-    """Whether the kubelet refuses each pod of another verdict as we do, once no other pod has been refused before."""
+    """Whether the kubelet agrees about each pod with a differing verdict if no pod was rejected before it."""
     for number in sorted({number for number, line in theirs if "_manager_state" not in line} & {*ours.refused()}):
         alone = ours.without_refusals(number)
         last = [line for at, line in alone.compared(oracle) if at == len(alone.case["steps"])]
@@ -598,14 +599,14 @@ def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: O
 
 
 def comparable(answer: Json) -> Json:
-    """An answer as it can be compared: of an error, its kind."""
+    """An answer in a form that can be compared: only the kind of an error."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer
 
 
 def _kind_of_error(text: str) -> str:
-    """The text of an error without what Go's random order of maps decides, and without what stands around it."""
+    """The text of an error without its wrapping, and without the parts that Go's random map order decides."""
     for prefix in ("new static policy error: ", "new none policy error: "):
         text = text.removeprefix(prefix)
     if text.startswith("None policy"):
@@ -616,7 +617,7 @@ def _kind_of_error(text: str) -> str:
 
 
 def encoded_again(name: str, blob: bytes) -> bytes:
-    """Return a state file as we write what we have read of it."""
+    """Read a state file, and return it as we write it."""
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
         return encode_cpus(cpu.policy, cpu.state)
@@ -625,7 +626,7 @@ def encoded_again(name: str, blob: bytes) -> bytes:
 
 
 def decoded(answer: Json) -> tuple[Json, list[str]]:
-    """Return an answer of the oracle with its files decoded, and what is wrong with the files that we encode again."""
+    """Return an oracle's answer with its files decoded, and the problems with encoding them again."""
     found, lines = dict(answer), list[str]()
     for name in FILES:
         if name not in answer or answer.get("error"):

@@ -13,7 +13,7 @@ VALUES = ("a", "b", "1", "", True, 3)
 
 
 def case(random: Random) -> Json:
-    """An object and a patch of it, which may not fit."""
+    """An object and a patch, which may not apply to it."""
     kind = random.choice(("Node", "Pod", "ResourceClaim"))
     type_ = random.choice(("strategic", "strategic", "merge", "json"))
     before = _object(random, kind)
@@ -24,7 +24,7 @@ def case(random: Random) -> Json:
 
 
 def _object(random: Random, kind: str, *, deletes: bool = False) -> Json:
-    """Some fields of an object. With `deletes`, it is a patch: some of them are null."""
+    """Some fields of an object. With `deletes`, they form a patch, and some are null."""
 
     def maybe(value: Json) -> Json:
         return random.choice((None, value, value, value)) if deletes else value
@@ -63,7 +63,7 @@ def _object(random: Random, kind: str, *, deletes: bool = False) -> Json:
 
 
 def _add_directive(random: Random, patch: Json) -> None:
-    """Add a directive somewhere, mostly one that fits."""
+    """Add a directive somewhere, usually a valid one."""
     part = random.choice([one for one in _parts(patch) if one] or [patch])
     lists = [name for name, value in part.items() if isinstance(value, list) and name in (*MERGE_KEYS, *SETS)]
     directives: list[tuple[str, Json]] = [
@@ -76,7 +76,7 @@ def _add_directive(random: Random, patch: Json) -> None:
     name, value = random.choice(directives)
     part[name] = value
     if name.startswith("$delete"):
-        del part["finalizers"]  # because Go carries out one of both first, at random
+        del part["finalizers"]  # because Go applies the two in random order
 
 
 def _parts(value: Json) -> list[Json]:
@@ -107,7 +107,7 @@ def _pointers(value: Json, above: str = "") -> list[str]:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the object after the patch, or that it is refused."""
+    """Compare the patched object, or the rejection."""
     theirs = oracle.ask("patch", case)
     before, patch = json.loads(json.dumps(case["object"])), case["patch"]
     try:
@@ -127,7 +127,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _decoded(value: Json) -> Json:
-    """A value as it is decoded: without nulls, which mean nothing in an object of the API, and without directives."""
+    """A value as it is decoded, without directives and without nulls, which mean nothing in an API object."""
     if isinstance(value, list):
         return [_decoded(one) for one in value]
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` plants one after another.
 
-Each is planted in a copy of the library. A fault that is not found within `CASES` cases of its kind is printed, and the
+Each is planted in a copy of the library. If `CASES` cases of its kind do not reveal a fault, it is printed, and the
 exit status is 1.
 """
 
@@ -23,7 +23,7 @@ CASES = 2_000
 
 @frozen
 class Fault:
-    """A string of a file of the library, or of another package, in place of another one, and the kind that shows it."""
+    """A replacement of one string in a file of the library or another package, and the kind of case that reveals it."""
 
     name: str
     kind: str
@@ -411,7 +411,7 @@ FAULTS = (
 
 
 def is_found(fault: Fault, version: str, seed: str) -> bool:
-    """Whether a run with a copy of the library that has the fault finds a difference."""
+    """Whether a run with a copy of the library that contains the fault finds a difference."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
         packages = ROOT / "packages"
@@ -444,7 +444,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant the faults. Return the exit status."""
+    """Plant the faults, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.planted", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--seed", default="41", help="(%(default)s)")

@@ -1,4 +1,4 @@
-"""Histories of a DRA manager that are made: pods that share claims, several drivers, health, and what may fail."""
+"""Generated histories of a DRA manager: pods that share claims, several drivers, health, and failures."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -13,11 +13,11 @@ CODES = (2, 5, 8, 13)
 
 
 class Author:
-    """Writes a history: knows which pods, claims and drivers there are, and no answers."""
+    """Writes a history. It knows which pods, claims and drivers exist, but no answers."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.drivers: dict[tuple[str, str], bool] = {}  # name and instance of those that run: whether it is registered
+        self.drivers: dict[tuple[str, str], bool] = {}  # whether each running driver (name and instance) is registered
         self.has_health = random.random() < 0.5
         self.claims: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
@@ -39,7 +39,7 @@ class Author:
             steps += self.random.choice(chosen)()
         return steps
 
-    # --- what there is at the beginning -------------------------------------------------------------------------------
+    # --- the initial objects -------------------------------------------------------------------------------
 
     def _make_pods(self) -> None:
         count = self.random.randint(1, 3)
@@ -144,7 +144,7 @@ class Author:
         return [{"op": "reconcile", "active": active, "ready": self.random.random() < 0.8}]
 
     def _renew(self) -> Sequence[Json]:
-        """A claim is deleted and made again: another UID, and maybe other devices."""
+        """A claim is deleted and recreated with another UID, and maybe with other devices."""
         name = self.random.choice(sorted(self.claims))
         self.renewed += 1
         pods = [pod["metadata"]["name"] for pod in self.pods.values()]
@@ -182,7 +182,7 @@ class Author:
         return [{"op": "restart", "reregister": list(again)}]
 
     def _script(self) -> Sequence[Json]:
-        """Say how a driver answers: until it gets another script, or just to the next prepare."""
+        """Set a driver's answers: until its next script, or only for the next prepare."""
         if not self.drivers:
             return ()
         name, instance = self.random.choice(sorted(self.drivers))
@@ -218,7 +218,7 @@ class Author:
     # --- health -------------------------------------------------------------------------------------------------------
 
     def _reports(self, key: tuple[str, str]) -> bool:
-        """Whether an instance has a health stream. It is never taken away from the history."""
+        """Whether an instance has a health stream. A case is never reduced by removing it."""
         return self.has_health and key[1] == "a"
 
     def _report(self) -> Sequence[Json]:

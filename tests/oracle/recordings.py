@@ -1,6 +1,6 @@
-"""Recreates the data of the tests from the oracle: `make recordings`.
+"""Recreates the test data from the oracle: `make recordings`.
 
-The cases are the same in each run. A history that the kubelet does not answer as we do is left out.
+The cases are the same in each run. A history is left out if the kubelet's answers differ from ours.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def histories(oracle: Oracle) -> Iterator[Json]:
 
 
 def _without_half(answer: Json) -> Json:
-    """Return an answer without calls, and of a refused pod without the devices that it got before."""
+    """Return an answer without calls, and for a rejected pod without the devices that it got before."""
     answer = {name: value for name, value in answer.items() if name != "calls"}
     if "containers" not in answer or answer["ok"]:
         return answer
@@ -39,7 +39,7 @@ def _without_half(answer: Json) -> Json:
 
 
 def checkpoints(oracle: Oracle) -> Iterator[Json]:
-    """Checkpoints of the device manager, as they are written."""
+    """Checkpoints as the device manager writes them."""
     for number, case in _cases(files.checkpoint):
         answer = oracle.ask("checkpoint-encode", case)
         file = files.text_of(answer.pop("file_b64"))
@@ -53,7 +53,7 @@ def checkpoint_files(oracle: Oracle) -> Iterator[Json]:
 
 
 def claims(oracle: Oracle) -> Iterator[Json]:
-    """State files of the DRA manager, as they are written."""
+    """State files as the DRA manager writes them."""
     for number, case in _cases(files.claims):
         yield {"id": number, **case, **oracle.ask("claims-encode", case)}
 
@@ -96,7 +96,7 @@ RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
     "dra/health.jsonl": (health_histories, 40),
     "numa/histories.jsonl": (numa_histories, 60),
 }
-"""Each file, what is in it, and how many."""
+"""Each file, its content, and the number of records."""
 
 
 def _cases(case: Callable[[Random], Json]) -> Iterator[tuple[int, Json]]:
@@ -107,12 +107,12 @@ def _cases(case: Callable[[Random], Json]) -> Iterator[tuple[int, Json]]:
 
 
 def write(path: Path, recordings: Iterator[Json]) -> None:
-    """Write a recording a line."""
+    """Write one recording per line."""
     path.write_text("".join(json.dumps(one) + "\n" for one in recordings), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write all files; the exit status."""
+    """Write all files, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.recordings", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--into", type=Path, default=DATA, help="(%(default)s)")

@@ -1,4 +1,4 @@
-"""Makes a case that differs smaller, so that a person can read it."""
+"""Reduces a case with a difference to a size that people can read."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from tests.oracle.asking import Json
 
 LISTS = ("steps", "later", "providers", "claims", "slices", "classes")
-"""The parts of a case of which one after another is left out."""
+"""The parts of a case to remove one by one."""
 
 
 def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
-    """Leave out elements of a case while it still differs, until a time of the clock.
+    """Remove elements of a case while it still differs, until a deadline.
 
-    A case that cannot be asked anymore, because a step needs one that is left out, counts as one that does not differ.
+    A case that can no longer run, because a step needs a removed one, counts as not differing.
     """
     found = True
     while found and time.time() < until:
@@ -27,7 +27,7 @@ def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
 
 
 def _candidates(case: Json) -> Iterator[Json]:
-    """Yield the case without some elements: first without many, from the end, because later ones need earlier ones."""
+    """Yield the case without some elements: many at first, and from the end, because later ones need earlier ones."""
     for name in LISTS:
         listed = case.get(name) or ()
         size = len(listed) // 2
@@ -40,5 +40,5 @@ def _candidates(case: Json) -> Iterator[Json]:
 def _is_different(case: Json, differs: Callable[[Json], bool]) -> bool:
     try:
         return differs(case)
-    except Exception:  # noqa: BLE001 - what cannot be played is not asked
+    except Exception:  # noqa: BLE001 - skip cases that cannot be played
         return False

@@ -1,4 +1,4 @@
-"""Each cause excuses one field of one kind of answer: a fault planted next to it is a difference that nobody knows."""
+"""Each cause excuses one field of one kind of answer: a fault planted next to it is an unknown difference."""
 
 import json
 import re
@@ -26,19 +26,19 @@ from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
 
 BESIDE: set[str] = set()
-"""The causes beside which a test plants a fault."""
+"""The causes next to which a test plants a fault."""
 
 Test = TypeVar("Test")
 
 
 def beside(*causes: str) -> Callable[[Test], Test]:
-    """Mark a test that plants a fault beside these causes."""
+    """Mark a test that plants a fault next to these causes."""
     BESIDE.update(causes)
     return lambda test: test
 
 
 def test_a_fault_is_planted_beside_each_cause() -> None:
-    """A cause without such a test may excuse whatever it likes."""
+    """A cause without such a test might excuse anything."""
     judges = [*Path(__file__).parent.glob("[!t]*.py"), Path(__file__).parents[1] / "unit" / "test_dra_histories.py"]
     named = {row for path in judges for row in re.findall(r'"([DN]\d+)"', path.read_text("utf-8"))}
     assert named <= BESIDE
@@ -71,7 +71,7 @@ def quantity(text_: str, **answer: Json) -> str | None:
 
 @beside("D22")
 def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_decimals() -> None:
-    """D22: Go computes a wrong whole number. Ours has to be the one that its decimals say."""
+    """D22: Go computes a wrong whole number. Ours must match the decimals."""
     large = {"canonical": "16E", "exact": "16000000000000000000", "int64": False, "value": 0}
     assert quantity("16E", **large) == "D22"
     assert quantity("16E", **(large | {"canonical": "16P"})) is None
@@ -128,7 +128,7 @@ def test_an_error_is_excused_only_of_the_stable_allocator(
 
 @beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
-    """D18 needs right answers on both sides, and a fault of Kubernetes the answer of a search with all its faults."""
+    """D18 needs correct answers on both sides. A bug of Kubernetes needs the answer of a search with all its bugs."""
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
     assert allocators.judge(stable, oracle(given)).cause is None
     situation = situation_of(stable, Release.V1_37)
@@ -175,7 +175,7 @@ def test_an_error_is_excused_only_if_one_of_the_numbers_makes_the_pool_invalid()
 
 @beside(*(fault.value for fault in KubernetesFault))
 def test_a_fault_of_kubernetes_excuses_only_what_a_search_with_it_finds() -> None:
-    """Whatever else is given, by Kubernetes or because of a fault of ours that this search has too, is a difference."""
+    """Any other allocation, by Kubernetes or because of our own bug in this search, is a difference."""
     release, found = Release.V1_36_2, set[str]()
     for number in range(600):
         case = claims.case(Random(f"faults-{number}"))
@@ -205,7 +205,7 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
 
 @beside("D2")
 def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D2 repairs the history of a refused second admission, so this is looked at before."""
+    """D2 repairs the history of a rejected second admission, so the check runs before that."""
     gpu, pod = "a.example.com/gpu", {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
     one = {**pod, "containers": [{"name": "main", "limits": {gpu: 1}}]}
     more = {**pod, "containers": [*one["containers"], {"name": "other", "limits": {gpu: 9}}]}
@@ -294,7 +294,7 @@ TWO = {"op": "connect", "resource": GPU, "devices": LISTED}
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:
-    """Our answers to a history as a kubelet's, with changes of some steps."""
+    """Our answers to a history in a kubelet's format, with some steps changed."""
     answers = devices.answers_of_ours(history)
     for place, change in changes:
         answers[place] = {**answers[place], **change}
@@ -303,7 +303,7 @@ def ours(history: Json, *changes: tuple[int, Json]) -> Json:
 
 @beside("D32")
 def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
-    """D32: what such a start does to devices is not compared; any other start is."""
+    """D32: the effect of such a start on devices is not compared; other starts are."""
     start = {"op": "start", "pod": ONE, "container": "main"}
     steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": "restart", "checkpoint": ""}, TWO, start, {"op": "capacity"}]
     history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
@@ -319,7 +319,10 @@ def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
 
 @beside("D2")
 def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_it() -> None:
-    """D2: GetPreferredAllocation failed, or not all pods were known. Another refusal excuses nothing that follows."""
+    """D2: GetPreferredAllocation failed, or not all pods were known.
+
+    Any other rejection excuses nothing that follows.
+    """
     more = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {GPU: 9}}]}
     for waits in (True, False):
         steps = [{"op": "restart", "waits": waits}, TWO, {"op": "allocate", "pod": more}, {"op": "capacity"}]
@@ -344,7 +347,7 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
 def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
     is_listed: bool, place: str, change: Json, cause: str | None
 ) -> None:
-    """D21: what comes before and after the step is compared."""
+    """D21: the steps before and after it are compared."""
     steps = [
         {"op": "connect", "resource": GPU, "devices": LISTED[:1]},
         {"op": "allocate", "pod": ONE},
@@ -368,7 +371,7 @@ def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
 
 @beside("D26")
 def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D26 excuses one write, not those after it."""
+    """D26 excuses one write, not later ones."""
     made = (applies.case(Random(str(number))) for number in range(1000))
     cases = ({**one, "steps": one["steps"][:2]} for one in made)
     case = next(one for one in cases if not any(step["subresource"] or step["apply"] for step in one["steps"]))
@@ -386,7 +389,7 @@ def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monke
 
 
 class Kubelet:
-    """An oracle that answers as our managers of CPUs and memory do, apart from what `change` makes of the answers."""
+    """An oracle that answers as our CPU and memory managers do, after `change` has modified the answers."""
 
     version = "1.37.2"
 
@@ -409,7 +412,7 @@ class Kubelet:
 def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: str, row: str
 ) -> None:
-    """D29, D30: the verdict on the pod, and all that the kubelet does without the pod, have to be ours."""
+    """D29, D30: the verdict on the pod, and the kubelet's behavior without the pod, must equal ours."""
     monkeypatch.setattr(numa, "decoded", lambda answer: (answer, []))
     played = numa.played(make(Random(seed)))
     assert row in played.since, "take a number of which a pod is refused after it got what was not free"
@@ -445,7 +448,7 @@ DRIVER, OTHER = "gpu.example.com", "nic.example.com"
 
 
 class DraKubelet:
-    """An oracle that answers as our DRA manager does, apart from what `change` makes of the answers."""
+    """An oracle that answers as our DRA manager does, after `change` has modified the answers."""
 
     version = "1.37.2"
 
@@ -461,7 +464,7 @@ class DraKubelet:
 
 
 def _as_recorded(outcome: Json) -> Json:
-    """Return our outcome of a step in the words of a recording."""
+    """Return our outcome of a step in the format of a recording."""
     answer = {name: value for name, value in outcome.items() if name not in ("state", "calls")}
     answer["calls"] = [
         {"driver": driver, "instance": instance, "version": version, "method": method}
@@ -490,7 +493,7 @@ def _device_row(device: PreparedDevice) -> Json:
 
 
 def put_claim(name: str, pods: Sequence[str], *drivers: str, **result: Json) -> Json:
-    """Return a step: a claim that is allocated, with a device of each driver."""
+    """Return a step that allocates a claim, with a device of each driver."""
     devices = [{"request": "r", "driver": one, "pool": "node", "device": "d", **result} for one in drivers]
     reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
     status = {"allocation": {"devices": {"results": devices}}, "reservedFor": reserved}
@@ -499,7 +502,7 @@ def put_claim(name: str, pods: Sequence[str], *drivers: str, **result: Json) -> 
 
 
 def put_pod(uid: str, *claims_: str) -> Json:
-    """Return a step: a pod whose container gets these claims."""
+    """Return a step that adds a pod whose container uses these claims."""
     entries = [{"name": f"e{place}", "resourceClaimName": claim} for place, claim in enumerate(claims_)]
     container = {"name": "main", "resources": {"claims": [{"name": one["name"]} for one in entries]}}
     metadata = {"name": uid, "namespace": "default", "uid": uid}
@@ -518,12 +521,12 @@ def prepares(pod: str) -> Json:
 
 
 def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | None:
-    """The cause of a difference between our answers and these with a change."""
+    """The cause that explains our answers with this change."""
     return dra.judge({"steps": steps}, cast("Oracle", DraKubelet(change))).cause
 
 
 def changing(step: Json, **answer: Json) -> Callable[[Json, list[Json]], None]:
-    """Return what changes the answer to the first such step."""
+    """Return a function that changes the answer to the first such step."""
 
     def change(steps: Json, answers: list[Json]) -> None:
         if step in steps:
@@ -559,7 +562,7 @@ def refused(step: Json, because: str) -> Callable[[Json, list[Json]], None]:
 def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(
     row: str, because: str, result: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes after the step is compared as if nobody had asked."""
+    """Later steps are compared as if the step had not happened."""
     steps = [*UP, put_claim("c", ["p"], DRIVER, **result), put_pod("p", "c"), prepares("p"), GETS]
     assert judged(steps, refused(prepares("p"), because)) == row
     assert judged(steps, refused(prepares("p"), "has had enough")) is None
@@ -602,7 +605,7 @@ def test_a_claim_that_a_pod_names_twice_is_excused_only_if_we_ask_once() -> None
 
 @beside("N5")
 def test_a_kubelet_that_has_read_a_file_that_is_behind_is_compared_as_if_it_had_gone_on() -> None:
-    """N5: what such a kubelet answers is not compared, but what it would answer without the restart is."""
+    """N5: such a kubelet's answer is not compared, but the answer it would give without the restart is."""
     again = {"op": "restart", "reregister": True}
     steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), again, GETS]
 

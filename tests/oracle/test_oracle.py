@@ -1,4 +1,4 @@
-"""The comparison with Kubernetes' own code: what can be tried without Go."""
+"""The comparison with Kubernetes' own code: the parts that can be tested without Go."""
 
 import os
 import re
@@ -68,7 +68,7 @@ def test_an_empty_field_may_have_another_owner() -> None:
 
 
 def test_a_pod_may_ask_for_what_no_longer_exists() -> None:
-    """The kubelet keeps an empty set for a resource of which a request failed, and the plugin of which is gone."""
+    """The kubelet keeps an empty set for a resource whose request failed and whose plugin is gone."""
     refused = {
         "ok": False,
         "message": "Allocate failed due to cannot allocate unregistered device a/b, which is unexpected",
@@ -84,7 +84,7 @@ def test_a_pod_may_ask_for_what_no_longer_exists() -> None:
 
 
 def test_an_older_instance_that_lists_again_changes_nothing() -> None:
-    """A kubelet takes the list, because it keeps devices by the name of their resource alone (D28)."""
+    """A kubelet accepts the list, because it stores devices by resource name only (D28)."""
     resource, topology = "example.com/gpu", Topology((0,))
     replay = Replay(topology)
     one, two = ({"id": f"gpu-{number}", "health": "Healthy"} for number in range(2))

@@ -1,4 +1,4 @@
-"""A case that differs is made smaller."""
+"""A case with a difference is reduced."""
 
 from tests.oracle.asking import Json
 from tests.oracle.smaller import smaller
@@ -7,7 +7,7 @@ from tests.oracle.smaller import smaller
 def test_only_the_steps_that_make_the_difference_are_left() -> None:
     def differs(case: Json) -> bool:
         steps = case["steps"]
-        return bool(steps.index(3) < steps.index(7))  # an error if one of them is gone
+        return bool(steps.index(3) < steps.index(7))  # fails if one of them is gone
 
     assert smaller({"steps": [*range(20)], "seed": 1}, differs, float("inf")) == {"steps": [3, 7], "seed": 1}
 

@@ -1,4 +1,4 @@
-"""Quantities and names: random texts, most of them nearly right."""
+"""Quantities and names: random strings, most of them nearly valid."""
 
 import re
 from decimal import ROUND_UP, Decimal
@@ -19,7 +19,7 @@ PARTS = (
 
 
 def quantity(random: Random) -> Json:
-    """A string that is a quantity, or nearly one."""
+    """A valid or nearly valid quantity."""
     digits = "".join(random.choice("0123456789") for _ in range(random.choice((0, 1, 1, 2, 3, 5, 14, 15, 18, 19, 25))))
     part = "".join(random.choice("0012345") for _ in range(random.choice((0, 1, 3, 9, 10, 12))))
     number = digits + random.choice(("", "", f".{part}"))
@@ -36,10 +36,10 @@ def _disturbed(random: Random, text: str, letters: str) -> str:
 
 
 def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
-    """Compare what a string is, and its canonical form, which Go writes once it has forgotten the text that it read.
+    """Compare the value of a string, and its canonical form, which Go writes once it has dropped the original text.
 
-    D22: the length of a string, the suffix of a number that has 21 zeros or more, and the whole number of a negative
-    decimal or of a number that Go cannot hold. Ours is compared with what the number is in decimals.
+    D22: these may differ: the length of a string, the suffix of a number with 21 or more zeros, and the rounding of a
+    negative decimal or of a number that Go cannot represent. Ours is compared with the exact decimal.
     """
     text = case["text"]
     theirs = oracle.ask("quantity", case)
@@ -73,7 +73,7 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _with_suffix(canonical: str) -> str:
-    """Return a canonical form with a suffix in place of the exponent, which Go keeps of a string that had one (D22)."""
+    """Return a canonical form with a suffix in place of the exponent that Go keeps if the string had one (D22)."""
     number, _, exponent = canonical.partition("e")
     tens = int(exponent or 0)
     return number + "0" * max(0, tens - 18) + _SUFFIX_OF[min(tens, 18)] if exponent else canonical
@@ -94,19 +94,19 @@ _FIRST_LOST = 21
 
 
 def _nanos(exact: str) -> str:
-    """A decimal of Go with nine digits behind the point."""
+    """A Go decimal with nine digits after the point."""
     whole, _, part = exact.partition(".")
     return f"{whole}.{part:0<9}".removesuffix("0" * max(0, len(part) - 9))
 
 
 def name(random: Random) -> Json:
-    """A string that may be a name."""
+    """A string that may be a valid name."""
     text = "".join(random.choice(PARTS) for _ in range(random.randint(0, 6)))
     return {"text": text[: random.choice((400, 63, 64, 253))]}
 
 
 def judge_name(case: Json, oracle: Oracle) -> Verdict:
-    """Compare what a string can be the name of."""
+    """Compare which kinds of objects a string can name."""
     text = case["text"]
     ours = {
         "dns_label": names.is_dns_label(text),

@@ -35,10 +35,10 @@ def case(random: Random) -> Json:
 
 
 def policy_options(random: Random, nodes: Sequence[int]) -> Json:
-    """Whether closer NUMA nodes are preferred, and the distances between them, of few values so that many tie."""
+    """Whether closer NUMA nodes are preferred, and their distances, with few different values so that many tie."""
     if random.random() < 0.5:
         return {}
-    # A kubelet takes the number of a NUMA node for its place in the row, so a row has a place for each number below 8.
+    # A kubelet uses a NUMA node's number as its position in the row, so a row has a position for each number below 8.
     row = {node: [random.choice((10, 11, 20, 21, 32)) for _ in range(8)] for node in nodes}
     return {"closest": True, "distances": {str(node): distances for node, distances in row.items()}}
 
@@ -89,7 +89,7 @@ def _given(hints: Json) -> dict[str, list[TopologyHint] | None]:
 
 
 def options(random: Random) -> Json:
-    """The options of a policy, nearly right, and a machine."""
+    """The options of a policy, usually almost valid, and a machine."""
     values = {
         "prefer-closest-numa-nodes": ("true", "false", "T", "0", "yes", "", "tRUE"),
         "max-allowable-numa-nodes": ("8", "9", "+16", "7", "-1", "64", "8.0", " 8", "x", "010", "0x10", "1_6"),

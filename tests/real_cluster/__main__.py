@@ -1,4 +1,4 @@
-"""Keep a real control plane running, for people who try things by hand. Ctrl-C ends it and removes its files."""
+"""Keep a real control plane running, for trying things by hand. Ctrl-C ends it and removes its files."""
 
 import argparse
 import signal
@@ -11,7 +11,7 @@ from tests.real_cluster.programs import Programs, RealClusterError
 
 
 def main() -> int:
-    """Run the control plane until a signal comes. Return the exit status."""
+    """Run the control plane until a signal arrives. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start a control plane and print its kubeconfigs")

@@ -1,7 +1,7 @@
-"""Pods as people have them, for a real kubelet and a node of ours.
+"""Realistic pods, for a real kubelet and a devicecore node.
 
 A container whose name begins with `init-` ends at once in the runtime of the real kubelet (`peers/cri`), as every init
-container does on a node of ours; one that begins with `side-` goes on until it is stopped.
+container does on a devicecore node; one whose name begins with `side-` runs until it is stopped.
 """
 
 import os
@@ -14,7 +14,7 @@ from tests.real_cluster.node import GPU
 Json = Any
 
 CLASS, CLAIMED = "gpu.example.com", "claimed.example.com/gpu"
-"""A DeviceClass of the devices of the drivers, and the extended resource of another one."""
+"""A DeviceClass for the drivers' devices, and the extended resource of another class."""
 
 RUN_FOR, STOP_AFTER, DO = "devicecore.io/run-for", "devicecore.io/stop-after", "devicecore.io/containers"
 RUNTIME_CLASS = "with-overhead"
@@ -23,10 +23,10 @@ OLD = "claim-that-is-old"
 
 @frozen
 class Case:
-    """A pod, and the phase to wait for. Then it is deleted if `is_deleted`; a finalizer keeps it, to be seen.
+    """A pod, and the phase to wait for. With `is_deleted` it is then deleted; a finalizer keeps it visible.
 
-    If `waits` has a reason, one of its containers must wait for that. `size` is what its container asks for, unless
-    `spec` has containers.
+    If `waits` has a reason, one of its containers must wait with that reason. `size` is the number of devices its
+    container requests, unless `spec` has containers.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Case:
     waits: str = ""
 
     def restarts(self, pod: Json) -> int | None:
-        """Return how often a container was started again that waits as it should. Return None if none does.
+        """Return the restart count of the container that waits as expected, or None if none does.
 
-        Between its restarts, a kubelet may show the end of a container until it is started again.
+        Between restarts, a kubelet may show a container as terminated until it starts it again.
         """
         for one in pod["status"].get("containerStatuses") or []:
             crashed = self.waits == _BACK_OFF and "terminated" in one["state"] and one["restartCount"]
@@ -50,19 +50,19 @@ class Case:
 
     @property
     def turn(self) -> int:
-        """When the pod is made: 0 first, 1 if the node refuses it for what others have, 2 if these do not count it.
+        """When the pod is created: 0 first, 1 if the node rejects it because of other pods, 2 if the others ignore it.
 
-        3 is later than a kubelet believes a driver that says nothing more about its devices.
+        3 is after a kubelet stops trusting a silent driver's last health report.
         """
         if self.name == OLD:
             return 3
         if "runtimeClassName" in self.spec:
-            return 2  # of its overhead, a kubelet counts twice as much as it should
+            return 2  # a kubelet counts the pod's overhead twice
         return int(self.until == "Failed" and "activeDeadlineSeconds" not in self.spec)
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the scheduler sends the pod to its node, because it has to allocate claims or to wait."""
+        """Whether the scheduler assigns the pod to its node, because it must allocate claims or wait."""
         containers = [*self.spec.get("containers", ()), {"resources": {"limits": self.size or {}}}]
         limits = [one.get("resources", {}).get("limits") or {} for one in containers]
         if "schedulingGates" in self.spec or "resourceClaims" in self.spec:
@@ -80,7 +80,7 @@ class Case:
             "terminationGracePeriodSeconds": 5,
             "containers": [_container("main", **sizes)],
         }
-        # What the scheduler would not send to a node comes there only by its name.
+        # A pod that the scheduler would reject can only be bound by node name.
         where = {"nodeSelector": {"kubernetes.io/hostname": node}} if self.is_scheduled else {"nodeName": node}
         return {"kind": "Pod", "metadata": meta, "spec": {**spec, **self.spec, **where}}
 
@@ -266,5 +266,5 @@ CASES: tuple[Case, ...] = (
 )
 """The pods."""
 
-if os.environ.get("SHARE"):  # what CI has the time for
+if os.environ.get("SHARE"):  # the ones that CI has time for
     CASES = tuple(one for one in CASES if one.name in ("devices", "pod-level", "sidecar", "claim", OLD))

@@ -1,4 +1,4 @@
-"""Nodes whose CPUs and memory are pinned, and the pods that come to them one after the other.
+"""Nodes with pinned CPUs and memory, and the pods that arrive there one after another.
 
 A container whose name begins with `init-` ends at once, and one that begins with `side-` is a sidecar.
 """
@@ -21,7 +21,7 @@ MACHINE = {
     "memoryPerNumaNode": "4Gi",
     "hugePagesPerNumaNode": {"2Mi": 256},
 }
-"""32 CPUs, of which a NUMA node has 8: 0 to 3 and 16 to 19 are the first."""
+"""32 CPUs, 8 per NUMA node: the first node has 0 to 3 and 16 to 19."""
 
 _RESERVED: Json = {
     "reservedSystemCPUs": "0,16",
@@ -40,14 +40,14 @@ _FLAGS = (
 
 @frozen
 class Step:
-    """A pod that comes to a node.
+    """A pod that arrives at a node.
 
     Attributes:
         pod: its name.
         spec: of the pod.
-        after: the pods that are deleted before it comes.
-        restarts: whether the kubelet is stopped and started before it comes.
-        refused: part of the message with which a kubelet refuses it; empty if it runs.
+        after: the pods that are deleted before it arrives.
+        restarts: whether the kubelet restarts before it arrives.
+        refused: part of the kubelet's rejection message; empty if the pod runs.
     """
 
     pod: str
@@ -62,9 +62,9 @@ class Setting:
     """A node's configuration, and its pods.
 
     Attributes:
-        prefix: of the names of the nodes.
-        configuration: of a kubelet.
-        flags: the same for `devicecore kubelet`.
+        prefix: the prefix of the node names.
+        configuration: the kubelet's configuration.
+        flags: the same configuration as flags of `devicecore kubelet`.
         steps: the pods.
     """
 

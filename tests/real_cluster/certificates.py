@@ -26,7 +26,7 @@ class Pair:
 
 @frozen
 class Authority:
-    """Issues certificates into a directory. Its own is `certificate`, a file."""
+    """Issues certificates into a directory. The file of its own certificate is `certificate`."""
 
     directory: Path
     certificate: Path
@@ -36,7 +36,7 @@ class Authority:
 
     @classmethod
     def new(cls, directory: Path) -> Self:
-        """Make an authority and its files in `directory`."""
+        """Create an authority and its files in `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         key, name = _key(), _name("devicecore test authority", ())
         basic = x509.BasicConstraints(ca=True, path_length=None)
@@ -45,7 +45,7 @@ class Authority:
         return cls(directory, pair.certificate, pair.key, key, name)
 
     def issue(self, file: str, user: str, groups: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Pair:
-        """Issue a certificate for a user in groups, and for the servers `hosts`. Names of files begin with `file`."""
+        """Issue a certificate for a user in groups, and for the servers `hosts`. File names begin with `file`."""
         key = _key()
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = _builder(_name(user, groups), key).issuer_name(self._name)
@@ -56,7 +56,7 @@ class Authority:
         return _written(self.directory, file, builder.sign(self._signer, hashes.SHA256()), key)
 
     def key_pair(self, file: str) -> Pair:
-        """Make a key without a certificate: the public key is in the file of the certificate."""
+        """Create a key pair without a certificate: the public key is stored in the certificate's file."""
         key = _key()
         public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return _files(self.directory, file, public, key)

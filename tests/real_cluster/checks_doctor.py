@@ -1,4 +1,4 @@
-"""`doctor` and `fits` on a real kubelet in trouble: what they say is what is true."""
+"""`doctor` and `fits` on a real kubelet in trouble: their statements are true."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A fleet of 100 nodes in a real cluster: it registers, runs pods, outlives outages, and leaves other nodes alone.
 
-With the variable OUTAGES=5 each part of the control plane is away five times, for as long as an upgrade takes, in an
-order that SEED chooses. Otherwise each is away once, for some seconds.
+With OUTAGES=5, each part of the control plane goes down five times, for as long as an upgrade takes, in an order that
+SEED determines. Otherwise each goes down once, for a few seconds.
 """
 
 import os
@@ -27,16 +27,16 @@ from tests.real_cluster.trouble import a_class
 Json = Any
 
 NODES, PODS, SOME = (20, 60, 3) if os.environ.get("SHARE") else (100, 300, 10)
-"""Of a fleet, of a Deployment, and of pods in one state."""
+"""The size of a fleet, of a Deployment, and of a group of pods in one state."""
 
 LEASE_OVER = 45.0
-"""Seconds after which a Lease counts no longer that nobody renews."""
+"""Seconds after which a Lease that is not renewed expires."""
 
 READY_WITHIN, STAYS_READY = 15.0, 15.0
-"""Seconds after the end of an outage in which all nodes are ready again, and for which they are looked at then."""
+"""Seconds within which all nodes must be ready after an outage, and for which they are then watched."""
 
 TOO_SLOW = 5.0
-"""Seconds for a look at all nodes, half a second on a free machine, after which lateness is not the fleet's."""
+"""Seconds. If reading all nodes takes longer (it takes half a second on an idle machine), the fleet is not to blame."""
 
 ROUNDS_GIVEN, SEED = int(os.environ.get("OUTAGES", "0")), int(os.environ.get("SEED", "0"))
 ROUNDS = ROUNDS_GIVEN or 1
@@ -45,13 +45,13 @@ OK = 200
 
 @frozen
 class Outage:
-    """What happens to part of the control plane.
+    """An outage of part of the control plane.
 
     Attributes:
         of: returns the part.
-        begin: takes it away.
-        end: brings it back.
-        seconds: for how long it is away if the variable OUTAGES says how often; else this is `shortly`.
+        begin: takes it down.
+        end: brings it back up.
+        seconds: how long it is down if the variable OUTAGES is set; otherwise `shortly` applies.
     """
 
     name: str
@@ -82,12 +82,12 @@ nodes:
 GUIDE = (Path(__file__).parents[2] / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 (_ROLE,) = re.findall(r"^```yaml\n(apiVersion: rbac.+?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 RULES: list[Json] = yaml.safe_load(_ROLE)["rules"]
-"""What docs/cluster-node.md says that a fleet needs."""
+"""The permissions that a fleet needs according to docs/cluster-node.md."""
 
 
 @pytest.fixture
 def fleet(plane: ControlPlane) -> Iterator[Program]:
-    """A fleet that may do what the guide says, and nothing else."""
+    """A fleet with the permissions that the guide lists, and no others."""
     file = plane.directory / "fleet.yaml"
     file.write_text(FLEET, encoding="utf-8")
     account = plane.service_account_kubeconfig("fleet", *RULES)
@@ -129,7 +129,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
     say(f"{PODS} pods run")
     held = _held(plane)
 
-    order = random.Random(SEED)  # noqa: S311 - an order of tests
+    order = random.Random(SEED)  # noqa: S311 - the order of tests
     undecided = list[str]()
     for outages in (order.sample(OUTAGES, len(OUTAGES)) for _ in range(ROUNDS)):
         for outage in outages:
@@ -150,7 +150,10 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 
 
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
-    """Have an outage, and look at all nodes until some time after it. Return what the machine was too busy to show."""
+    """Cause an outage, and watch all nodes until some time after it.
+
+    Return what an overloaded machine prevented checking.
+    """
     program, seconds = outage.of(plane), outage.seconds if ROUNDS_GIVEN else outage.shortly
     say(f"{program.name} is {outage.name} for {seconds:g} s")
     outage.begin(program)
@@ -195,13 +198,13 @@ def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
 
 
 def _refused(fleet: Program) -> int:
-    """Count the nodes that a fleet says are refused: one line has all that are refused for the same reason."""
+    """Count the nodes that a fleet reports as rejected: one line lists all nodes rejected for the same reason."""
     text = fleet.log.read_text("utf-8")
     return sum(map(int, re.findall(r"(\d+) nodes are refused", text))) + text.count(" is refused: ")
 
 
 def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) -> None:
-    """The fleet is killed while pods run, are bound and not yet seen, and are deleted, seen or not."""
+    """The fleet is killed while pods are running, newly bound, and being deleted, noticed by the fleet or not."""
     admin = plane.admin
     fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
     claim = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
@@ -260,7 +263,7 @@ def _bound(plane: ControlPlane, prefix: str) -> int:
 
 
 def _states(plane: ControlPlane) -> dict[str, int]:
-    """Count the pods that run by the first word of their names, and the others by all that they are."""
+    """Count running pods by the first word of their names, and the others by their full state."""
     found: Counter[str] = Counter()
     for pod in plane.admin.list("Pod", "default"):
         name, is_leaving = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
@@ -271,7 +274,7 @@ def _states(plane: ControlPlane) -> dict[str, int]:
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["lives", "was stopped"])
 def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped: bool) -> None:
-    """Also when its Lease is over: a Node that devicecore has not made is not devicecore's."""
+    """Even if its Lease has expired: devicecore does not own a Node that it did not create."""
     name, file = f"kubelet-{'stopped' if is_stopped else 'living'}", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"
@@ -293,7 +296,7 @@ def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped:
 
 
 def _wait_for_line(program: Program, text: str) -> None:
-    """Wait until a program that may have ended has printed something."""
+    """Wait until a program, which may end by itself, has printed something."""
     try:
         wait_for(f"{program.name} to print {text!r}", lambda: text in program.log.read_text("utf-8"), 30.0)
     except RealClusterError as error:
@@ -301,7 +304,7 @@ def _wait_for_line(program: Program, text: str) -> None:
 
 
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return what a kubelet says about its Node, and who holds its Lease. Neither was ever written by devicecore."""
+    """Return a Node's status from its kubelet, and the Lease's holder, neither of them written by devicecore."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
     managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
     assert "devicecore" not in managers
@@ -335,7 +338,7 @@ def _mark_unknown(plane: ControlPlane, node: Json) -> None:
 
 
 def _held(plane: ControlPlane) -> dict[str, list[str]]:
-    """Return the devices of each pod by its UID, when all pods that run show them. No device has two pods."""
+    """Wait until all running pods show their devices, and return these by pod UID. No device may have two pods."""
 
     def all_shown() -> dict[str, tuple[str, list[str]]]:
         pods = plane.admin.list("Pod", "default")

@@ -22,7 +22,7 @@ Json = Any
 MANIFESTS = Path("deploy/kind")
 NODE = "kind-worker"
 COMMANDS = {"devicecore-plugin": ("plugin", "simulated"), "devicecore-driver": ("dra-driver", "simulated")}
-"""What is run for each image: its entry point, without `devicecore`. `test_ci.py` reads it in the Dockerfile."""
+"""The command of each image: its entry point without `devicecore`. `test_ci.py` reads it from the Dockerfile."""
 
 
 def documents(name: str) -> list[Json]:
@@ -30,7 +30,7 @@ def documents(name: str) -> list[Json]:
 
 
 class Deployed:
-    """A node with the containers of the DaemonSets as processes."""
+    """A node that runs the containers of DaemonSets as processes."""
 
     def __init__(self, plane: ControlPlane, node: RealKubelet, last: ExitStack) -> None:
         self.plane, self.node, self._last = plane, node, last
@@ -38,7 +38,7 @@ class Deployed:
         self.health.mkdir()
 
     def apply(self) -> None:
-        """Create what the kustomization lists, and run the containers."""
+        """Create the objects that the kustomization lists, and run the containers."""
         (kustomization,) = documents("kustomization.yaml")
         for name in kustomization["resources"]:
             for one in documents(name):
@@ -107,12 +107,12 @@ def test_the_manifests_give_any_cluster_gpus_parts_and_health(deployed: Deployed
         admin.wait_for_phase(pod, "Running")
     gpus = node.container("two-gpus")["env"]["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert len({*gpus}) == len(gpus) == 2, gpus
-    assert {*gpus} < {f"gpu-{number}" for number in range(8)}, gpus  # a kubelet takes any of those that are free
+    assert {*gpus} < {f"gpu-{number}" for number in range(8)}, gpus  # a kubelet picks any of the free ones
     assert node.container("one-part")["cdiDevices"]
     (claim,) = [one for one in admin.list("ResourceClaim") if one["metadata"]["name"].startswith("one-part")]
     (device,) = claim["status"]["allocation"]["devices"]["results"]
     assert device["device"] == "dev-0-part-0"
-    # What a kubelet does when the ConfigMap changes: the key of this node is a file.
+    # As a kubelet does when the ConfigMap changes: this node's key becomes a file.
     (deployed.health / NODE).write_text("gpu-7 dev-0 # broken\n")
     node.wait_for_resource("nvidia.com/gpu", 7)
     (deployed.health / NODE).unlink()

@@ -1,6 +1,6 @@
-"""The same pods on a real kubelet and on a node of ours: what the API server then has of them, field by field.
+"""The same pods on a real kubelet and on a devicecore node: the API server's objects are compared field by field.
 
-Differences are in the tables of docs/cluster-node.md, and nowhere else.
+Only the differences in the tables of docs/cluster-node.md are allowed.
 """
 
 import json
@@ -44,30 +44,30 @@ SHARED: tuple[Json, ...] = (
     },
     {"kind": "RuntimeClass", "metadata": {"name": RUNTIME_CLASS}, "handler": "nothing", "overhead": _OVERHEAD},
 )
-"""What the pods of both nodes use."""
+"""The objects that the pods of both nodes use."""
 
 NOT_SENT = {event for text in _NOT_SENT for event in re.findall(r"`(\w+)`", text)}
 _REPLACED = (
     (TIME, "TIME"),
     (UID, "UID"),
     (re.compile(r"kube-api-access-\w{5}"), "kube-api-access"),
-    (re.compile(r"\b(gpu|dev)-\d+\b"), r"\1"),  # a kubelet and a scheduler take any of those that are free
+    (re.compile(r"\b(gpu|dev)-\d+\b"), r"\1"),  # a kubelet and a scheduler pick any of the free ones
     (re.compile(r"-(device|extended-resources)-\w{5}\b"), r"-\1"),
 )
 
 DEVICES = 16
-"""Of the plugin of a node, and of its driver."""
+"""The number of devices of a node's plugin, and of its driver."""
 
 _AUTHORIZED_LATE = "no relationship found between node"
-"""What the node authorizer says to either node of a claim that was reserved a moment ago. The node tries it again."""
+"""The node authorizer's answer to either node about a claim that was just reserved. The node retries."""
 
 OLD_CLAIM = 40.0
-"""Seconds: a kubelet believes a driver that says nothing more about its devices for 30."""
+"""Seconds: a kubelet trusts a silent driver's last health report for 30."""
 
 
 @frozen
 class Both:
-    """A real kubelet and a node of ours, in one cluster, and the namespaces of their pods."""
+    """A real kubelet and a devicecore node in one cluster, and the namespaces of their pods."""
 
     plane: ControlPlane
     ours: ClusterNode
@@ -117,20 +117,20 @@ def _let_go(plane: ControlPlane, pod: Json) -> None:
 
 @frozen
 class Seen:
-    """The pods as they are in the end, by namespace and name, and what did not become of them."""
+    """The pods in their final state, by namespace and name, and the expected states that were not reached."""
 
     pods: dict[str, dict[str, Json]]
     problems: tuple[str, ...]
 
     def of(self, case: Case, both: Both) -> tuple[Json, Json]:
-        """Return a pod here and on the real kubelet."""
+        """Return a pod on our node and on the real kubelet."""
         ours, real = (self.pods[one][case.name] for one in both.spaces)
         return ours, real
 
 
 @pytest.fixture(scope="module")
 def seen(both: Both) -> Seen:
-    """Each pod as it is in the end. A pod of which nothing becomes is a problem, and does not hide the others."""
+    """Each pod in its final state. A pod that never gets there is reported, and does not hide the others."""
     admin, problems, passing = both.plane.admin, list[str](), {one: dict[str, Json]() for one in both.spaces}
     claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):
@@ -156,7 +156,7 @@ def seen(both: Both) -> Seen:
 
 
 def _unmet(wait: Callable[[], object]) -> list[str]:
-    """Wait for something. Return what was expected if it does not come."""
+    """Wait for a condition. If it is not met, return its description."""
     try:
         wait()
     except RealClusterError as error:
@@ -165,9 +165,9 @@ def _unmet(wait: Callable[[], object]) -> list[str]:
 
 
 def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict[str, Json]]) -> list[str]:
-    """Wait until all pods are as their cases say, all for as long as one. Return what was expected of the others.
+    """Wait until all pods are as their cases expect, within one common timeout. Return the unmet expectations.
 
-    Pods that wait between two restarts are kept in `passing`, after the same number of restarts on both nodes.
+    Pods that wait between two restarts are stored in `passing` after the same number of restarts on both nodes.
     """
     admin = both.plane.admin
     kept: dict[str, tuple[dict[int, Json], dict[int, Json]]] = {case.name: ({}, {}) for case in cases}
@@ -190,7 +190,7 @@ def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict
 
 
 def _keep(case: Case, pod: Json, kept: tuple[dict[int, Json], ...], at: int, passing: dict[str, Json]) -> str:
-    """Keep a pod that waits as it should, by the number of its restarts. Return what it still has to become."""
+    """Store a pod that waits as expected by its restart count. Return the state it has not reached yet."""
     times = case.restarts(pod)
     if times is not None and not (times in kept[at] and _waits(kept[at][times])):
         kept[at][times] = pod
@@ -205,14 +205,13 @@ def _waits(pod: Json) -> bool:
 
 
 def _go_on(admin: Client, case: Case, pod: Json) -> str:
-    """Let a pod go on that waits for the test. Return what it still has to become.
+    """Let a pod that waits for the test proceed. Return the state it has not reached yet.
 
-    One with scheduling gates may be scheduled from now on. One that is to be deleted is deleted once it is as it should
-    be.
+    Scheduling gates are removed. A pod that is to be deleted is deleted once it is in the expected state.
     """
     if pod["spec"].get("schedulingGates"):
         admin.patch("Pod", case.name, {"spec": {"schedulingGates": None}}, pod["metadata"]["namespace"])
-    if "deletionTimestamp" in pod["metadata"]:  # the last that a kubelet does is a request that removes it
+    if "deletionTimestamp" in pod["metadata"]:  # a kubelet's last request removes the pod
         return "" if _is_removed(pod) else "not removed"
     phase = pod["status"].get("phase")
     if phase != case.until:
@@ -227,20 +226,20 @@ def _is_removed(pod: Json) -> bool:
 
 
 def _is_settled(both: Both) -> bool:
-    """Whether the nodes have said all: a ready container is shown, and what has ended is not ready."""
+    """Whether the nodes have reported everything: running containers as ready, and finished ones as not ready."""
     for pod in (pod for namespace in both.spaces for pod in both.plane.admin.list("Pod", namespace)):
         conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions") or []}
         is_ready = pod["status"]["phase"] == "Running" and "readinessGates" not in pod["spec"]
         ready = "True" if is_ready else "False"
         if DO in pod["metadata"].get("annotations", {}):
-            continue  # it is ready, or not, again and again
+            continue  # its readiness keeps changing
         if conditions.get("Ready") != ready and "reason" not in pod["status"]:
             return False
     return True
 
 
 def _plain(document: Json, *names: str) -> Json:
-    """Return the document without what differs between any two nodes: times, UIDs, versions, names of the nodes."""
+    """Return the document without the values that always differ between nodes: times, UIDs, versions and node names."""
     text = json.dumps(document)
     for pattern, word in _REPLACED:
         text = pattern.sub(word, text)
@@ -253,7 +252,7 @@ def _plain(document: Json, *names: str) -> Json:
 
 
 def _problems(kind: str, name: str, ours: Json, real: Json, more: Collection[str] = ()) -> list[str]:
-    """Return the differences of two documents that no row of the guide names, and none of `more`."""
+    """Return the differences between two documents that neither the guide's rows nor `more` name."""
     rows = {**ROWS[kind], **dict.fromkeys(more, "")}
     found = [f"{name} {one}" for one in differences(ours, real) if not is_listed(one.path, rows)]
     return [one[:400] for one in found]
@@ -276,11 +275,10 @@ def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, seen: Seen) 
 
 
 def _undecided(case: Case, real: Json) -> list[str]:
-    """Return what a kubelet shows of a pod in one way or another, by when it has looked at it.
+    """Return the paths that vary with the time at which a kubelet last looked at the pod.
 
-    Between two restarts it may show the end of a container. One that is deleted may have been started again before. Of
-    a pod that ended by itself it shows what it has asked for, and the health of the devices it had, if it has not
-    looked again.
+    Between two restarts, it may show a container as terminated. A deleted pod's container may have restarted first. For
+    a pod that ended by itself, it shows the requests and the devices' health if it has not looked again.
     """
     has_ended = case.until == "Succeeded" or DO in case.annotations
     found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []
@@ -311,7 +309,7 @@ def _owners(kind: str, name: str, ours: _Owned, real: _Owned, more: Collection[s
 
 
 def _whole(owners: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what a manager owns, with and without the status, but no conditions: who changed them last owns them."""
+    """Return the fields that a manager owns, except conditions, which their last writer owns."""
     found: dict[str, set[str]] = {}
     for manager, paths in owners.items():
         kept = [path for path in paths if not path.startswith("status.conditions[")]

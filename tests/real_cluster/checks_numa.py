@@ -1,7 +1,7 @@
 """The same pods on a real kubelet that pins CPUs and memory, on `devicecore kubelet` and on a node of a fleet.
 
-The machine is described, so this one need not have it. After each pod, all that the three nodes say of it and keep is
-compared, and `fits` must have said it of the real kubelet before, and `why` of a pod that was refused.
+The machine is simulated from a description. After each pod, the three nodes' reports and state files are compared.
+`fits` must have predicted the real kubelet's result, and `why` must explain a rejection.
 """
 
 import json
@@ -29,16 +29,16 @@ Json = Any
 
 _GPUS = 4
 _NUMA_NODES = 4
-_SETTLED = 3.0  # seconds until a node has written what follows from the start of a container
+_SETTLED = 3.0  # seconds until a node has written the effects of a container's start
 _REFUSED = 1
 _OF_UIDS = ("checksum", "data", "dataChecksum")
-"""Fields of a state file that differ between nodes because the uids of pods do."""
+"""Fields of a state file that differ between nodes because pod UIDs differ."""
 _MANAGED = ("cpu", "memory", "hugepages-2Mi", GPU)
 
 
 @define
 class Nodes:
-    """The real kubelet and ours, each with pods in a namespace of its own."""
+    """The real kubelet and ours, each with pods in a separate namespace."""
 
     plane: ControlPlane
     real: RealKubelet
@@ -93,7 +93,7 @@ def nodes(plane: ControlPlane, setting: Setting) -> Iterator[Nodes]:
 
 
 def test_pods_get_the_same_cpus_and_memory(nodes: Nodes, setting: Setting, tmp_path: Path) -> None:
-    """`fits` says it before, each state file and the pod-resources API after each pod, and `why` of each refusal."""
+    """Compare `fits` before each pod, state files and pod-resources API after it, and `why` for each rejection."""
     problems = list(_of_node_objects(nodes))
     for step in setting.steps:
         found = list(_of_step(nodes, step, tmp_path))
@@ -107,7 +107,7 @@ def test_thirty_pods_come_to_both_settings() -> None:
 
 
 def _as_cadvisor_says_it() -> Json:
-    """Return the machine with what a kubelet asks of it as a whole."""
+    """Return the machine with the totals that a kubelet asks for."""
     described: Json = described_machine(MACHINE)
     pages: dict[int, int] = {}
     for node in described["topology"]:
@@ -119,7 +119,7 @@ def _as_cadvisor_says_it() -> Json:
 
 
 def _of_node_objects(nodes: Nodes) -> Iterator[str]:
-    """Yield where the Nodes differ in what they have of CPUs, memory and devices."""
+    """Yield the differences between the Nodes' CPUs, memory and devices."""
 
     def sizes(node: ClusterNode) -> Json:
         status = nodes.plane.admin.get("Node", node.name)["status"]
@@ -134,7 +134,7 @@ def _of_node_objects(nodes: Nodes) -> Iterator[str]:
 
 
 def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
-    """Let a pod come to each node. Yield what differs, and what `fits` and `why` say otherwise."""
+    """Create a pod on each node. Yield the differences between the nodes, and those to `fits` and `why`."""
     _prepare(nodes, step)
     said = _fits(nodes, step, where)
     for node in nodes.all:
@@ -155,7 +155,7 @@ def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
 
 
 def _prepare(nodes: Nodes, step: Step) -> None:
-    """Delete the pods that have gone before, and stop and start the nodes if the step says so."""
+    """Delete the pods that must go before this step, and restart the nodes if the step says so."""
     for node in nodes.all:
         for name in step.after:
             nodes.plane.admin.delete("Pod", name, node.name, grace=0)
@@ -170,7 +170,7 @@ def _prepare(nodes: Nodes, step: Step) -> None:
 
 
 def _end(nodes: Nodes, node: ClusterNode, pod: str) -> Json:
-    """Wait until a pod runs or has failed. Return what its status says of that."""
+    """Wait until a pod runs or has failed. Return its phase and message."""
 
     def has_come(one: Json) -> bool:
         status = one["status"]
@@ -186,7 +186,7 @@ def _names(nodes: Nodes, node: ClusterNode) -> dict[str, str]:
 
 
 def _states(nodes: Nodes, node: ClusterNode) -> Json:
-    """Return what a node keeps and shows of its pods, which have their names in place of uids."""
+    """Return a node's stored and reported pod state, with names in place of UIDs."""
     names = _names(nodes, node)
     found = {}
     for file in (CPU_FILE, MEMORY_FILE):
@@ -211,7 +211,7 @@ def _is_repeated(state: Json) -> bool:
 
 
 def _resources(of: Json) -> Json:
-    """Return CPUs, memory and devices of an answer. Any devices of a NUMA node may be taken, so ids do not count."""
+    """Return the CPUs, memory and devices of an answer. Any device of a NUMA node may be chosen, so ids are ignored."""
     devices = [
         (one.resource_name, tuple(node.ID for node in one.topology.nodes)) for one in of.devices for _ in one.device_ids
     ]
@@ -220,7 +220,7 @@ def _resources(of: Json) -> Json:
 
 
 def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
-    """Return where a node of ours and the kubelet differ, once both have written all that they will."""
+    """Return the differences between a devicecore node and the kubelet, once both have written everything."""
     end = time.monotonic() + _SETTLED
     while True:
         found = [str(one) for one in differences(_states(nodes, node), _states(nodes, nodes.real))]
@@ -230,7 +230,7 @@ def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
 
 
 def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> None:
-    """Wait until no CPU belongs to a pod that the node no longer has, so that the next one may have them."""
+    """Wait until the CPUs of removed pods are released, so that the next pod can have them."""
 
     def is_gone() -> bool:
         names = _names(nodes, node)
@@ -241,7 +241,7 @@ def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> 
 
 
 def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
-    """Wait until a node that was started again has all its pods: until then, `fits` says that it does not know."""
+    """Wait until a restarted node has all its pods. Until then, `fits` answers that it does not know."""
 
     def is_listed() -> bool:
         running = {
@@ -250,7 +250,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
             if one["status"].get("phase") == "Running"
         }
         with (
-            suppress(PodResourcesError),  # until it has started, it need not answer
+            suppress(PodResourcesError),  # it may not answer until it has started
             PodResourcesClient(node.directory / "pod-resources" / "kubelet.sock") as client,
         ):
             return running <= {one.name for one in client.list().pod_resources}
@@ -259,11 +259,12 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
     wait_for(f"{node.name} to list its pods", is_listed, 60.0)
 
 
-# --- what the tools say ----------------------------------------------------------------------------------------------
+# --- the answers of the tools
+# ----------------------------------------------------------------------------------------------
 
 
 def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:
-    """Ask `fits` about the pod on the real kubelet's node. Return its exit status, and what it says of the node."""
+    """Ask `fits` about the pod on the real kubelet's node. Return its exit status, and its result for the node."""
     file, pods = where / f"{step.pod}.json", where / "pods.json"
     metadata = {"name": step.pod, "namespace": nodes.real.name}
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": step.spec}))
@@ -275,7 +276,7 @@ def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:
 
 
 def _judged_fits(nodes: Nodes, step: Step, said: tuple[int, Json], real: Json) -> Iterator[str]:
-    """Yield what `fits` said otherwise than the kubelet then did."""
+    """Yield the differences between the prediction of `fits` and what the kubelet then did."""
     status, node = said
     if real["phase"] == "Failed":
         if status != _REFUSED or node["reason"] not in real["message"]:
@@ -290,7 +291,7 @@ def _judged_fits(nodes: Nodes, step: Step, said: tuple[int, Json], real: Json) -
 
 
 def _pinned(nodes: Nodes, step: Step) -> Iterator[tuple[str, str, str]]:
-    """Yield what the kubelet's state files say that each container of a pod has, in the words of `fits`."""
+    """Yield what each container of a pod holds according to the kubelet's state files, in the wording of `fits`."""
     uid = nodes.plane.admin.get("Pod", step.pod, nodes.real.name)["metadata"]["uid"]
     cpus, memory = (
         (json.loads((nodes.real.directory / file).read_text("utf-8")).get("entries") or {}).get(uid, {})
@@ -307,7 +308,7 @@ def _pinned(nodes: Nodes, step: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _judged_why(nodes: Nodes, step: Step, where: Path, real: Json) -> Iterator[str]:
-    """Yield what `why` says otherwise of a pod that the kubelet has refused."""
+    """Yield the errors in what `why` says about a pod that the kubelet has rejected."""
     file = where / f"refused-{step.pod}.json"
     pod = {"apiVersion": "v1", "kind": "Pod", **nodes.plane.admin.get("Pod", step.pod, nodes.real.name)}
     file.write_text(json.dumps(pod))
@@ -321,7 +322,7 @@ def _judged_why(nodes: Nodes, step: Step, where: Path, real: Json) -> Iterator[s
 
 
 def _given_to_the_runtime(nodes: Nodes, step: Step) -> Iterator[str]:
-    """Yield where the runtime got other CPUs and NUMA nodes of memory than `devicecore kubelet` has noted."""
+    """Yield the containers whose runtime got other CPUs or memory nodes than `devicecore kubelet` has recorded."""
     state = _states(nodes, nodes.ours["devicecore kubelet"])
     cpus = state[CPU_FILE]["entries"].get(step.pod, {})
     memory = state[MEMORY_FILE]["entries"].get(step.pod, {})

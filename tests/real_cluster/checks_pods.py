@@ -1,7 +1,7 @@
 """The same pods for a real scheduler and for `why`: verdict, node, devices and words.
 
-The scheduler is paused while a situation is made and `why` is asked, from the server and from files, so that it sees
-what the scheduler will see. No kubelet runs: nodes are objects alone.
+The scheduler is paused while a situation is set up and `why` is asked, from the server and from files, so that `why`
+sees what the scheduler will see. No kubelet runs: nodes are only objects.
 """
 
 import io
@@ -29,9 +29,9 @@ Json = Any
 SITUATIONS = {**OF_PODS, **OF_REQUESTS}
 _STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 _UNKNOWN = 3
-_STEADY = 1.2  # seconds without another answer after which that of the scheduler is its last
+_STEADY = 1.2  # seconds without a new answer after which the scheduler's answer is final
 _LONGEST = 12.0
-_SEEN = 0.7  # seconds after which the scheduler has seen new objects, about which it does not say anything
+_SEEN = 0.7  # seconds after which the scheduler has seen new objects; it does not confirm them
 _WORDS = (
     *("Insufficient", "untolerated taint", "node affinity/selector", "were unschedulable", "Too many pods"),
     *("pod affinity rules", "pod anti-affinity rules", "existing pods anti-affinity rules", "missing required label"),
@@ -46,12 +46,12 @@ _KINDS = (
 )
 _STAYING = ("Namespace", "PriorityClass", "DeviceClass", "StorageClass")
 _PRIORITIES = (100, 1000)
-_NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # what says nothing of the pod
+_NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # lines that are not about the pod
 
 
 @pytest.fixture(scope="module")
 def paused() -> Iterator[ControlPlane]:
-    """A control plane without a controller manager, which would release what pods hold that are not there."""
+    """A control plane without a controller manager, which would release what absent pods hold."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end with the checks
     with ControlPlane(parts=("etcd", "kube-apiserver", "kube-scheduler")) as plane:
         plane.admin.create({"kind": "Namespace", "metadata": {"name": "other"}})
@@ -65,7 +65,7 @@ def paused() -> Iterator[ControlPlane]:
 
 
 def made(client: Client, body: Json) -> None:
-    """Create an object with its status and without the taint that admission gives to a new Node."""
+    """Create an object with its status, and without the taint that admission adds to a new Node."""
     kind, name = body["kind"], body["metadata"]["name"]
     spec = dict(body.get("spec", {}))
     if priority := spec.pop("priority", None):
@@ -93,7 +93,7 @@ def cleared(client: Client) -> None:
 
 
 def bind_volumes(client: Client) -> None:
-    """Bind the claims for which the scheduler has chosen a volume, as the controller manager does."""
+    """Bind the volume claims for which the scheduler has chosen a volume, as the controller manager does."""
     for volume in client.list("PersistentVolume"):
         claim = volume["spec"].get("claimRef", {}).get("name")
         if claim and volume["status"].get("phase") == "Available":
@@ -106,7 +106,7 @@ def bind_volumes(client: Client) -> None:
 
 
 def truth_of(client: Client) -> tuple[str, str, str]:
-    """Wait for the scheduler's last word of the pod, and return its verdict, the node and its words."""
+    """Wait for the scheduler's final answer about the pod, and return its verdict, node and message."""
     began = since = time.monotonic()
     last = ""
     while time.monotonic() < began + _LONGEST:
@@ -131,7 +131,7 @@ def truth_of(client: Client) -> tuple[str, str, str]:
         for claim in client.list("ResourceClaim")
         for by in claim.get("status", {}).get("reservedFor", ())
     )
-    if "SchedulingGated" in last or last in ("", ": ") or is_reserved:  # with devices, it waits to be bound
+    if "SchedulingGated" in last or last in ("", ": ") or is_reserved:  # with devices, the pod waits to be bound
         return "waiting", "", last
     return "refused", "", last
 
@@ -167,7 +167,7 @@ def asked(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """They have its verdict, node and devices, and `why` has its words, from the server and from files."""
+    """From the server and from files, they give the scheduler's verdict, node and devices, and `why` its message."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
     try:
         for body in situation.objects:
@@ -223,7 +223,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
         document = json.loads(printed) if printed.startswith("{") else {}
         is_named = '"not_looked_at": [\n' in printed
         if source != "server" and is_named and status == _UNKNOWN:
-            continue  # a list of several kinds does not tell which of them were asked for
+            continue  # a list of several kinds does not show which kinds were requested
         if status not in _STATUS[verdict]:
             problems.append(f"{source}: exit {status} but the scheduler: {verdict} {node} {words}; {printed[:900]}")
         elif verdict == "scheduled":
@@ -239,7 +239,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
 
 
 def mappings_of(client: Client) -> list[Json] | None:
-    """Return what each container got of the claim that the scheduler has made, or None if it has made none."""
+    """Return what each container got from the claim that the scheduler created, or None if it created none."""
     status = client.get("Pod", "ask")["status"].get("extendedResourceClaimStatus")
     rows = status["requestMappings"] if status else ()
     names = ("containerName", "resourceName", "requestName")
@@ -248,7 +248,7 @@ def mappings_of(client: Client) -> list[Json] | None:
 
 
 def differences(document: Json, node: str, devices: set[str], *, is_close: bool) -> Iterator[str]:
-    """Yield what `why` or `fits` says otherwise than the scheduler, which has chosen a node and devices."""
+    """Yield the differences between `why` or `fits` and the scheduler's choice of node and devices."""
     if "node" in document and not is_close and document["node"] != node:
         yield f"node {document['node']}, the scheduler took {node}"
     chosen = [of for of in document.get("nodes", ()) if of["node"] == node]
@@ -269,7 +269,7 @@ _MAX_PROPOSALS = 4  # of one situation
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """What `why` proposes of a situation is done, and then the real scheduler finds a node."""
+    """Carry out what `why` proposes for a situation; the real scheduler must then find a node."""
     situation, client = SITUATIONS[name], paused.admin
     objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
     (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))

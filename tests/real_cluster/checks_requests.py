@@ -1,6 +1,7 @@
-"""The API server for tests and a real one are asked the same, and answer the same.
+"""The API server for tests and a real one get the same requests, and must give the same answers.
 
-Each difference has a cause: a row of docs/dra-fixtures.md. A seed repeats a run: `SEED=7 make cluster PART=requests`.
+Each difference must have a cause: a row of docs/dra-fixtures.md. A seed repeats a run: `SEED=7 make cluster
+PART=requests`.
 """
 
 import json
@@ -28,9 +29,9 @@ Json = Any
 GUIDE = (Path(__file__).parents[2] / "docs" / "dra-fixtures.md").read_text(encoding="utf-8")
 COUNT = int(os.environ.get("REQUESTS") or 2000)
 SEED = int(os.environ.get("SEED") or secrets.randbelow(10**6))
-# Of admission, the API server for tests knows only the taint of a new Node and NodeRestriction.
+# The only admission plugins of the API server for tests are the taint of new Nodes and NodeRestriction.
 _OFF = "ServiceAccount,DefaultTolerationSeconds,Priority"
-_SHOWN = 100  # kinds of differences that an error shows
+_SHOWN = 100  # kinds of differences that a failure shows
 _REPLACED = (
     (TIME, "TIME"),
     (UID, "UID"),
@@ -41,7 +42,7 @@ _REPLACED = (
 
 @define
 class Server:
-    """One of the servers, and what it has shown of objects."""
+    """One of the servers, and the object versions and UIDs that it has returned."""
 
     client: Client
     _last: dict[str, Json] = field(factory=dict)
@@ -49,7 +50,7 @@ class Server:
     _lists: dict[str, Json] = field(factory=dict)
 
     def ask(self, asked: Asked) -> tuple[int, Json]:
-        """Send a request, and return the status and the answer without what differs between any two servers."""
+        """Send a request. Return the status, and the answer without values that differ between any two servers."""
         body = asked.body if isinstance(asked.body, bytes) else self._filled(asked.where, asked.body)
         query = self._filled(asked.where, dict(asked.query))
         answer = self.client.raw(asked.method, asked.where, body, asked.kind, query)
@@ -73,7 +74,7 @@ class Server:
             listed["metadata"] |= {"continue": page["metadata"].get("continue", "")}
 
     def forget(self, where: str) -> None:
-        """Remove the objects that a request was about, so that later watches do not see them."""
+        """Remove a request's objects, so that later watches do not see them."""
         where = where.removesuffix("/status").removesuffix("/none")
         above, _, last = where.rpartition("/")
         every, names = (above, [last]) if last in NAMES else (where, NAMES)
@@ -88,7 +89,7 @@ class Server:
         self._first.pop(place, None)
 
     def _watch_from_now(self, every: str) -> None:
-        """Begin the later watches of a list behind all that has happened."""
+        """Start later watches of a list after everything that has happened."""
         listed = self.client.raw("GET", every)
         if listed.status_code == httpx2.codes.OK:
             mark = listed.json()["metadata"]["resourceVersion"]
@@ -106,7 +107,7 @@ class Server:
             self._first.setdefault(place, answer["metadata"])
 
     def _filled(self, where: str, body: Json) -> Json:
-        """Return the body with what the server has shown in place of words such as `$version`."""
+        """Return the body with placeholders such as `$version` replaced by the server's values."""
         place = where.removesuffix("/status")
         last, first = self._last.get(place, {}), self._first.get(place, {})
         known = {
@@ -174,7 +175,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
                 known[cause] += 1
             else:
                 unknown.setdefault(_alike(asked, one), []).append(f"{number}. {asked}\n      {one}"[:1500])
-        if found:  # so that the next answers differ only for a reason of their own
+        if found:  # so that this difference does not cause others later
             for server in servers:
                 server.forget(asked.where)
         if number % 500 == 0:
@@ -189,7 +190,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
 
 
 def _alike(asked: Asked, one: Difference) -> str:
-    """Return what the same cause may have: the verb, the place in the answer, and the beginnings of the values."""
+    """Return what differences with the same cause share: verb, place in the answer, and beginnings of the values."""
     where = re.sub(r"\[[^\]]*\]", "[]", one.path)
     values = re.sub(r"[^a-zA-Z]+", " ", str(one)[len(one.path) :])[:40]
     return f"{asked.method} {asked.kind if asked.method == 'PATCH' else ''} {where} {values}"

@@ -1,4 +1,4 @@
-"""Two nodes, two resources, and pods that fit on one, the other or none: on real kubelets and on nodes of ours."""
+"""Two real kubelets or devicecore nodes, two resources, and pods that fit on one node, the other or neither."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Requests to a real API server, as plain as a test needs them."""
+"""A minimal client for a real API server."""
 
 import json
 import ssl
@@ -66,7 +66,7 @@ _WITHOUT_NAMESPACE = {
 
 @frozen
 class RefusedError(Exception):
-    """The API server has refused a request. `status` is the HTTP status, `answer` its Status object."""
+    """The API server rejected a request. `status` is the HTTP status, `answer` its Status object."""
 
     status: int
     answer: Json
@@ -76,7 +76,7 @@ class RefusedError(Exception):
 
 
 def path(kind: str, name: str = "", namespace: str = "default", subresource: str = "") -> str:
-    """Return the path of an object, or of all objects of a kind in a namespace (in all, if it is empty)."""
+    """Return the path of an object, or of all objects of a kind in a namespace (all namespaces if it is empty)."""
     api, plural = ("api/v1", _CORE[kind]) if kind in _CORE else ("apis/" + _NAMED[kind][0], _NAMED[kind][1])
     inside = ["namespaces", namespace] if namespace and kind not in _WITHOUT_NAMESPACE else []
     return "/" + "/".join(part for part in (api, *inside, plural, name, subresource) if part)
@@ -90,7 +90,7 @@ class Client:
 
     @classmethod
     def of(cls, server: str, authority: str, pair: Pair) -> Self:
-        """Return a client of the API server at the URL `server`, whose authority is a file."""
+        """Return a client of the API server at the URL `server`, whose certificate authority is a file."""
         context = ssl.create_default_context(cafile=authority)
         context.load_cert_chain(pair.certificate, pair.key)
         return cls(httpx2.Client(base_url=server, verify=context, timeout=30.0, trust_env=False))
@@ -145,7 +145,7 @@ class Client:
         return found
 
     def create(self, body: Json) -> Json:
-        """Create an object; without a namespace in the namespace `default`."""
+        """Create an object, by default in the namespace `default`."""
         api = _NAMED.get(body["kind"], ("v1",))[0]
         where = path(body["kind"], "", body["metadata"].get("namespace", "default"))
         return self.send("POST", where, {"apiVersion": api, **body})
@@ -176,7 +176,7 @@ class Client:
         namespace: str = "default",
         timeout: float = 60.0,
     ) -> Json:
-        """Wait until an object exists for which `look` is true, and return it. `expected` says what is waited for."""
+        """Wait until `look` is true for an object, and return it. `expected` describes the condition."""
         last: list[Json] = [None]
 
         def found() -> Json:

@@ -1,6 +1,6 @@
-"""What the checks of `make cluster` share: one control plane for all that run in a process. Most of them wait.
+"""Shared fixtures of `make cluster`: one control plane for all checks in a process. Checks mostly wait.
 
-With the variable SHARE, what CI has the time for is run, and nothing else.
+With the variable SHARE, only the checks that CI has time for are run.
 """
 
 import os
@@ -26,12 +26,12 @@ grow_planted()
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt  # so that pytest stops what was started
+    raise KeyboardInterrupt  # so that pytest stops the programs it started
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that one process runs, because those take the longest. Leave out what no SHARE has."""
+    """Run the files that need one process first, because they take longest. Skip checks that are in no SHARE."""
     if os.environ.get("SHARE"):
         items[:] = [item for item in items if any(part in item.nodeid for part in SHARE)]
     items.sort(key=lambda item: item.get_closest_marker("apart") is not None)

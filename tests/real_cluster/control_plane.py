@@ -1,6 +1,6 @@
 """A real control plane on free ports of the loopback address: etcd, API server, scheduler and controller manager.
 
-Law: after `stop` no process and no file of it is left, even if the start failed.
+Law: after `stop`, none of its processes and files is left, even if the start failed.
 """
 
 import json
@@ -39,10 +39,10 @@ class ControlPlane:
     `etcd`, `api_server` and `controller_manager` can each be stopped, killed, paused and started again.
 
     Attributes:
-        programs: what to run.
+        programs: the programs to run.
         arguments: further arguments by the name of the program, such as `{"kube-apiserver": ["--v=4"]}`.
         parts: the programs to run; without a scheduler and a controller manager, objects stay as clients make them.
-        keep: a directory that is used and kept, instead of a temporary one.
+        keep: a directory to use and keep, instead of a temporary one.
     """
 
     programs: Programs = field(factory=Programs.built)
@@ -98,7 +98,7 @@ class ControlPlane:
 
     @property
     def admin(self) -> Client:
-        """A client that may do everything."""
+        """A client with all permissions."""
         if self._admin is None:
             self._admin = self.client("admin", ("system:masters",))
         return self._admin
@@ -127,7 +127,10 @@ class ControlPlane:
         self.api_server.wait_for("the API server to be ready", self._is_ready, timeout)
 
     def pair(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
-        """Return a certificate of a user in groups. It is issued once: programs may read its files at any time."""
+        """Return a certificate for a user in groups.
+
+        It is issued once, because programs may read its files at any time.
+        """
         if (known := self._pairs.get((user, groups))) is None:
             known = self._pairs[user, groups] = self.authority.issue(user.replace(":", "-"), user, groups)
         return known
@@ -137,7 +140,7 @@ class ControlPlane:
         return Client.of(self.url, str(self.authority.certificate), self.pair(user, groups))
 
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = ("system:masters",)) -> Path:
-        """Write a kubeconfig for a user in groups, and return its path. By default it may do everything."""
+        """Write a kubeconfig for a user in groups, and return its path. By default, the user has all permissions."""
         pair = self.pair(user, groups)
         return self._kubeconfig(
             user, {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}, self.url
@@ -148,7 +151,7 @@ class ControlPlane:
         return self.kubeconfig(f"system:node:{name}", ("system:nodes",))
 
     def service_account_kubeconfig(self, name: str, *rules: object, namespace: str = "default") -> Path:
-        """Make a service account that may do what `rules` say, and return the path of its kubeconfig."""
+        """Create a service account with the permissions `rules`, and return the path of its kubeconfig."""
         account, role = {"name": name, "namespace": namespace}, {"name": f"{namespace}-{name}"}
         _made(self.admin, {"kind": "ServiceAccount", "metadata": account})
         if rules:
@@ -184,7 +187,7 @@ class ControlPlane:
             self._last_to_first.callback(part.stop)
             part.start()
             if name == "kube-apiserver":
-                self.wait_until_ready()  # because the controller manager ends if it may not read yet
+                self.wait_until_ready()  # because the controller manager exits if it may not read yet
         wait_for("the namespace default", partial(self.admin.get, "Namespace", "default"), _FIRST_START)
         if "kube-controller-manager" in self.parts:
             look = partial(self.admin.get, "ServiceAccount", "default")
@@ -205,7 +208,7 @@ class ControlPlane:
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",
-            "--unsafe-no-fsync",  # nobody needs the data after a failure of the machine
+            "--unsafe-no-fsync",  # the data need not survive a crash of the machine
             "--logger=zap",
             "--log-level=warn",
         ]
@@ -219,7 +222,7 @@ class ControlPlane:
             f"--etcd-servers={self._etcd_url}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._port}",
-            "--endpoint-reconciler-type=none",  # the address of a Service must not be that of the loopback device
+            "--endpoint-reconciler-type=none",  # a Service must not have a loopback address
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
             f"--client-ca-file={self.authority.certificate}",

@@ -1,4 +1,4 @@
-"""Where two JSON documents differ, as paths that the tables of docs/ can name.
+"""The differences between two JSON documents, as paths that the tables of docs/ can name.
 
 `status.conditions[Ready].reason` is a path. An item of a list is named by its `type`, `name` or `key`, else by `[]`.
 """
@@ -19,7 +19,7 @@ _MISSING = object()
 
 @frozen
 class Difference:
-    """One difference, and the values that there are."""
+    """One difference, and the values on both sides."""
 
     path: str
     ours: Json
@@ -27,12 +27,12 @@ class Difference:
 
     @property
     def is_only_real(self) -> bool:
-        """Whether only Kubernetes has a value there."""
+        """Whether only Kubernetes has a value at the path."""
         return self.ours is _MISSING
 
     @property
     def is_only_ours(self) -> bool:
-        """Whether only we have a value there."""
+        """Whether only devicecore has a value at the path."""
         return self.real is _MISSING
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Difference:
 
 
 def differences(ours: Json, real: Json, path: str = "") -> Iterator[Difference]:
-    """Yield all differences of two documents."""
+    """Yield all differences between two documents."""
     if isinstance(ours, dict) and isinstance(real, dict):
         for key in sorted({*ours, *real}):
             below = f"{path}.{key}" if path else str(key)
@@ -69,7 +69,7 @@ def _shown(value: Json) -> str:
 
 
 def is_listed(path: str, rows: Mapping[str, str]) -> bool:
-    """Whether a row of a table names the path, or part of the document that it is in."""
+    """Whether a row of a table names the path or a part of the document that contains it."""
     return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
 
 

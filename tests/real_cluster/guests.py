@@ -1,8 +1,8 @@
-"""Run what other people have written for schedulers on a fleet: `make guests`, or `make guests GUEST=kueue`.
+"""Run third-party scheduling programs on a fleet: `make guests`, or `make guests GUEST=kueue`.
 
-`kueue` and `descheduler` are built from their modules. `autoscaler` is a loop in this file that does what a cluster
-autoscaler does with its cloud: nodes are added with `devicecore fleet do add`, and removed by deleting their Nodes.
-Manifests are in `docs/scheduler`. Each guest has a story, and what was seen is printed, with the load of the machine.
+`kueue` and `descheduler` are built from their modules. `autoscaler` is a loop in this file that acts as a cluster
+autoscaler with its cloud: nodes are added with `devicecore fleet do add`, and removed by deleting their Nodes.
+Manifests are in `docs/scheduler`. Each guest has a story. The results are printed with the load of the machine.
 """
 
 import argparse
@@ -35,14 +35,14 @@ IDLE = 5.0
 
 @frozen
 class Guest:
-    """A program of somebody else: its module, version and package."""
+    """A third-party program: its module, version and package."""
 
     module: str
     version: str
     package: str
 
     def built(self) -> Path:
-        """Return the program, which is built if it is not in the cache."""
+        """Return the path of the program, and build it if it is not in the cache."""
         made = cache_of(default_version()).parent / "guests" / f"{self.package.rpartition('/')[2]}-{self.version}"
         if not made.exists():
             say(f"building {self.module} {self.version}, which takes some minutes")
@@ -71,7 +71,7 @@ def _run(*words: str, cwd: Path) -> str:
 
 @frozen
 class Stage:
-    """A cluster with a fleet, on which a guest plays."""
+    """A cluster with a fleet, on which a guest runs."""
 
     plane: ControlPlane
     fleet: Program
@@ -84,11 +84,11 @@ class Stage:
         return _run(program, f"--kubeconfig={self.plane.kubeconfig()}", *words, cwd=self.plane.directory)
 
     def do(self, *words: str) -> str:
-        """Give a command to the fleet."""
+        """Send a command to the fleet."""
         return _run(*DEVICECORE, "fleet", "do", f"--control={self.control}", *words, cwd=self.plane.directory)
 
     def start(self, name: str, *words: str) -> Program:
-        """Run a guest until the end."""
+        """Run a guest until the end of the `with` block."""
         found = Program(name, words, self.plane.directory)
         found.start()
         self.last_to_first.callback(found.stop)
@@ -113,7 +113,7 @@ def _is_true(found: Json, kind: str) -> bool:
 
 
 def kueue(stage: Stage) -> Mapping[str, object]:
-    """Three Jobs of four GPUs have a quota of eight: the third begins when one of the others has ended."""
+    """Three Jobs that need four GPUs each share a quota of eight: the third starts when one of the others has ended."""
     plane, source = stage.plane, KUEUE.source()
     stage.kubectl("apply", "--server-side", "-f", str(source / "config/components/crd/bases"))
     stage.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
@@ -130,7 +130,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
         "namespace": "kueue-system",
         "health": {"healthProbeBindAddress": f"127.0.0.1:{free_port()}"},
         "metrics": {"bindAddress": "0"},
-        # Without its webhooks: then a Job must be made suspended, as in job.yaml.
+        # It runs without its webhooks, so a Job must be created suspended, as in job.yaml.
         "webhook": {"host": "127.0.0.1", "port": free_port(), "certDir": str(certificates)},
         "internalCertManagement": {"enable": False},
         "leaderElection": {"leaderElect": False},
@@ -140,7 +140,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
     file.write_text(json.dumps(config), encoding="utf-8")
     words = [str(KUEUE.built()), f"--config={file}", f"--kubeconfig={plane.kubeconfig()}"]
     words.append("--feature-gates=VisibilityOnDemand=false")
-    # It looks for certificates of its metrics in /etc/kueue, so it has an /etc of its own.
+    # It looks for its metrics certificates in /etc/kueue, so it gets a private /etc.
     script = f"{shlex.join(['mount', '--bind', str(etc), '/etc'])} && exec {shlex.join(words)}"
     own = () if os.geteuid() == 0 else ("--map-root-user",)
     program = stage.start("kueue", "unshare", "--mount", *own, "sh", "-c", script)
@@ -163,7 +163,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
 
 
 def descheduler(stage: Stage) -> Mapping[str, object]:
-    """Pods that crash on a node leave it once it is cordoned, and pods spread to a node that is added."""
+    """Crashing pods leave their node once it is cordoned, and pods spread to an added node."""
     plane = stage.plane
     stage.kubectl("cordon", "gpu-0", "gpu-1")
     stage.kubectl("apply", "-f", str(MANIFESTS / "deployment.yaml"))
@@ -190,13 +190,13 @@ def descheduler(stage: Stage) -> Mapping[str, object]:
 
 
 def _are_even(stage: Stage, nodes: tuple[str, ...]) -> bool:
-    """Whether eight pods are ready, as many on each of the nodes, and none is elsewhere."""
+    """Whether eight pods are ready, evenly spread over these nodes and none elsewhere."""
     found = stage.ready_pods()
     return len(stage.pods()) == 8 and found == dict.fromkeys(nodes, 8 // len(nodes))
 
 
 def autoscaler(stage: Stage) -> Mapping[str, object]:
-    """Nodes come when pods cannot be scheduled, and go when they are idle."""
+    """Nodes are added when pods cannot be scheduled, and removed when they are idle."""
     stage.kubectl("cordon", "bad-0")
     stage.kubectl("apply", "-f", str(MANIFESTS / "deployment.yaml"))
     figures: dict[str, object] = {}
@@ -216,9 +216,9 @@ def autoscaler(stage: Stage) -> Mapping[str, object]:
 
 
 def _scale(stage: Stage, seen: dict[str, float]) -> None:
-    """Add nodes for the pods that cannot be scheduled, and delete the Nodes that have had no pod for a while.
+    """Add nodes for unschedulable pods, and delete the Nodes that have had no pod for a while.
 
-    `seen` has the time at which something was done for a pod, and since when a node has had no pod.
+    `seen` has the time at which each pod was handled, and since when each node has had no pod.
     """
     now = time.monotonic()
     waiting = [pod["metadata"]["uid"] for pod in stage.pods("Pending") if _is_unschedulable(pod)]
@@ -259,7 +259,7 @@ def _stage(plane: ControlPlane) -> Iterator[Stage]:
 
 
 def main() -> int:
-    """Run the stories that were asked for. Return the exit status."""
+    """Run the requested stories. Return the exit status."""
     parser = argparse.ArgumentParser(prog="make guests", description=__doc__)
     parser.add_argument("guests", nargs="*", metavar="GUEST", help=f"{', '.join(GUESTS)}; by default all")
     chosen = parser.parse_args().guests or list(GUESTS)

@@ -17,7 +17,7 @@ _REFUSED = 400
 
 @frozen
 class Answered:
-    """A request, one difference of its answers, and both answers."""
+    """A request, one difference between its answers, and both answers."""
 
     asked: Asked
     difference: Difference
@@ -26,13 +26,13 @@ class Answered:
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
-    """Return whether the difference is at such a place, in the answer or in the object of a watch."""
+    """Return whether the difference is at one of these paths, in the answer or in the object of a watch event."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
     return lambda one: bool(whole.fullmatch(one.difference.path))
 
 
 def _is_nothing(value: Json) -> bool:
-    """Whether a value is what Go writes of a struct that nobody has filled."""
+    """Whether a value is what Go writes for an empty struct."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return value in ("", 0, [], None)
@@ -73,9 +73,9 @@ def _is_refused_by_both(one: Answered) -> bool:
 
 
 def _says(ours: str, real: str) -> Callable[[Answered], bool]:
-    """Return whether both servers refuse, and the difference is this one of their messages.
+    """Return whether both servers reject the request, and their messages differ in this way.
 
-    What both patterns name has to be the same in both messages.
+    The groups that both patterns name must match the same text in both messages.
     """
     first, second = re.compile(ours, re.DOTALL), re.compile(real, re.DOTALL)
 
@@ -113,7 +113,7 @@ _NO_JSON = _says(
 
 
 def _has_other_order(one: Answered) -> bool:
-    """Whether both name the same conflicts. Go walks the managers in any order."""
+    """Whether both name the same conflicts. Go iterates over the managers in random order."""
     if not (_is_refused_by_both(one) and one.difference.path.startswith("answer.details.causes[")):
         return False
     both = [
@@ -130,7 +130,7 @@ _IS_GENERATION = _path(r"metadata\.generation")
 
 
 def _is_dropped(one: Answered) -> bool:
-    """Whether the field `none`, which Kubernetes does not know, is there, or a manager owns it."""
+    """Whether the field `none`, which Kubernetes does not know, is present or owned by a manager."""
     found, real = one.difference, one.real
     if '"none": 1' not in str(one.asked):
         return False
@@ -142,7 +142,7 @@ def _is_dropped(one: Answered) -> bool:
 
 
 def _leaves(value: Json, name: str) -> list[str]:
-    """Return the names of the fields of a value, or of the fields that a manager owns, that have no others in them."""
+    """Return the names of the leaf fields of a value, or of those that a manager owns."""
     if isinstance(value, dict) and "fieldsV1" in value:
         value = value["fieldsV1"]
     below = {key: one for key, one in value.items() if key != "."} if isinstance(value, dict) else {}
@@ -164,9 +164,9 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
     "unknown fields": _is_dropped,
     "wrong types": _WRONG_TYPE,
 }
-"""What each row of the page recognizes."""
+"""The differences that each row of the page explains."""
 
 
 def cause_of(one: Answered) -> str:
-    """Return the cause of a difference, or an empty string if it is not known."""
+    """Return the cause of a difference, or an empty string if it is unknown."""
     return next((cause for cause, recognizes in CAUSES.items() if recognizes(one)), "")

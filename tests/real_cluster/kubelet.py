@@ -1,8 +1,8 @@
 """A real kubelet on this machine, with a container runtime that runs nothing (`peers/cri`).
 
-Law: nothing of the machine changes, because the kubelet has a mount namespace of its own. There /var/lib is a directory
-of the run, and the kernel's settings that a kubelet writes are files of the run. Outside of it, the kubelet's directory
-is `RealKubelet.directory`.
+Law: the machine does not change, because the kubelet has a separate mount namespace. There, /var/lib and the kernel
+settings that a kubelet writes are a directory and files of the run. Outside the namespace, the kubelet's directory is
+`RealKubelet.directory`.
 """
 
 import json
@@ -35,12 +35,12 @@ _SETTINGS = (
 class RealKubelet(ClusterNode):
     """A kubelet. `kubelet` and `runtime` can each be stopped, killed, paused and started again.
 
-    The `pid` of `kubelet` has the mount namespace of the kubelet.
+    The mount namespace of the kubelet is that of `kubelet.pid`.
 
     Attributes:
         config: fields of KubeletConfiguration that replace ours.
-        arguments: further arguments of the kubelet.
-        machine: CPUs and memory as cAdvisor describes them, which the kubelet takes for those of its machine.
+        arguments: additional arguments of the kubelet.
+        machine: CPUs and memory in cAdvisor's format, which the kubelet believes its machine has.
     """
 
     config: Mapping[str, Json] = field(factory=dict)
@@ -53,12 +53,12 @@ class RealKubelet(ClusterNode):
         return self._parts["cri"]
 
     def containers(self) -> list[Json]:
-        """Return what `peers/cri` has recorded: what containers were given, and when they began and ended."""
+        """Return the records of `peers/cri`: the settings of each container, and when it started and ended."""
         file = self.home / "cri" / "containers.jsonl"
         return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
     def container(self, pod: str, container: str = "main") -> Json:
-        """Return what the last instance of a container was given."""
+        """Return the settings that the last instance of a container got."""
         found = [one for one in self.containers() if (one["event"], one["pod"]) == ("created", pod)]
         found = [one for one in found if one["container"] == container]
         if not found:
@@ -83,7 +83,7 @@ class RealKubelet(ClusterNode):
         runtime = [self.plane.programs.path("cri"), f"--socket={socket}", f"--state={home / 'cri'}"]
         config = home / "kubelet.json"
         config.write_text(json.dumps(self._config(socket), indent=1), encoding="utf-8")
-        named = home / "kubelet"  # by its name, `doctor` knows a process for a kubelet
+        named = home / "kubelet"  # `doctor` recognizes a kubelet process by its name
         named.unlink(missing_ok=True)
         named.symlink_to(self.plane.programs.path(self._program))
         words = [
@@ -109,15 +109,15 @@ class RealKubelet(ClusterNode):
         return "kubelet" if self.machine is None else DESCRIBED
 
     def _machine(self) -> list[str]:
-        """Write the machine that is described. Return the words that tell the kubelet of it."""
+        """Write the machine description. Return the arguments that pass it to the kubelet."""
         if self.machine is None:
             return []
-        file = self.directory / MACHINE_FILE  # where `fits` finds the machine of another kubelet than this machine's
+        file = self.directory / MACHINE_FILE  # where `fits` finds the machine of a kubelet that runs elsewhere
         file.write_text(json.dumps(self.machine), encoding="utf-8")
         return ["env", f"DESCRIBED_MACHINE={file}"]
 
     def _settings(self) -> dict[Path, Path]:
-        """Copy the kernel's settings that a kubelet writes. Return each copy with its original."""
+        """Copy the kernel's settings that a kubelet writes. Return each copy and its original."""
         copies = {self.home / "sys" / one.replace("/", "_"): Path("/proc/sys") / one for one in _SETTINGS}
         for ours, its in copies.items():
             ours.parent.mkdir(exist_ok=True)
@@ -135,13 +135,13 @@ class RealKubelet(ClusterNode):
             "containerRuntimeEndpoint": f"unix://{socket}",
             "podLogsDir": str(self.home / "logs"),
             "volumePluginDir": str(self.home / "volume-plugins"),
-            "clusterDNS": ["10.96.0.10"],  # nobody listens there, and nobody asks
-            "nodeStatusUpdateFrequency": "1s",  # of 10, so that tests wait less
-            "syncFrequency": "10m",  # of 1, after which a kubelet reads what a pod has from a cgroup that is not there
-            "runtimeRequestTimeout": "1h",  # of 2m, after which a container that starts slowly is given up
-            "registryPullQPS": 0,  # else pods that come together wait for their images, in any order
+            "clusterDNS": ["10.96.0.10"],  # nothing listens there, and nothing connects
+            "nodeStatusUpdateFrequency": "1s",  # not 10, so that tests wait less
+            "syncFrequency": "10m",  # not 1: a kubelet would read a pod's resources from a cgroup that does not exist
+            "runtimeRequestTimeout": "1h",  # not 2m, after which a kubelet gives up on a container that starts slowly
+            "registryPullQPS": 0,  # otherwise pods that arrive together wait for their images in random order
             "eventRecordQPS": 0,
-            # The machine of a test may allow none of these, and has no use for them.
+            # The test machine may forbid these, and does not need them.
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],

@@ -1,4 +1,4 @@
-"""What a real kubelet and a node of ours have in common: the plugins and drivers of a node of a real cluster."""
+"""The common parts of a real kubelet and a devicecore node: plugins and drivers on a node of a real cluster."""
 
 import json
 import os
@@ -27,7 +27,7 @@ DEVICECORE = (
 )
 """The command `devicecore`, with a planted fault if there is one."""
 _START = 90.0  # seconds until the Node is ready
-_SETTLED = 30.0  # seconds in which the Node shows what has happened
+_SETTLED = 30.0  # seconds within which the Node shows a change
 
 
 @define
@@ -36,7 +36,7 @@ class ClusterNode(ABC):
 
     Attributes:
         plane: the control plane that it registers with.
-        name: of the Node.
+        name: the name of the Node.
     """
 
     plane: ControlPlane
@@ -62,12 +62,12 @@ class ClusterNode(ABC):
 
     @property
     def directory(self) -> Path:
-        """What is /var/lib/kubelet for the kubelet. Drivers register in `plugins_registry` of it."""
+        """The kubelet's /var/lib/kubelet. Drivers register in its `plugins_registry`."""
         return self.home / "lib" / "kubelet"
 
     @property
     def device_plugins(self) -> Path:
-        """The directory of device plugins, of the kubelet's socket and of its checkpoint."""
+        """The directory of device plugins, with the kubelet's socket and checkpoint."""
         return self.directory / "device-plugins"
 
     @property
@@ -87,7 +87,7 @@ class ClusterNode(ABC):
         say(f"{type(self).__name__} has registered the Node {self.name}")
 
     def stop(self) -> None:
-        """End all programs of the node. The Node stays, as that of a machine that is off."""
+        """Stop all programs of the node. The Node stays, as if the machine were off."""
         self._last_to_first.close()
         self._parts = {}
 
@@ -102,25 +102,25 @@ class ClusterNode(ABC):
 
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
-        """Stop the kubelet. At the end of the `with` statement start it again, and wait until the Node is ready."""
+        """Stop the kubelet. At the end of the `with` statement, start it again and wait until the Node is ready."""
         self.kubelet.stop()
         yield
         self.kubelet.start()
         self.wait_until_ready()
 
     def run(self, pod: Json) -> Json:
-        """Make a pod that the scheduler can send to this node only, and wait until it runs. Return it."""
+        """Create a pod that the scheduler can assign only to this node, wait until it runs, and return it."""
         self.plane.admin.create(on_node(pod, self.name))
         return self.plane.admin.wait_for_phase(pod["metadata"]["name"], "Running")
 
     def bind(self, pod: Json) -> None:
-        """Make a pod that is bound to the node, so that no scheduler looks at it."""
+        """Create a pod that is already bound to the node, so no scheduler handles it."""
         self.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": self.name}})
 
     def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
         """Start a simulated plugin, and wait until the Node has its healthy devices.
 
-        `options` are further ones of `devicecore plugin simulated`; with `name`, further plugins can be told apart.
+        `options` are passed to `devicecore plugin simulated`; `name` distinguishes additional plugins.
         """
         words = ["plugin", "simulated", f"--resource={resource}", f"--count={count}"]
         plugin = self.program(name or f"plugin-{resource.partition('/')[2]}", *self.command(*words), *options)
@@ -130,14 +130,17 @@ class ClusterNode(ABC):
     def driver(self, name: str = "gpu.example.com", count: int = 4, *options: str) -> Program:
         """Start a simulated DRA driver, and wait until it has published its devices.
 
-        `options` are further ones of `devicecore dra-driver simulated`.
+        `options` are passed to `devicecore dra-driver simulated`.
         """
         driver = self.program(f"driver-{name}", *self.driver_command(name, count), *options)
         self.wait_for_devices(name, count)
         return driver
 
     def driver_command(self, name: str, count: int, node: str = "", kubeconfig: Path | None = None) -> list[str]:
-        """Return the words that start a simulated DRA driver. By default it publishes for this node, and may do so."""
+        """Return the command of a simulated DRA driver.
+
+        By default it publishes for this node and has permission to do so.
+        """
         words = ["dra-driver", "simulated", f"--name={name}", f"--count={count}", f"--node={node or self.name}"]
         words += [f"--kubeconfig={kubeconfig or self.plane.kubeconfig()}"]
         words += [f"--registry={self.directory / 'plugins_registry'}", f"--plugin-dir={self.directory / 'plugins'}"]
@@ -148,11 +151,11 @@ class ClusterNode(ABC):
         return self.program(f"plugin-{fault}", *self.faulty_plugin_command(fault))
 
     def faulty_plugin_command(self, fault: str) -> list[str]:
-        """Return the words that start such a plugin."""
+        """Return the command of such a plugin."""
         return [sys.executable, str(PLUGIN), str(self.device_plugins), fault]
 
     def wait_for_devices(self, driver: str, count: int) -> None:
-        """Wait until the ResourceSlices of a driver have so many devices of the node."""
+        """Wait until the driver's ResourceSlices have this many devices of the node."""
 
         def published() -> bool:
             slices = [one["spec"] for one in self.plane.admin.list("ResourceSlice") if one["spec"]["driver"] == driver]
@@ -171,7 +174,7 @@ class ClusterNode(ABC):
         self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
 
     def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
-        """Wait until the Node is as something has made it, so that all who look see the same. Return it."""
+        """Wait until the Node shows a change, so that all readers see the same. Return it."""
         return self.plane.admin.wait("Node", self.name, expected, look, timeout=_SETTLED)
 
     @property
@@ -181,11 +184,11 @@ class ClusterNode(ABC):
 
     @staticmethod
     def command(*words: str) -> list[str]:
-        """Return the words that start a command of ours."""
+        """Return the arguments that run a devicecore command."""
         return [*DEVICECORE, *words]
 
     def program(self, name: str, *command: str) -> Program:
-        """Start a program in the background. It ends with the node. A second one of a name replaces it."""
+        """Start a program in the background. It ends with the node. Another program with the same name replaces it."""
         environment = {"DEVICE_PLUGIN_PATH": str(self.device_plugins)}
         program = Program(name, command, self.home, environment)
         self._last_to_first.callback(program.stop)
@@ -204,7 +207,7 @@ class OurNode(ClusterNode):
     """`devicecore kubelet` as a node of the cluster, with the identity of that node.
 
     Attributes:
-        options: further options of the command.
+        options: additional options of the command.
     """
 
     options: tuple[str, ...] = ()
@@ -218,11 +221,11 @@ class OurNode(ClusterNode):
 
 @define
 class FleetNode(ClusterNode):
-    """The node of a fleet, whose plugin and driver are those of its file.
+    """A node of a fleet, whose file defines the plugin and driver.
 
     Attributes:
         capacity: the size of the node, and other fields of its group in the file.
-        devices: of the plugin, and of the driver.
+        devices: the number of devices of the plugin, and of the driver.
     """
 
     capacity: Mapping[str, Json] = field(factory=dict)
@@ -251,7 +254,7 @@ class FleetNode(ClusterNode):
 
 
 def on_node(pod: Json, node: str) -> Json:
-    """Return the pod as one that the scheduler can send to one node only."""
+    """Return a copy of the pod that the scheduler can assign to only one node."""
     return {**pod, "spec": {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": node}}}
 
 

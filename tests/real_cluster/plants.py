@@ -1,7 +1,7 @@
-"""Planted faults, each of which part of `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
+"""Planted faults that `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
 
-Each was found by hand in an earlier version, or is of its kind. A plant replaces a function of ours, in the process of
-the tests and in each command of ours that they start. A plant that its check does not find is a hole in the check.
+Each was found by hand in an earlier version, or is of the same kind. A plant replaces a devicecore function, in the
+test process and in each devicecore command that the tests start. A plant that its check misses is a gap in the check.
 """
 
 import os
@@ -33,7 +33,7 @@ Json = Any
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLANT"
-"""The environment variable with the name of the plant that a process has."""
+"""The environment variable that names the plant of a process."""
 
 
 @frozen
@@ -41,9 +41,9 @@ class Plant:
     """A fault, and the check that has to find it.
 
     Attributes:
-        part: of the check; `doctor` and so on.
+        part: the part that the check belongs to, such as `doctor`.
         check: what selects it in the file of the part (pytest: `-k`).
-        says: a string that the report of the check must have, so that it fails because of the fault.
+        says: a string that the check's report must contain, to prove that it failed because of the fault.
         grow: plants the fault.
     """
 
@@ -58,7 +58,7 @@ PLANTS: dict[str, Plant] = {}
 
 
 def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Make a plant of a function, whose name it has. The arguments are attributes of `Plant`."""
+    """Turn a function into a plant with the same name. The arguments are the attributes of `Plant`."""
 
     def register(grow: Callable[[], None]) -> Callable[[], None]:
         PLANTS[grow.__name__.removeprefix("_")] = Plant(part, check, says, grow)
@@ -68,13 +68,13 @@ def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Ca
 
 
 def grow_planted() -> None:
-    """Plant the fault that the environment names, if it names one."""
+    """Plant the fault that the environment names, if any."""
     if name := os.environ.get(VARIABLE, ""):
         PLANTS[name].grow()
 
 
 def _around(owner: object, name: str, wrapped: Callable[..., object]) -> None:
-    """Replace a function by one that is given the function and its arguments."""
+    """Replace a function with one that receives the original and its arguments."""
     original = getattr(owner, name)
 
     def planted(*arguments: object, **named: object) -> object:
@@ -90,7 +90,7 @@ _PODS = "test_a_pod_is_the_same and fleet"
 
 @plant("nodes", _PODS, "claim-that-is-old status.containerStatuses[main].allocatedResourcesStatus")
 def _health_of_claims_is_forgotten() -> None:
-    """A kubelet, and a node of ours, believe a driver that says nothing more about its devices for 30 seconds."""
+    """A kubelet and a devicecore node trust a silent driver's last health report for 30 seconds."""
     told = set[tuple[int, str]]()
 
     def report(original: Callable[..., Any], node: VirtualNode, driver: str) -> object:
@@ -112,7 +112,7 @@ def _sizes_of_a_whole_pod_do_not_count() -> None:
 
 @plant("nodes", _PODS, "overhead status.allocatedResources")
 def _one_phase_is_wrong_and_so_are_sizes() -> None:
-    """A pod that never comes to its phase must not hide what differs in others."""
+    """A pod that never reaches its phase must not hide differences in other pods."""
     _sizes_of_a_whole_pod_do_not_count()
 
     def facts(original: Callable[..., Any], record: PodRecord, *rest: object) -> object:
@@ -135,7 +135,7 @@ def _the_end_of_containers_is_not_told() -> None:
 
 @plant("fleet", "is_left_alone and stopped", "is refused")
 def _a_node_is_taken_when_its_lease_is_over() -> None:
-    def held(original: Callable[..., Any], found: Json, *rest: Any) -> object:  # noqa: ANN401 - as the original has
+    def held(original: Callable[..., Any], found: Json, *rest: Any) -> object:  # noqa: ANN401 - as in the original
         return original(found, *rest) if seconds_left(found, rest[-1]) else Held.BY_US
 
     _around(registration, "held", held)
@@ -235,7 +235,7 @@ def _a_simulated_plugin_has_one_device_less() -> None:
 
 
 def find(name: str) -> str:
-    """Run the check that has to find a plant. Return what is wrong, empty if the plant was found."""
+    """Run the check that must find a plant. Return what is wrong; empty if the plant was found."""
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
     command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]
@@ -258,7 +258,7 @@ def find(name: str) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the checks that have to find these plants, or all. The exit status is 1 if one is not found."""
+    """Run the checks that must find these plants, by default all. The exit status is 1 if a plant is not found."""
     chosen = [one for one in PLANTS if not names or one in names]
     if unknown := set(names) - {*PLANTS}:
         sys.stderr.write(f"expected one of {', '.join(PLANTS)}, got {', '.join(sorted(unknown))}\n")

@@ -1,4 +1,4 @@
-"""Kubernetes' own programs as `make peers` has built them, and processes of them.
+"""Kubernetes' own programs as built by `make peers`, and their processes.
 
 Law: after `Program.stop` no process of the program is left, and its output can still be read.
 """
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 _GRACE = 10.0  # seconds to end after SIGTERM
 _PORTS = range(15_000, 30_000)
-_LOOK_AGAIN = 0.1  # seconds between two looks at something that sends no event
+_LOOK_AGAIN = 0.1  # seconds between polls of something that sends no event
 
 
 class RealClusterError(Exception):
-    """Something of a real cluster is missing or does not do what it should."""
+    """Part of a real cluster is missing or does not work as expected."""
 
 
 class EndedError(RealClusterError):
@@ -41,7 +41,7 @@ class Programs:
     """The programs that `make peers` builds for one version of Kubernetes.
 
     Attributes:
-        version: such as `1.37.2`.
+        version: the version of Kubernetes, such as `1.37.2`.
     """
 
     version: str
@@ -64,10 +64,9 @@ class Programs:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody uses now.
+    """Return a free port of the loopback address.
 
-    It is none of those that the kernel gives to clients and to servers that do not choose, because one of these could
-    have it before the program that it is for has started.
+    It is not in the kernel's ephemeral range, because another program could get it before the intended one starts.
     """
     while True:
         port = secrets.choice(_PORTS)
@@ -79,7 +78,7 @@ def free_port() -> int:
 def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
     """Call `look` until it returns something true, and return that.
 
-    Raises RealClusterError after `timeout` seconds. Its text has `expected`, and the last exception of `look`.
+    Raises RealClusterError after `timeout` seconds. The message contains `expected` and the last exception of `look`.
     """
     end, problem = time.monotonic() + timeout, ""
     while True:
@@ -99,7 +98,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it has gone.
+    """Make the kernel end this process when its parent ends.
 
     Otherwise a run that is killed, or a worker of pytest whose run was ended, leaves whole control planes behind.
     """
@@ -113,8 +112,8 @@ class Program:
     Attributes:
         name: what errors and the log call it.
         command: the program and its arguments.
-        directory: of its output, and its working directory.
-        environment: further environment variables.
+        directory: the directory of its output, and its working directory.
+        environment: additional environment variables.
     """
 
     name: str
@@ -125,7 +124,7 @@ class Program:
 
     @property
     def log(self) -> Path:
-        """The file with everything that the program has printed."""
+        """The file with the program's output."""
         return self.directory / f"{self.name}.log"
 
     @property
@@ -141,7 +140,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the program. If it runs, do nothing."""
+        """Start the program. Do nothing if it is running."""
         if self.is_running:
             return
         work = self.directory / f"{self.name}.work"  # a kubelet removes files of its working directory
@@ -156,12 +155,12 @@ class Program:
                 stderr=output,
                 cwd=work,
                 env={**os.environ, **self.environment},
-                start_new_session=True,  # so that Ctrl-C reaches it only through us, and what it starts ends with it
+                start_new_session=True,  # so that Ctrl-C reaches it only through us, and its children end with it
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
 
     def stop(self, grace: float = _GRACE) -> None:
-        """End the program with SIGTERM, after `grace` seconds with SIGKILL. If it does not run, do nothing."""
+        """End the program with SIGTERM, and with SIGKILL after `grace` seconds. Do nothing if it is not running."""
         if self._process is None:
             return
         self.signal(signal.SIGTERM)
@@ -171,7 +170,7 @@ class Program:
         self.kill()
 
     def kill(self) -> None:
-        """End the program, and what it has started, with SIGKILL."""
+        """End the program and its children with SIGKILL."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -186,7 +185,7 @@ class Program:
         self.signal(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the program and to what it has started."""
+        """Send a signal to the program and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 

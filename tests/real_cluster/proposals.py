@@ -1,4 +1,4 @@
-"""Does in a situation what `why` proposes, so that a real scheduler can say whether it helps."""
+"""Carries out what `why` proposes in a situation, so that a real scheduler can show whether it helps."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,13 +19,13 @@ Json = Any
 
 
 def proposals_for(situation: Situation, objects: str) -> Iterator[tuple[str, Situation]]:
-    """Yield what `why` proposes for the pod of a situation, in words, and the situation after that has been done."""
-    trial = claims._claim_trial([objects], None, budget=Budget(), lists_claims=True)  # noqa: SLF001 - behind the text
+    """Yield each proposal of `why` for a situation's pod as text, and the situation after carrying it out."""
+    trial = claims._claim_trial([objects], None, budget=Budget(), lists_claims=True)  # noqa: SLF001 - its values
     report = claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
     if report.status == 0 or not report.answers:
         return
     for change in report.answers[0].changes:
-        if not change.classes:  # those of the control plane stay as they are
+        if not change.classes:  # the control plane's own objects are unchanged
             yield change.sentence, changed(situation, change)
     for one in report.answers:
         is_named = one.has_devices or (not report.claims and one is report.answers[0])
@@ -35,7 +35,7 @@ def proposals_for(situation: Situation, objects: str) -> Iterator[tuple[str, Sit
 
 
 def changed(situation: Situation, change: Change) -> Situation:
-    """Return a situation after a change of claims: a claim that is released is deleted."""
+    """Return a situation after changing claims: a released claim is deleted."""
     specs = {claim.name.partition("/")[2]: claim for claim in change.claims}
     objects = []
     for body in situation.objects:
@@ -56,7 +56,7 @@ def changed(situation: Situation, change: Change) -> Situation:
 
 
 def with_limits(pod: Json, claim: ExtendedResourceClaim) -> Json:
-    """Return a pod with the limits that a claim was made of."""
+    """Return a pod with the limits that a claim was created from."""
     spec = {**pod["spec"]}
     for kind in ("initContainers", "containers"):
         containers = []
@@ -92,7 +92,7 @@ def request_of(one: DeviceRequest) -> Json:
 
 
 def fields_of(one: DeviceRequest) -> Json:
-    """Return what a request and an alternative have in common."""
+    """Return the fields that a request and an alternative share."""
     fields: Json = {"deviceClassName": one.device_class, "allocationMode": one.mode}
     if not one.wants_all:
         fields["count"] = one.count
@@ -108,7 +108,7 @@ def fields_of(one: DeviceRequest) -> Json:
 
 
 def cured(situation: Situation, cures: list[str]) -> Situation | None:
-    """Return a situation after what brings a node into question again. Return None if a part is not known."""
+    """Return a situation after the changes that make a node a candidate again, or None if a change is unknown."""
     for cure in cures:
         found = ((form.match(cure), do) for form, do in _CURES)
         done = next(((match, do) for match, do in found if match), None)
@@ -148,7 +148,7 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 
 
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
-    """Have the largest part of the pod request less: the pod as a whole, an init container, or its container."""
+    """Reduce the request of the largest part of the pod: the pod as a whole, an init container, or its container."""
     spec = situation.pod["spec"]
     own = {which: {**of, name: size} for which, of in spec.get("resources", {}).items() if name in of}
     if own:

@@ -1,7 +1,7 @@
 """Requests from a seed, the same for any API server.
 
-What only a server knows is a word that begins with `$`: `$version` is the version of the object of the request as the
-server has shown it last, `$first` as it has shown it first, `$uid` its UID, and `$mark` the version of the last list.
+Values that only a server knows are placeholders: `$version` is the last version of the request's object that the server
+returned, `$first` the first one, `$uid` its UID, and `$mark` the version of the last list.
 """
 
 import json
@@ -90,7 +90,7 @@ MAKERS: dict[str, Callable[[Random, str], Json]] = {
 
 
 def requests(seed: int, count: int) -> Iterator[Asked]:
-    """Yield `count` requests of a seed."""
+    """Yield `count` requests from a seed."""
     made = _Requests(Random(seed))  # noqa: S311 - nothing is secret
     for _ in range(count):
         yield made.next()
@@ -121,7 +121,7 @@ class _Requests:
         return way(kind, name)
 
     def _meta(self) -> Json:
-        """Return a change of the metadata."""
+        """Return a change to the metadata."""
         random = self.random
         return random.choice(
             (

@@ -1,8 +1,8 @@
-"""The situations of a real kubelet in which `doctor` and `fits` are judged. `make cluster SITUATION=NAME` runs one."""
+"""The situations of a real kubelet that test `doctor` and `fits`. `make cluster SITUATION=NAME` runs one."""
 
 import tests.real_cluster.situations_of_devices
 import tests.real_cluster.situations_of_documents
-import tests.real_cluster.situations_of_nodes  # noqa: F401 - the situations of all are in the list, too
+import tests.real_cluster.situations_of_nodes  # noqa: F401 - importing them registers their situations
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, is_ready
 from tests.real_cluster.trouble import SITUATIONS, a_claiming_pod, a_pod, settle, situation, with_claims

@@ -1,4 +1,4 @@
-"""Further situations of a real kubelet: plugins, drivers, pods, files and sockets, one trouble after the other."""
+"""More situations of a real kubelet: trouble with plugins, drivers, pods, files and sockets, one at a time."""
 
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, is_ready

@@ -1,6 +1,6 @@
-"""Further situations of a real kubelet, as Kubernetes' documents and public issues describe them, not our checks.
+"""More situations of a real kubelet, taken from Kubernetes' documents and public issues, not from our checks.
 
-Plugins with a fault are those of `devicecore_tools.conformance.faults`; their resource is `CHIP`.
+Faulty plugins come from `devicecore_tools.conformance.faults`; their resource is `CHIP`.
 """
 
 import json
@@ -29,7 +29,7 @@ _RUNTIME = "failed to create shim task: OCI runtime create failed: runc create f
 
 
 def _with_condition(node: RealKubelet, kind: str, status: str, reason: str, message: str) -> None:
-    """Set a condition of the Node, as another program than the kubelet does."""
+    """Set a condition of the Node, as programs other than the kubelet do."""
     now = node.plane.admin.get("Node", node.name)["status"]["conditions"]
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-11-28T00:00:00Z")
     added = {"type": kind, "status": status, "reason": reason, "message": message, **times}
@@ -146,7 +146,7 @@ def the_network_plugin_has_no_device_left(node: RealKubelet) -> None:
 
 @situation(a_pod("four", 4), finds={"pod-refused"})
 def a_critical_pod_finds_no_free_devices(node: RealKubelet) -> None:
-    # A kubelet asks its device manager before it looks for pods that it may preempt.
+    # A kubelet asks its device manager before it looks for pods to preempt.
     node.plugin()
     node.run(a_pod("holder", 3))
     _refused(node, a_pod("critical", 4, priorityClassName="system-node-critical", priority=2_000_001_000))
@@ -241,7 +241,7 @@ def a_plugin_writes_the_health_in_small_letters(node: RealKubelet) -> None:
 
 @situation(a_pod("probe", 1, CHIP), finds={"plugin-restarts"})
 def a_plugin_ends_again_and_again(node: RealKubelet) -> None:
-    settle(35.0)  # until the kubelet is older than what has just made its socket
+    settle(35.0)  # so that the kubelet is older than its newly created socket
     words = shlex.join(node.faulty_plugin_command("ends-after-a-while"))
     node.program("again", "sh", "-c", f"while :; do {words}; sleep 2; done")
     node.wait_for_resource(CHIP, 3)

@@ -1,4 +1,4 @@
-"""Further situations of a real kubelet: the Node and its scheduler, pods of each kind, and who serves what."""
+"""More situations of a real kubelet: the Node and its scheduler, all kinds of pods, and who serves which resource."""
 
 import json
 from typing import Any
@@ -123,7 +123,7 @@ def a_deleted_pod_has_a_finalizer(node: RealKubelet) -> None:
     node.plugin()
     node.run({**(pod := a_pod("holder", 3)), "metadata": {**pod["metadata"], "finalizers": ["acme.io/keep"]}})
     node.plane.admin.delete("Pod", "holder")
-    settle(30.0)  # longer than a pod needs to end
+    settle(30.0)  # longer than a pod takes to end
 
 
 @situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
@@ -179,7 +179,7 @@ def a_static_pod_has_devices(node: RealKubelet) -> None:
     with node.without_kubelet():
         file = node.home / "kubelet.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "staticPodPath": str(folder)}))
-    settle(5.0)  # a static pod is refused that comes before the plugin has registered again
+    settle(5.0)  # a static pod is rejected if it starts before the plugin has registered again
     (folder / "pod.json").write_text(json.dumps(a_pod("holder", 2)))
     name = f"holder-{node.name}"
     node.plane.admin.wait_for_phase(name, "Running")
@@ -201,7 +201,7 @@ def a_pod_does_not_end(node: RealKubelet) -> None:
     for method in ("StopContainer", "StopPodSandbox"):
         node.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
     node.plane.admin.delete("Pod", "holder")
-    settle(25.0)  # before that it may only be slow
+    settle(25.0)  # until then, it may just be slow
 
 
 @situation(a_pod("four", 4), is_quiet=True)
@@ -224,7 +224,7 @@ def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: RealKubelet) -> Non
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
 def pods_of_other_kinds_wait(node: RealKubelet) -> None:
-    """Of three pods one is gated, one asks for too much, and one is of no node."""
+    """Of three pods, one is gated, one requests too much, and one matches no node."""
     node.plugin()
     node.run(a_pod("holder", 3))
     node.plane.admin.create(a_pod("gated", 1, schedulingGates=[{"name": "acme.io/gate"}]))

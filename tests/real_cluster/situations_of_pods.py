@@ -12,7 +12,7 @@ PLUGIN, SERVED, IMPLICIT = "acme.io/card", "example.com/gpu", "deviceclass.resou
 
 @frozen
 class Situation:
-    """Objects and a pod for the scheduler. `is_close` is whether another node of equal score is as right."""
+    """Objects, and a pod for the scheduler. With `is_close`, another node with an equal score is also correct."""
 
     objects: tuple[Json, ...]
     pod: Json
@@ -41,7 +41,7 @@ def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool 
 
 
 def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **fields: Json) -> Json:
-    """A slice with devices; each has the attributes index and model, and the fields that are given."""
+    """A slice with devices. Each has the attributes index and model, and the given fields."""
     devices = [
         {
             "name": f"d{number}",
@@ -75,7 +75,7 @@ def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields:
 
 
 def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by: Json = (), **spec: Json) -> Json:
-    """A claim, which has a device of a node's pool if `held` has both, reserved for the pods `by`."""
+    """A claim reserved for the pods `by`. `held` names the device, and the node's pool, that it holds."""
     claim: Json = {
         "kind": "ResourceClaim",
         "metadata": {"name": name},
@@ -124,7 +124,7 @@ def a_pod(
 
 
 def bound(node: str, name: str, limits: Json = None, priority: int = 0, **fields: Json) -> Json:
-    """A pod that a node has already."""
+    """A pod that already runs on a node."""
     fields |= {"priority": priority} if priority else {}
     return a_pod(name=name, limits=limits, nodeName=node, **fields)
 
@@ -134,7 +134,7 @@ DB, ASK = {"app": "db"}, {"app": "ask"}
 
 
 def a_term(labels: Json, key: str = HOST, **fields: Json) -> Json:
-    """Pods with these labels at one value of a label of nodes."""
+    """A pod affinity term: pods with these labels, on nodes with the same value of a label."""
     return {"labelSelector": {"matchLabels": labels}, "topologyKey": key, **fields}
 
 
@@ -171,7 +171,7 @@ def a_volume_claim(name: str, volume: str = "", storage_class: str = "", size: s
 
 
 def a_volume(name: str, term: Json = None, storage_class: str = "", size: str = "1Gi", claim: str = "") -> Json:
-    """A PersistentVolume, which the nodes of a term can use, all of them without one."""
+    """A PersistentVolume that the nodes of a term can use, or all nodes without a term."""
     spec: Json = {
         "capacity": {"storage": size},
         "accessModes": ["ReadWriteOnce"],
@@ -186,7 +186,7 @@ def a_volume(name: str, term: Json = None, storage_class: str = "", size: str = 
 
 
 def with_volume(*names: str) -> Json:
-    """The volumes of a pod, of PersistentVolumeClaims."""
+    """The volumes of a pod that uses PersistentVolumeClaims."""
     return {"volumes": [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in names]}
 
 
@@ -216,7 +216,7 @@ def tolerating(**fields: str) -> Json:
 
 
 def both(pod: Json, first: Json = None, second: Json = None, *more: Json, **fields: bool) -> Situation:
-    """Two nodes, of which the second alone has devices, unless `more` has slices too."""
+    """Two nodes. Only the second has devices, unless `more` has slices too."""
     nodes = first or a_node("n1"), second or a_node("n2")
     return Situation((*nodes, a_slice("n2"), a_claim("c"), *more), pod, **fields)
 
@@ -227,7 +227,7 @@ def one(pod: Json, *objects: Json, node: Json = None, claim: Json = None, **fiel
 
 
 def fleet(pod: Json, count: int, *busy: int) -> Situation:
-    """Many nodes with two devices each, of which those that are not named are held."""
+    """Many nodes with two devices each. Devices that are not named are held."""
     names = [f"n{number}" for number in range(count)]
     claims = [
         a_claim(f"h{number}-{device}", held=(names[number], f"d{device}"), by=[f"p{number}-{device}"])
@@ -278,12 +278,12 @@ def for_one_pod(volume: Json) -> Json:
 
 
 def a_disk(name: str) -> tuple[Json, Json]:
-    """A volume with its claim, which have one name."""
+    """A volume and its claim with the same name."""
     return a_volume(f"pv-{name}", claim=name), a_volume_claim(name, f"pv-{name}")
 
 
 def takes(node: str, count: int) -> Json:
-    """How many volumes a node takes."""
+    """The number of volumes that a node can attach."""
     driver = {"name": "disk.example.com", "nodeID": node, "topologyKeys": [], "allocatable": {"count": count}}
     return {"kind": "CSINode", "metadata": {"name": node}, "spec": {"drivers": [driver]}}
 
@@ -304,7 +304,7 @@ def a_rule(effect: str = "NoSchedule", **selector: str) -> Json:
 
 
 def a_quota(hard: Json, used: Json) -> Json:
-    """A ResourceQuota, of which some is used."""
+    """A ResourceQuota that is partly used."""
     return {
         "kind": "ResourceQuota",
         "metadata": {"name": "q"},
@@ -314,7 +314,7 @@ def a_quota(hard: Json, used: Json) -> Json:
 
 
 def room(size: str) -> tuple[Json, ...]:
-    """How large a volume of the class `tracked` may be on n1."""
+    """The maximum size of a volume of the class `tracked` on n1."""
     topology = {"matchLabels": {HOST: "n1"}}
     return (
         {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
@@ -329,7 +329,7 @@ def room(size: str) -> tuple[Json, ...]:
 
 
 def in_parts(node: str) -> tuple[Json, Json]:
-    """Two slices of one pool: counters, and a device that can be had whole or as two halves."""
+    """Two slices of one pool: counters, and a device that can be allocated whole or as two halves."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
     counters = {"name": "memory", "counters": {"mem": {"value": "40Gi"}}}
     devices = [
@@ -355,7 +355,7 @@ def divided(total: str, policy: Json = None) -> Json:
 
 
 def a_share(name: str, amount: str) -> Json:
-    """A claim that has a share of d0 of n1."""
+    """A claim that holds a share of n1's d0."""
     claim = a_claim(name, held=("n1", "d0"), by=["x"])
     result = claim["status"]["allocation"]["devices"]["results"][0]
     result |= {"shareID": "7c0a5b5e-0000-4000-8000-000000000001", "consumedCapacity": {"memory": amount}}
@@ -363,7 +363,7 @@ def a_share(name: str, amount: str) -> Json:
 
 
 def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
-    """A node with a device of a fabric that claim c has, and what its driver says of it."""
+    """A node, a fabric device held by claim c, and the conditions that its driver reports."""
     claim = a_claim("c", a_request("fabric"))
     key = {"driver": FABRIC, "pool": "f1", "device": "d0"}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -405,7 +405,7 @@ def with_memory(amount: str, **fields: Json) -> Json:
 BY_4 = {"default": "4Gi", "validRange": {"min": "4Gi", "step": "4Gi"}}
 
 OF_PODS: dict[str, Situation] = {
-    # what a pod selects
+    # node selection
     "selector": both(a_pod("c", nodeSelector={"pool": "a"}), a_node("n1"), a_node("n2", {"pool": "a"})),
     "selector-elsewhere": both(a_pod("c", nodeSelector={"pool": "a"}), a_node("n1", {"pool": "a"})),
     "selector-nowhere": both(a_pod("c", nodeSelector={"pool": "none"})),
@@ -424,7 +424,7 @@ OF_PODS: dict[str, Situation] = {
     "affinity-of-two-terms": both(
         a_pod("c", affinity=affinity(by_label("x", "Exists"), by_label("z", "Exists"))), None, a_node("n2", {"z": "1"})
     ),
-    # what nodes keep away
+    # taints and cordoned nodes
     "taint": both(a_pod("c"), None, a_node("n2", taints=tainted())),
     "taint-no-execute": both(a_pod("c"), None, a_node("n2", taints=tainted(effect="NoExecute"))),
     "taint-prefer": both(a_pod("c"), None, a_node("n2", taints=tainted(effect="PreferNoSchedule"))),
@@ -538,7 +538,7 @@ OF_PODS: dict[str, Situation] = {
     "allocated-and-tainted": both(
         a_pod("e"), None, a_node("n2", taints=tainted()), a_claim("e", held=("n2", "d0"), by=["x"])
     ),
-    # what waits, and what makes room
+    # waiting, and making room
     "gate": one(a_pod("c", schedulingGates=[{"name": "example.com/wait"}])),
     "binding-conditions": Situation(
         (
@@ -554,7 +554,7 @@ OF_PODS: dict[str, Situation] = {
     "preemption-of-a-plugin's": one(
         a_pod(limits={PLUGIN: "1"}, priority=1000), bound("n1", "b", {PLUGIN: "1"}), node=a_node("n1", card="1")
     ),
-    # whom it preempts
+    # preemption
     "preemption-of-the-less-important": two(
         a_pod(limits={"cpu": "6"}, priority=1000),
         bound("n1", "b", {"cpu": "4"}, priority=100),
@@ -721,7 +721,7 @@ OF_PODS: dict[str, Situation] = {
     ),
     "fifty-nodes": fleet(a_pod("c"), 50, 37),
     "fifty-nodes-full": fleet(a_pod("c"), 50),
-    # volumes, further
+    # more about volumes
     "volume-for-one-pod": two(
         a_pod(**with_volume("v")),
         *map(for_one_pod, (a_volume("pv", claim="v"), a_volume_claim("v", "pv"))),
@@ -748,7 +748,7 @@ OF_PODS: dict[str, Situation] = {
     "volume-without-room": two(
         a_pod(**with_volume("v")), *room("5Gi"), a_volume_claim("v", storage_class="tracked", size="10Gi")
     ),
-    # runtime classes, quotas, and what an API server refuses
+    # runtime classes, quotas, and rejections by the API server
     "runtime-overhead": two(
         a_pod(limits={"cpu": "7"}, runtimeClassName="kata"), a_runtime(overhead={"podFixed": {"cpu": "2"}})
     ),
@@ -788,7 +788,7 @@ OF_PODS: dict[str, Situation] = {
     "refused-affinity": two(a_pod(affinity=affinity({"matchExpressions": [{"key": "z", "operator": "In"}]}))),
     "refused-priority-class": two(a_pod(priorityClassName="gone")),
     "limit-of-the-whole-pod": two(a_pod(resources={"limits": {"cpu": "9"}})),
-    # devices, further
+    # more about devices
     "rule": one(a_pod("c"), a_rule(driver=GPU)),
     "rule-tolerated": one(
         a_pod("c"),

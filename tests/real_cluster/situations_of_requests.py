@@ -1,4 +1,4 @@
-"""Pods that ask for devices in every way of the API, in small clusters."""
+"""Pods that request devices in every way the API offers, in small clusters."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ THREE_WAYS = {
 
 
 def having(node: str, *devices: Json, driver: str = GPU, where: Json = None, **pool: int) -> Json:
-    """A slice with these devices, which get the names d0, d1 and so on."""
+    """A slice with these devices, named d0, d1 and so on."""
     made = a_slice(node, driver, 0, where)
     named = [{"name": f"d{number}", **of} for number, of in enumerate(devices)]
     return {**made, "spec": {**made["spec"], "devices": named, "pool": {**made["spec"]["pool"], **pool}}}
@@ -73,18 +73,18 @@ def tolerated(**fields: str) -> Json:
 
 
 def init(**fields: Json) -> Json:
-    """The init containers of a pod, of which one has limits."""
+    """Init containers, one of which has limits."""
     limits = fields.pop("limits")
     return {"initContainers": [{**INIT, "resources": {"limits": limits}, **fields}]}
 
 
 def alone(pod: Json, *objects: Json) -> Situation:
-    """One node and what is named."""
+    """One node and the given objects."""
     return Situation((a_node("n1"), *objects), pod)
 
 
 def beside(pod: Json, *objects: Json, **labels: Json) -> Situation:
-    """Two nodes and what is named; the second may have labels."""
+    """Two nodes and the given objects. The second node may have labels."""
     return Situation((a_node("n1"), a_node("n2", labels or None), *objects), pod)
 
 
@@ -105,7 +105,7 @@ def counted(total: Json, *used: Json) -> tuple[Json, Json]:
 
 
 def reserved_for(uid: str) -> Json:
-    """A claim that a former pod of the same name has."""
+    """A claim held by an earlier pod of the same name."""
     claim = a_claim("c", held=("n1", "d0"))
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "ask", "uid": uid}]
     return claim

@@ -1,18 +1,18 @@
-"""A real kubelet in trouble, the tools that say what is wrong, and probe pods that say the truth.
+"""A real kubelet in trouble, the tools that diagnose it, and probe pods that show the truth.
 
-A situation is a function that makes the trouble on a node, with the probes whose pods are tried there:
+A situation is a function that causes trouble on a node, with the probe pods to try there:
 
     @situation(a_pod("probe", 1), finds={"dead-socket"})
     def a_plugin_is_killed(node: RealKubelet) -> None:
         node.plugin().kill()
 
-Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names what it does not
-rule out. What it had found when a situation was recorded, it finds again. The record that it saves gives the same
-report as the living node. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not run.
-`why` explains the words in which the cluster says why a probe does not run.
+Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
+it cannot rule out. It must find again what it found when the situation was recorded. The record that it saves gives the
+same report as the live node. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not
+run. `why` explains the cluster's messages about a probe that does not run.
 
-What the tools say is left in the file `said.txt` in the directory of the node. With the variable RECORDS, which names
-a directory, what `doctor --save` wrote and what became of the probes is written there, as a file for each situation.
+The tools' output is left in the file `said.txt` in the node's directory. If the variable RECORDS names a directory, one
+file per situation is written there, with the output of `doctor --save` and the results of the probes.
 """
 
 import json
@@ -33,23 +33,23 @@ from tests.real_cluster.programs import Program, RealClusterError, wait_for
 Json = Any
 
 _RECORDED = Path(__file__).parents[2] / "packages" / "tools" / "tests" / "data" / "troubles"
-_DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: not at all, or no scheduler of that release finds how
-_UNTIL_RUNNING = 20.0  # seconds in which a probe runs, if it runs at all
-_SCHEDULED = 5.0  # seconds in which the scheduler finds a node, if there is one
+_DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: does not fit, or fits but no scheduler of that release would find it
+_UNTIL_RUNNING = 20.0  # seconds within which a probe runs, if it runs at all
+_SCHEDULED = 5.0  # seconds within which the scheduler finds a node, if there is one
 _SILENCE = "it waits, and no event says why"
 
 
 @frozen
 class Situation:
-    """A trouble, and what is true of it.
+    """A problem, and the facts about it.
 
     Attributes:
-        name: of the function that makes it.
-        make: makes it.
-        probes: pods that would run if there was no trouble, unless `is_quiet`.
-        finds: codes of findings that `doctor` has to have.
-        names: words that `doctor` has to have in a finding or in what it does not rule out.
-        is_quiet: there is no trouble, so `doctor` must find none.
+        name: the name of the function that causes it.
+        make: causes the problem.
+        probes: pods that would run on a healthy node.
+        finds: codes that `doctor` must find.
+        names: words that must appear in a finding of `doctor` or among the possibilities it cannot rule out.
+        is_quiet: whether the node is healthy, so that `doctor` must find nothing.
         config: fields of KubeletConfiguration.
     """
 
@@ -63,7 +63,7 @@ class Situation:
 
     @property
     def expected(self) -> frozenset[str]:
-        """The codes that `doctor` has to have: `finds`, and those that it had when the situation was recorded."""
+        """The codes that `doctor` must find: `finds`, and those that it found when the situation was recorded."""
         file = _RECORDED / f"{self.name}.json"
         recorded = json.loads(file.read_text("utf-8"))["truth.json"]["findings"] if file.exists() else ()
         return self.finds.union(recorded)
@@ -76,7 +76,7 @@ SITUATIONS: dict[str, Situation] = {}
 def situation(
     *probes: Json, finds: Collection[str] = (), names: Collection[str] = (), is_quiet: bool = False, **config: Json
 ) -> Callable[[Callable[[RealKubelet], None]], Callable[[RealKubelet], None]]:
-    """Make a situation of a function. The arguments are the attributes of `Situation`."""
+    """Turn a function into a situation. The arguments are the attributes of `Situation`."""
 
     def register(make: Callable[[RealKubelet], None]) -> Callable[[RealKubelet], None]:
         expected = frozenset(finds), frozenset(names)
@@ -87,7 +87,7 @@ def situation(
 
 
 def a_pod(name: str, count: int = 1, resource: str = GPU, **fields: Json) -> Json:
-    """Return a pod that asks for devices of a resource. `fields` are further ones of its spec."""
+    """Return a pod that requests devices of a resource. `fields` are added to its spec."""
     resources = {"limits": {resource: str(count)}} if count else {}
     containers = [{"name": "main", "image": "registry.example/main:1", "resources": resources}]
     spec = {"terminationGracePeriodSeconds": 1, "containers": containers, **fields}
@@ -102,7 +102,7 @@ def a_claiming_pod(name: str, claim: str) -> Json:
 
 
 def a_class(driver: str = "gpu.example.com") -> Json:
-    """Return a DeviceClass of the devices of a driver, with its name."""
+    """Return a DeviceClass for a driver's devices, named after the driver."""
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
     return {"kind": "DeviceClass", "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
 
@@ -114,14 +114,14 @@ def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> J
 
 
 def with_claims(node: RealKubelet, **counts: int) -> None:
-    """Make a class, and claims of these names for so many devices."""
+    """Create a class, and claims with these names for this many devices."""
     node.plane.admin.create(a_class())
     for name, count in counts.items():
         node.plane.admin.create(a_claim(name, count))
 
 
 def a_driver_in_use(node: RealKubelet) -> Program:
-    """Start a driver, of which a pod has a device through the claim `held`. The claim `asked` is for another one."""
+    """Start a driver. A pod holds one of its devices through the claim `held`; the claim `asked` is for another."""
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))
@@ -130,7 +130,7 @@ def a_driver_in_use(node: RealKubelet) -> Program:
 
 @frozen
 class Truth:
-    """What became of a probe: whether it runs, and in which words the cluster says why not."""
+    """The result of a probe: whether it runs, and the cluster's messages if it does not."""
 
     runs: bool
     why: str
@@ -138,16 +138,16 @@ class Truth:
 
 @frozen
 class Verdicts:
-    """What the tools say about a node, and what is true.
+    """The tools' statements about a node, and the facts.
 
     Attributes:
-        codes: of the findings of `doctor`.
-        sentences: of the findings.
-        not_ruled_out: what `doctor` does not rule out.
-        of_record: what `doctor` says about the record and not of the living node, or of the living node alone.
-        fits: of each probe the exit status of `fits`.
-        truths: of each probe what became of it.
-        unexplained: what the cluster says about probes, and `why` does not explain.
+        codes: the codes of the findings of `doctor`.
+        sentences: the sentences of the findings.
+        not_ruled_out: the possibilities that `doctor` does not rule out.
+        of_record: statements of `doctor` about only one of the record and the live node.
+        fits: the exit status of `fits` for each probe.
+        truths: the result of each probe.
+        unexplained: the cluster's messages about probes that `why` does not explain.
     """
 
     codes: tuple[str, ...]
@@ -159,7 +159,7 @@ class Verdicts:
     unexplained: tuple[str, ...] = ()
 
     def problems(self, of: Situation) -> list[str]:
-        """Return where the tools are wrong, one sentence each."""
+        """Return one sentence for each error of the tools."""
         found = [f"doctor has not found {code}" for code in sorted(of.expected - set(self.codes))]
         said = "\n".join((*self.sentences, *self.not_ruled_out))
         found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
@@ -179,7 +179,7 @@ class Verdicts:
 
 
 def judged(plane: ControlPlane, of: Situation) -> Verdicts:
-    """Make the trouble on a new node, ask the tools, and try the probes."""
+    """Cause the trouble on a new node, run the tools, and try the probes."""
     name = f"worker-{list(SITUATIONS).index(of.name)}"
     node, folder = RealKubelet(plane, name, config=of.config), plane.directory / name
     try:
@@ -209,9 +209,9 @@ def judged(plane: ControlPlane, of: Situation) -> Verdicts:
 
 
 def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
-    """Write a record of a node with what is true of it, as the tests of the tools read it."""
+    """Write a record of a node and the facts about it, in the format that the tools' tests read."""
     files: dict[str, Json] = {one.name: _content(one.read_text("utf-8")) for one in sorted(record.iterdir())}
-    if "node.json" in files:  # which machine it was is nobody's business
+    if "node.json" in files:  # the record must not identify the machine
         info = files["node.json"]["status"]["nodeInfo"]
         files["node.json"]["status"]["nodeInfo"] = {"kubeletVersion": info["kubeletVersion"]}
     runs = {name: truth.runs for name, truth in verdicts.truths.items()}
@@ -220,7 +220,7 @@ def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
 
 
 def _content(text: str) -> Json:
-    """Return the document in a string, which is then easier to read, if it says the same."""
+    """Return the document embedded in a string if that loses nothing, because it is easier to read."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -229,7 +229,7 @@ def _content(text: str) -> Json:
 
 
 def _clear(plane: ControlPlane, node: str) -> None:
-    """Remove what a situation has left."""
+    """Remove what a situation left behind."""
     without = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
     plane.admin.patch("Namespace", "default", without)
     keeping = (["acme.io/keep"], ["resource.kubernetes.io/delete-protection"])
@@ -264,7 +264,7 @@ def _where(node: RealKubelet) -> tuple[object, ...]:
 
 
 def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
-    """Return the report on the living node, and that on its record."""
+    """Return the reports on the live node and on its record."""
     living = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
     recorded = _ours(record.parent, "doctor", "--root", record, "--json")
     _ours(record.parent, "doctor", "--root", record)  # for people
@@ -272,7 +272,7 @@ def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
 
 
 def _differences(living: Json, recorded: Json) -> Iterator[str]:
-    """Yield what one of two reports says, and the other one does not."""
+    """Yield the statements that only one of two reports contains."""
     for name in ("verdict", "is_sound", "counts", "name", "account"):
         if living[name] != recorded[name]:
             yield f"{name}: {recorded[name]}, living: {living[name]}"
@@ -283,7 +283,7 @@ def _differences(living: Json, recorded: Json) -> Iterator[str]:
 
 
 def _lasting(one: Json) -> Json:
-    """Return an item of a report without what each report measures."""
+    """Return an item of a report without measured values."""
     return {**one, "measured": ""} if isinstance(one, dict) else one
 
 
@@ -314,7 +314,7 @@ def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
 
 
 def _truth(node: RealKubelet, probe: Json) -> Truth:
-    """Try a probe: it runs, is refused, or still waits after some time."""
+    """Try a probe, and return whether it runs, was rejected, or still waits after some time."""
     admin, name = node.plane.admin, probe["metadata"]["name"]
     uid = admin.create(on_node(probe, node.name))["metadata"]["uid"]
     began = time.monotonic()
@@ -335,7 +335,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
-    if not truth.runs:  # what it says about claims depends on what is asked, so it is only kept for readers
+    if not truth.runs:  # its output about claims depends on the question, so it is only kept for readers
         _ours(node.home, "why", name, "--kubeconfig", node.plane.kubeconfig())
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)
@@ -353,5 +353,5 @@ def _waiting(node: RealKubelet, uid: str) -> str:
 
 
 def settle(seconds: float) -> None:
-    """Wait for something that cannot be seen from outside, such as what a kubelet does every second."""
+    """Wait for something that cannot be observed, such as a kubelet's periodic work."""
     time.sleep(seconds)
