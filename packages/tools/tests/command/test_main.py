@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from devicecore_tools.command.commands import COMMANDS, FLEET
 from devicecore_tools.command.commands import devicecore as tree
-from devicecore_tools.command.main import main
+from devicecore_tools.command.main import explained_threads, main
 
 from devicecore.domain.checkpoint import CheckpointData, encode
 
@@ -221,7 +222,7 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_output() -> None
     """Ctrl-C while the command is still being imported is the status of the signal, and no traceback."""
     script = """
 import sys
-from devicecore_tools.command.main import main
+from devicecore_tools.command.main import explained_threads, main
 
 class Impatient:
     def find_spec(self, name, *_):
@@ -350,3 +351,37 @@ def test_show_names_what_a_filter_does_not_find(devicecore: Run, option: str) ->
     file = "docs/nodes/two-owners/kubelet_internal_checkpoint"
     ran = devicecore("checkpoint", "show", file, option, "nosuch")
     assert f"{file} has no {option[2:]} nosuch. It has: " in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "the system gives this process no more memory"),
+        (
+            RuntimeError("can't start new thread"),
+            "the system gives this process no more threads, or no memory for them",
+        ),
+    ],
+)
+def test_a_thread_that_ends_for_want_of_memory_says_so_in_a_sentence(
+    error: Exception, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_short() -> None:
+        raise error
+
+    thread = threading.Thread(target=run_short, name="devicecore-example")
+    with explained_threads():
+        thread.start()
+        thread.join()
+    assert capsys.readouterr().err == f"devicecore: the thread devicecore-example ended: {sentence}\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_for_another_reason_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda ended: seen.append(ended.exc_type))
+    thread = threading.Thread(target=lambda: next(iter(())))
+    with explained_threads():
+        thread.start()
+        thread.join()
+    assert seen == [StopIteration]

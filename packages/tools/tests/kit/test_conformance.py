@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
@@ -68,6 +69,15 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
     assert {result.actual for result in others} == {report.not_made}
     assert report.not_made == "not run, because serves-before-it-registers failed"
     assert not report.cannot_run
+
+
+def test_a_plugin_that_does_not_register_within_the_budget_is_not_waited_for_longer() -> None:
+    report = run(["sleep", "600"], settings=evolve(faults.QUICK, budget=0.5), checks=CHECKS)
+    first, *others = report.results
+    assert first.actual.endswith("--budget ended the wait before --starting")
+    assert not report.made_any
+    assert not report.passed
+    assert {result.verdict for result in others} == {Verdict.UNDECIDED, Verdict.SKIPPED}
 
 
 def test_a_process_that_ends_before_any_call_could_not_be_run() -> None:

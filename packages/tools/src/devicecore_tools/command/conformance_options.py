@@ -61,7 +61,11 @@ plugin_options = option_group(
     ),
     seconds_option("--away", 3.0, "How many seconds the kubelet is away."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
-    seconds_option("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
+    seconds_option(
+        "--budget",
+        300.0,
+        f"How many seconds the run may take after the first registration, and may wait for it. {_LATE}",
+    ),
     click.option(
         "--provoke-health",
         default="",

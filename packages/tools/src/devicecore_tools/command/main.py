@@ -10,7 +10,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from devicecore_tools.command.output import complain
 
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `devicecore` with `arguments`, by default those of the process, and return the exit status."""
     _prepare_streams()
     try:
-        status = _run(arguments)
+        with explained_threads():
+            status = _run(arguments)
         sys.stdout.flush()  # here, where an error still becomes a sentence
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -72,7 +75,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return UNUSABLE
 
 
-def _sentence_of(error: Exception) -> str | None:
+@contextmanager
+def explained_threads() -> Iterator[None]:
+    """Report a thread that ends for lack of memory or threads in a sentence, and not with a traceback."""
+    before = threading.excepthook
+
+    def report(ended: threading.ExceptHookArgs) -> None:
+        error, thread = ended.exc_value, ended.thread
+        if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
+            name = thread.name if thread is not None else "without a name"
+            complain("devicecore", f"the thread {name} ended: {_sentence_of(error or MemoryError())}")
+        else:
+            before(ended)
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+def _sentence_of(error: BaseException) -> str | None:
     """Return the sentence for an error, or None if it is a bug."""
     from devicecore.domain.errors import DeviceCoreError
     from devicecore.domain.text import foreign_text

@@ -29,6 +29,7 @@ from devicecore_tools.conformance.model import (
     Severity,
     Skip,
     TookTooLong,
+    Undecided,
     check,
     does_not_apply_if,
     in_context,
@@ -90,6 +91,9 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
             parts.append(
                 f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that with --socket-dir"
             )
+        if plugin.settings.budget < plugin.settings.first and not plugin.process.has_exited:
+            parts.append("--budget ended the wait before --starting")
+            raise Undecided("; ".join(parts))
         raise Abort("; ".join(parts))
     first = plugin.registration.first
     took = f"it registered after {max(first.at - began, 0):.1f} seconds"

@@ -51,7 +51,7 @@ class PluginRegistration:
         if not self._waited_for_first:
             self._waited_for_first = True
             registrations = self.kubelet.registrations
-            self.process.wait(lambda: registrations, self.settings.first)
+            self.process.wait(lambda: registrations, min(self.settings.first, self.settings.budget))
             if registrations:
                 first = registrations[0]
                 self.process.wait(lambda: first.problem or first.answered, 4 * self.settings.timeout)

@@ -28,7 +28,8 @@ class Settings:
         owns_children: whether all processes that become children of this one belong to the plugin, because this program
             starts no others. Then daemons that have dropped the plugin's environment are ended, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        budget: for everything after the first registration. Checks for which no time is left are skipped.
+        budget: for everything after the first registration, and a limit of the wait for it. Checks for which no time is
+            left are skipped.
     """
 
     resource: str = ""

@@ -93,6 +93,7 @@ class _Guarded:
     steps: Steps
 
     def __call__(self, driver: DriverUnderTest) -> str:
+        driver.process.require_time()  # otherwise events and cleanups of 140 checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
         problem: Failure | Skip | None = None
