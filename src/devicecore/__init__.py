@@ -115,7 +115,7 @@ __all__ = [
     "with_claims",
 ]
 
-getLogger(__name__).addHandler(NullHandler())  # what is logged, and where to, the program decides
+getLogger(__name__).addHandler(NullHandler())  # the program decides what is logged, and where
 
 _HOMES = (
     *("domain.errors", "domain.model", "domain.objects", "domain.device_set", "domain.container_options"),
@@ -123,7 +123,7 @@ _HOMES = (
     *("domain.node_state", "domain.topology", "ports.observer", "ports.plugin", "runtime.saver_thread"),
     "manager",
 )
-"""The modules in which the names are looked up, those that load little first."""
+"""The modules that define the names, ordered so that those that load little come first."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above
 

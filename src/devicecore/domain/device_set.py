@@ -16,7 +16,7 @@ from devicecore.domain.checks import expected, items
 from devicecore.domain.model import DeviceId
 from devicecore.domain.text import foreign_text
 
-_MAX_DIGITS = 999  # int() may refuse longer numbers
+_MAX_DIGITS = 999  # int() may reject longer numbers
 _NUMBER = re.compile(rf"(\d{{1,{_MAX_DIGITS}}})")
 _DIGITS = "0123456789"
 _TRUTH = bytes.maketrans(b"01", b"\0\1")

@@ -26,7 +26,7 @@ _SPACE_FOR_COMMA = bytes.maketrans(b",", b" ")
 _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
-# Go escapes these characters although JSON does not demand it, so that a browser may show the text.
+# Go escapes these characters although JSON does not require it, so that the text is safe in HTML.
 _SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u2028\u2029")
 
 
@@ -65,7 +65,7 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
     """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2. `numa_dump` checks the numbers."""
     if device_ids is None:
         return None
-    in_order = sorted(device_ids, key=str) if len(device_ids) > 1 else device_ids  # one needs no key
+    in_order = sorted(device_ids, key=str) if len(device_ids) > 1 else device_ids  # a single entry needs no sorting
     return {str(numa_node): device_ids[numa_node] for numa_node in in_order}
 
 

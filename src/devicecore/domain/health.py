@@ -17,7 +17,7 @@ from devicecore.domain.notifications import HealthChanged
 
 @frozen
 class ResourceHealth:
-    """The health of each device that a container holds of one resource (API: `allocatedResourcesStatus[]`)."""
+    """The health of a container's devices of one resource (API: `allocatedResourcesStatus[]`)."""
 
     resource: ResourceName
     devices: Mapping[DeviceId, Health]

@@ -13,8 +13,10 @@ MAX_BYTES = 64 * 1024 * 1024
 """Bytes of a string. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
 
 MAX_OF_OWNER = 4 * 1024 * 1024
-"""Bytes that one driver or device plugin may take up in a file of state. That is an eighth of what a store writes, so
-one of them cannot fill the file for the others."""
+"""Bytes that one driver or device plugin may take up in a file of state.
+
+That is an eighth of what a store writes, so one of them cannot fill the file for the others.
+"""
 
 MAX_MEMORY = 420_000_000
 """Bytes that reading may take, not counting the 40 MB of a Python process with all imports."""
@@ -24,7 +26,7 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins
 
 @frozen
 class Reader:
-    """What a reader makes of a string.
+    """The cost of a string for a reader.
 
     `max_values` is what it can read in time, `value_bytes` is the memory of a value, and `copies` says how many copies
     of all strings exist at once.
@@ -36,24 +38,26 @@ class Reader:
 
 
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
-"""Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured). Each of
-50,000 devices in an entry of its own counts ten. The copies are those that the checksum is computed over."""
+"""Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured).
+
+Each of 50,000 devices in an entry of its own counts ten. The copies are those that the checksum is computed over.
+"""
 
 OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 """API objects, read into dicts. A pod of 6 KiB counts some 400."""
 
 
 def share_of_file(text: bytes, escapes: int = 0) -> int:
-    """Return for how many bytes of a state file a JSON text in it counts, including `escapes` bytes added there.
+    """Return how many bytes of a state file a JSON text is charged for, including `escapes` bytes added there.
 
-    The number of values is limited as well. A string with many values counts for more bytes than it has, so that it
-    uses up the same share of both limits.
+    The number of values is limited as well. A string with many values is charged for more bytes than it has, so that it
+    uses the same share of both limits.
     """
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
 
 
 def near_limit(what: str, before: int, after: int, file: str) -> str:
-    """Return a sentence if `what` an owner has in a state file exceeds half of `MAX_OF_OWNER`."""
+    """Return a warning if `what` has just grown beyond half of `MAX_OF_OWNER` in a state file."""
     if not before <= MAX_OF_OWNER // 2 < after:
         return ""
     return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, more is refused"

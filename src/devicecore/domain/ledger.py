@@ -218,7 +218,7 @@ class Ledger:
             if resource in self._shared_by_error and holding.devices & self._shared_by_error[resource]:
                 return _counted(left)
             still_held = _union(left.held_by(holding.key.pod, resource).values())
-            # Select on the index of the devices in use, because an index of its own costs more than a small set.
+            # Select on the index of the devices in use, because creating an index costs more than a small set.
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}

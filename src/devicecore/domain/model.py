@@ -1,4 +1,4 @@
-"""The values that everything else is made of.
+"""The basic values of the domain.
 
 Law: text from outside is parsed once, by a function of this module. After that, each `ResourceName` is valid and each
 health is a `Health`.
@@ -177,7 +177,7 @@ def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, 
 
 @frozen
 class Container:
-    """What the managers use of a container's spec.
+    """The parts of a container's spec that the managers use.
 
     `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` are allowed and
     ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the
@@ -236,7 +236,7 @@ def _pod_claims(value: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
 
 
 def _generated_claims(value: Mapping[str, str | None]) -> dict[str, str | None]:
-    return dict(checked(value, Mapping, "Pod.generated_claims"))  # type: ignore[type-abstract]  # isinstance takes it
+    return dict(checked(value, Mapping, "Pod.generated_claims"))  # type: ignore[type-abstract]  # isinstance accepts it
 
 
 def _extended_claim(value: ExtendedClaim | None) -> ExtendedClaim | None:
@@ -245,7 +245,7 @@ def _extended_claim(value: ExtendedClaim | None) -> ExtendedClaim | None:
 
 @frozen
 class Pod:
-    """What the managers use of a pod.
+    """The parts of a pod that the managers use.
 
     `generated_claims` maps names of `claims` to the ResourceClaims that were created for them (API:
     `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)

@@ -1,4 +1,4 @@
-"""Everything that is known about a node's devices, as one value.
+"""All that is known about a node's devices, as one value.
 
 Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger as they were at one time.
 """
@@ -81,7 +81,7 @@ class NodeState:
         )
 
     def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
-        """Return what a pod requests, by container, and no device plugin has registered.
+        """Return the resources that a pod requests, by container, but no device plugin has registered.
 
         These are extended resources, and names that no resource can have, such as `gpu`: they may be misspelled.
         """
@@ -109,8 +109,8 @@ class NodeState:
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
         """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
 
-        Raises KeyError without a reservation, and PluginAnswersTooLargeError if the plugin's answers became too large
-        together.
+        Raises KeyError without a reservation, and PluginAnswersTooLargeError if the plugin's answers have become too
+        large in total.
         """
         if len(receipt) > SMALL_ANSWER:
             size = _large_answers(self.ledger, resource) + _size_in_file(receipt)
@@ -141,7 +141,7 @@ class NodeState:
         )
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
-        """The index for a new report: the current one if it fits, else a new one of the devices listed or in use."""
+        """The index for a new report: the current one if it fits, else a new one for all devices listed or in use."""
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
@@ -149,7 +149,7 @@ class NodeState:
 
 
 def answers_warning(ledger: Ledger, resource: ResourceName, receipt: Receipt) -> str:
-    """Return a sentence if `receipt` has brought a plugin's answers to more than half of what they may be."""
+    """Return a warning if `receipt` has brought a plugin's answers above half of their limit."""
     if len(receipt) <= SMALL_ANSWER:
         return ""
     size = _large_answers(ledger, resource)

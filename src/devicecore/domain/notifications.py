@@ -1,4 +1,4 @@
-"""What the manager notifies observers of.
+"""The notifications that the manager sends to observers.
 
 Law: an observer receives each notification at least once. The second of two equal notifications says nothing new.
 """
@@ -39,4 +39,4 @@ class HealthChanged:
 
 
 Notification = Allocated | Released | HealthChanged
-"""What an observer is called with."""
+"""The argument of an observer."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity. Larger ones are treated as this one."""
+"""The largest quantity. Larger ones count as this one."""
 
 MAX_QUANTITY_LENGTH = 200
 """Characters of a quantity. The API server has no limit, but a longer text is a mistake or an attack."""
@@ -21,7 +21,7 @@ MAX_QUANTITY_LENGTH = 200
 _QUANTITY = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]*)?)(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
+_EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: the most that can be written, and the number in 2**60
 _NANO = 10**9
 _KI = 1024
 _MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # of a number that Go parses without a decimal
@@ -60,7 +60,7 @@ class Quantity(NamedTuple):
         if not has_few_digits and number in ("", "."):
             raise InvalidQuantityError(text)  # Go reads it as a decimal, which needs a digit
         if not has_few_digits and suffix in _TWOS:
-            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with those that it keeps as decimals
+            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with quantities that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
         is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
         return cls(-nanos if sign == "-" else nanos, suffix in _TWOS, is_int64)

@@ -166,7 +166,7 @@ def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventor
 def filter_by_affinity(
     report: DeviceReport, affinity: Collection[NumaNode] | None, available: DeviceSet
 ) -> tuple[DeviceSet, DeviceSet, DeviceSet]:
-    """Split `available` into aligned, unaligned and without affinity (kubelet: `filterByAffinity`, kubelet.md 5.6)."""
+    """Split devices into aligned, unaligned and without affinity (kubelet: `filterByAffinity`, kubelet.md 5.6)."""
     if affinity is None or not report.has_topology:
         return _NONE, _NONE, available
     aligned = available & report.touching(affinity)

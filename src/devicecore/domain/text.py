@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
-"""Characters that are kept of a foreign text unless the caller gives another limit."""
+"""The number of characters to keep of a foreign text, by default."""
 
 
 def counted(number: float, noun: str) -> str:

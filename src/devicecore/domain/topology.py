@@ -95,7 +95,7 @@ class Policy(Enum):
 
 
 class Scope(Enum):
-    """What hints are merged for: each container, or the pod as a whole."""
+    """The unit for which hints are merged: each container, or the pod as a whole."""
 
     CONTAINER = "container"
     POD = "pod"
@@ -163,8 +163,8 @@ class Topology:
 
     Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
     preferred, as with the kubelet's option `prefer-closest-numa-nodes`. It is a matrix of the distances between NUMA
-    nodes,row by row in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it
-    there is no limit.
+    nodes,row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without
+    it there is no limit.
 
     Raises:
         TypeError: the NUMA nodes are not several numbers, or the distances are not rows of numbers.
@@ -198,7 +198,7 @@ class Topology:
     def _allows_the_nodes(self, _: object, most: int | None) -> None:
         if most is None or _at_least_the_default(most) >= len(self.numa_nodes):
             return
-        if self.policy is not Policy.NONE:  # NewManager checks the number only then
+        if self.policy is not Policy.NONE:  # NewManager checks the number only in this case
             problem = f"expected at most {most} NUMA nodes (max-allowable-numa-nodes), got {len(self.numa_nodes)}"
             raise ValueError(problem)
 
@@ -372,7 +372,7 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
 
 
 def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """Return the hints of a provider for one resource. If it has none, a hint without a mask stands for that."""
+    """Return a provider's hints for one resource. If it has none, return one hint without a mask."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 

@@ -1,7 +1,7 @@
 """The registered drivers, and the deletion of the slices of drivers that are no longer connected.
 
-Law: slices are deleted only when that is due, one deletion of a driver's slices at a time, and no lock is held
-meanwhile. A deletion that failed is tried again.
+Law: slices are deleted only when they are due, in one deletion per driver at a time, and without holding a lock. A
+failed deletion is retried.
 """
 
 import logging
@@ -37,7 +37,7 @@ class DriverList:
     def begin(self, run: Run) -> None:
         """Begin a run without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11).
 
-        Raises DraStoppedError if the run was stopped meanwhile.
+        Raises DraStoppedError if the run was stopped in the meantime.
         """
         self._state.begin(run, DriverRegistry(wipes={None: Wipe(self._clock())}))
 
@@ -49,7 +49,7 @@ class DriverList:
         """Apply an event. Return the registry before it and the registry after it.
 
         Raises DraStoppedError if the run is over, and DriverAlreadyRegisteredError if an instance registers at an
-        endpoint where its driver is registered. Nothing is changed then.
+        endpoint where its driver is registered. After an error, nothing has changed.
         """
         now = self._clock()
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
@@ -62,7 +62,7 @@ class DriverList:
         """Delete the slices that are due to be deleted. Return the errors by driver. None stands for all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
-            with suppress(DraStoppedError):  # the run was stopped meanwhile, so nothing is due anymore
+            with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due anymore
                 self._wipe_slices(run, self._slices, failed)
         return failed
 
@@ -82,7 +82,7 @@ class DriverList:
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that begins now. If it is not due anymore, return the same registry."""
+    """Return the registry without a wipe that begins now, or the same registry if the wipe is no longer due."""
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

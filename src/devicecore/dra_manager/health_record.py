@@ -30,7 +30,7 @@ class HealthRecord:
         self._wall_clock = wall_clock
         self._state = CurrentState(HealthCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, encode, saver=saver) if store else None
-        self._too_large: set[DriverName] = set()  # drivers of which devices are forgotten, which is logged once
+        self._too_large: set[DriverName] = set()  # drivers with forgotten devices; each is logged once
 
     @property
     def cache(self) -> HealthCache:
@@ -45,12 +45,12 @@ class HealthRecord:
     def begin(self, run: Run) -> None:
         """Begin a run with the health that was saved. An unusable file counts as empty, as in a kubelet.
 
-        Raises DraStoppedError if the run was stopped meanwhile.
+        Raises DraStoppedError if the run was stopped in the meantime.
         """
         (self._saved or self._state).begin(run, self._read())
 
     def end(self) -> None:
-        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
+        """End the run. Nothing is saved afterwards, because the store may soon belong to another manager."""
         (self._saved or self._state).end()
 
     def check_call(self, method: str) -> None:

@@ -1,6 +1,6 @@
 """The object that a program holds: it starts and stops the parts, and receives the transport's events.
 
-Law: an event or a call that began in a run which is over changes nothing. Each part checks that with its lock held.
+Law: an event or call from a run that is over changes nothing. Each part checks this while it holds its lock.
 """
 
 import time
@@ -63,7 +63,7 @@ class DraManager(Runs):
 
     Args:
         transport: connects the manager with drivers.
-        claims: where ResourceClaims are read.
+        claims: the source of ResourceClaims.
         store: where the claims file is kept.
         pods: which pods are active; without it, `reconcile` releases nothing.
         slices: deletes ResourceSlices of drivers that are gone; without it, none are deleted.
@@ -174,7 +174,7 @@ class DraManager(Runs):
         self._saved.check_call(method)
         self._health.check_call(method)
 
-    # --- what is known, as values -------------------------------------------------------------------------------------
+    # --- the state, as values -------------------------------------------------------------------------------------
 
     @property
     def claims(self) -> ClaimCache:

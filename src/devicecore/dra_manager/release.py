@@ -58,7 +58,7 @@ class Release:
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))
-        while left:  # another pod has had a claim prepared again and left it, all since the drivers were asked
+        while left:  # since the drivers were called, another pod has had a claim prepared again and left it
             left = self._release_once(run, pod, left)
 
     def _release_once(self, run: Run, pod: PodUid, keys: Sequence[ClaimKey]) -> Sequence[ClaimKey]:
@@ -105,7 +105,7 @@ class Release:
         left = {pod: keys[pod] for pod in pods if pod in turn.keys}
         released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}
         try:
-            while left:  # again if another pod has had a claim prepared meanwhile and left it, as in `release`
+            while left:  # again if another pod has had a claim prepared and left it in the meantime, as in `release`
                 released = {}
                 for pod, of_pod in left.items():
                     try:
@@ -129,7 +129,7 @@ class Release:
     def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
         """Leave claims that other pods use, and ask drivers to release the rest.
 
-        Return those, and what was released.
+        Return those claims, and what was released.
         """
         cache = self._claims.cache
         leaving = leave(cache, pod, keys)
@@ -143,7 +143,7 @@ class Release:
     def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
         """Ask a driver to release the claims that no other pod has started to use since.
 
-        Return the releases after that.
+        Return the updated releases.
         """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
         if turn is None:

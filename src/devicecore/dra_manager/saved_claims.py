@@ -1,7 +1,7 @@
 """The claims of the node, in memory and in the store.
 
-Law: a change of the claims is in the store before a reader can see it; if it cannot be saved, it is not made. Only the
-phases of claims change without a save, because a kubelet does not save them either.
+Law: a change to the claims is in the store before a reader can see it. A change that cannot be saved has no effect.
+Only the phases of claims change without a save, because a kubelet does not save them either.
 """
 
 import logging
@@ -64,7 +64,7 @@ class SavedClaims:
         return restored
 
     def end(self) -> None:
-        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
+        """End the run. Nothing is saved afterwards, because the store may soon belong to another manager."""
         self._saved.end()
 
     def run(self) -> Run:
@@ -78,8 +78,8 @@ class SavedClaims:
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
         """Make a change durable, and then visible. If the file would stay the same, it is not written.
 
-        Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if it cannot be saved. Nothing is
-        changed then.
+        Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if the change cannot be saved. After
+        an error, nothing has changed.
         """
         try:
             return self._saved.commit(run, lambda cache: _with_cache(change(cache)))
@@ -87,7 +87,7 @@ class SavedClaims:
             raise SaveClaimsError(what, error.cause) from error
 
     def note(self, run: Run, change: Callable[[ClaimCache], Step]) -> Step:
-        """Make a change of phases visible. Raises DraStoppedError if the run is over."""
+        """Make a change to phases visible. Raises DraStoppedError if the run is over."""
         return self._state.take(lambda cache: _with_cache(change(cache)), run=run)
 
     def _read(self, run: Run) -> tuple[ClaimCache, RestoredClaims]:

@@ -1,7 +1,7 @@
 """Which pods are active, and freeing the devices of pods that are not.
 
 Law: a pod is forgotten only if it held devices before the active pods were listed, is not among them, and was not in
-admission meanwhile.
+admission in the meantime.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class ActivePods:
     _running: frozenset[ContainerKey] = field(default=frozenset(), init=False)
 
     def begin(self) -> None:
-        """Ask the pod source which containers are running. This is done once, at the start of a run."""
+        """Ask the pod source which containers are running. This happens once, at the start of a run."""
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:
@@ -50,14 +50,14 @@ class ActivePods:
         return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def sweep(self) -> bool:
-        """Forget the pods that are no longer active. Return whether there were any. Then the caller has to save."""
+        """Forget the pods that are no longer active. Return whether there were any; if so, the caller must save."""
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
         holding = self._state.value.ledger.allocations.keys()
         if holding <= _active(self._pods):
             return False
-        # Ask again, because a pod may have been admitted since. What is read here before the active pods are listed
-        # tells such a pod from one that is gone.
+        # Ask again, because a pod may have been admitted since. The ledger and admissions that were read before the
+        # list distinguish such a pod from one that is gone.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = _active(self._pods)
@@ -67,7 +67,7 @@ class ActivePods:
         return bool(gone)
 
     def forget(self, gone: Sequence[PodUid]) -> None:
-        """Free the devices of pods. Observers are notified first, so before another pod can get the devices."""
+        """Free the devices of pods. Observers are notified before another pod can get the devices."""
         ledger = self._state.value.ledger
         known = [allocation for pod in gone for allocation in ledger.of_pod(pod)]
         self._observers.notify(Released(allocation.key.pod, allocation) for allocation in known)

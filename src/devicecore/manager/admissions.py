@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """What one admission has done so far.
 
-    `prepared` has its reservations with the plugins' answers. If the last reservation has no answer yet,
-    it is not included. `at` is the container that is being admitted, None before the first.
+    `prepared` has its reservations with the plugins' answers. The last reservation is not included until it has an
+    answer. `at` is the container that is being admitted, None before the first.
     """
 
     pod: Pod
@@ -120,7 +120,7 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for container in containers:
             admission.at = container
-            numa_nodes = choose(container)  # not before the loop, because earlier containers have taken devices since
+            numa_nodes = choose(container)  # not before the loop, because earlier containers take devices in it
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
                 self._allocate(admission, ResourceRequest(pod.key(container), resource, size, numa_nodes, is_running))
@@ -151,7 +151,8 @@ class Admissions:
         if self._plugins.offers_preference(request.resource):
             choice = evolve(choice, preferred=tuple(self._plugins.preferred(request.resource, question, time_left)))
         chosen = policies.answer(policy, choice)
-        # If another container has taken a device meanwhile, it is another question, and the policy is asked again.
+        # If another container has taken a device in the meantime, the question has changed, and the policy is asked
+        # again.
         return lambda asked: chosen if asked == question else asked
 
     def _commit(self, admission: _Admission) -> None:
@@ -173,7 +174,7 @@ class Admissions:
             if (allocation.key, allocation.resource) in requested
         ]
         self._observers.notify(Allocated(pod, allocation) for allocation in allocations)
-        # If the pod was evicted meanwhile, `Released` may have come before `Allocated`, so it is repeated.
+        # If the pod was evicted in the meantime, `Released` may have come before `Allocated`, so it is repeated.
         left = self._state.value.ledger.of_pod(pod)
         self._observers.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
 
@@ -196,7 +197,7 @@ def _reserved(
     pod: Pod,
     request: ResourceRequest,
     settle: Settle | None,
-    always_asks: bool,  # noqa: FBT001 - `partial` gives it
+    always_asks: bool,  # noqa: FBT001 - `partial` passes it
     state: NodeState,
 ) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
     """Choose devices. Return the state with their reservation, the decision, and the reservation if there is one."""
@@ -215,7 +216,7 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
     Existing allocations stay.
 
     Raises:
-        KeyError: a reservation was given back, because an interrupt ended its admission.
+        KeyError: a reservation was released because an interrupt ended its admission.
     """
     for reservation, receipt in prepared:
         key, resource = reservation.key, reservation.resource
@@ -223,5 +224,5 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
             state = state.confirm(key, resource, receipt)
         elif state.ledger.allocation(key, resource) is None:
             raise KeyError(key, resource)
-        # else another call has saved it, and was interrupted before it could say so
+        # otherwise another call saved it, and was interrupted before it could record that
     return state, state

@@ -1,6 +1,6 @@
 """The object that a program holds: it starts and stops the parts, and receives the transport's events.
 
-Law: an event or a call that belongs to a run which is over changes nothing.
+Law: an event or call from a run that is over changes nothing.
 """
 
 import logging
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceManager(Runs):
-    """Allocates devices to containers, and remembers which container has which: the kubelet's device manager.
+    """Allocates devices to containers, and remembers which container has which devices: the kubelet's device manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
     method raises `ForkedError`. Methods that change something raise `ManagerNotStartedError` before the first start,
@@ -195,7 +195,7 @@ class DeviceManager(Runs):
         self._publisher.check_call(method)
         self._saver.check_call(method)
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> NodeState:
@@ -384,7 +384,7 @@ class DeviceManager(Runs):
     def _apply(self, run: Run, event: Event) -> None:
         now = self._clock()
         before, after = self._state.replace(lambda state: state.apply(event, now) if self._state.run is run else state)
-        if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
+        if not isinstance(event, PluginRegistered):  # registering alone does not change the checkpoint
             self._saver.request()
         self._publisher.publish()
         if self._observers.exist and isinstance(event, DevicesReported):

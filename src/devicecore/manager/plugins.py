@@ -61,7 +61,7 @@ class Plugins:
         state = self._state.value
         known = state.inventory.resources.get(resource)
         if known and known.plugin is None:
-            return  # not back since the restart: a kubelet does not know its options, and goes on (kubelet.md 7.2)
+            return  # not back since the restart: a kubelet does not know its options, and continues (kubelet.md 7.2)
         plugin = self._instance(resource)
         if not plugin.options.pre_start_required:
             return

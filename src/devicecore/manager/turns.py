@@ -37,7 +37,10 @@ class AdmissionTurns(Turns[PodUid]):
         self._affinities: dict[PodUid, Affinity] = {}
 
     def give_back(self, pod: PodUid) -> None:
-        """Give back what was reserved in the turn of `pod`. Only its admission calls this, or what ends its turn."""
+        """Release what was reserved in the turn of `pod`.
+
+        Only its admission, or the code that ends its turn, calls this.
+        """
         if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
             self._state.replace(lambda state: _given_back(state, pod))
 
@@ -70,7 +73,7 @@ class AdmissionTurns(Turns[PodUid]):
                 del self._affinities[pod]
 
     def _begun(self, turn: Turn[PodUid]) -> None:
-        for witness in tuple(self._witnesses):  # a caller may drop its set meanwhile
+        for witness in tuple(self._witnesses):  # a caller may drop its set at the same time
             if (seen := witness()) is not None:
                 seen.update(turn.keys)
 

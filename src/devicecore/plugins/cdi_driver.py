@@ -111,7 +111,7 @@ class CdiDriver(DraDriver, ABC):
 
     Args:
         name: the driver's name.
-        claims: where ResourceClaims are read, because a kubelet's request does not contain the allocation.
+        claims: the source of ResourceClaims, because a kubelet's request does not contain the allocation.
         state_directory: where claims are recorded. It must survive a reboot. Created if missing.
         cdi_directory: where CDI files are written. Created if missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
@@ -264,7 +264,7 @@ class CdiDriver(DraDriver, ABC):
         return _Record(claim.ref, rows, names, json.dumps(document, indent=2) if rows else "")
 
     def _check_free(self, record: _Record) -> None:
-        """Refuse devices that another claim holds: schedulers make mistakes, and files get lost."""
+        """Reject devices that another claim holds: schedulers make mistakes, and files get lost."""
         for uid in self._known():
             if uid == record.claim.uid:
                 continue

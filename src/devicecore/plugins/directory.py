@@ -88,6 +88,6 @@ def _files(folder: Path) -> Iterator[str]:
             with os.scandir(here) as entries:
                 found = list(entries)
         except OSError:
-            continue  # it is gone or not readable, soit has nothing to offer
+            continue  # it is gone or unreadable, so it has no devices
         pending += [entry.path for entry in found if entry.is_dir(follow_symlinks=False) and len(entry.path) < longest]
         yield from (entry.path for entry in found if not os.path.isdir(entry.path))  # noqa: PTH112 - raises nothing

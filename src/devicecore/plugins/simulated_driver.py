@@ -16,7 +16,10 @@ from devicecore.ports.claims import ClaimSource
 __all__ = ["SimulatedDriver"]
 
 PARAMETERS = {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig"}
-"""How parameters for this driver begin. They may have `env`, variables that containers get with a device."""
+"""The API version and kind of this driver's parameters.
+
+They may have `env`: variables that containers get with a device.
+"""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
@@ -28,7 +31,7 @@ class SimulatedDriver(CdiDriver):
         name: the driver's name.
         pool: the pool of its devices, usually the node's name.
         devices: the names of its devices.
-        claims: where ResourceClaims are read.
+        claims: the source of ResourceClaims.
         state_directory: where claims are recorded. It must survive a reboot.
         cdi_directory: where CDI files are written.
 

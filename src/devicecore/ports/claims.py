@@ -9,7 +9,7 @@ from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 
 class ClaimSource(Protocol):
-    """The ResourceClaims that pods may name. The manager reads each claim once when it prepares a pod."""
+    """A source of the ResourceClaims that pods may name. The manager reads each claim once when it prepares a pod."""
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim as it is now, not from a cache. Every call ends within a finite time.

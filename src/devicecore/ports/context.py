@@ -26,7 +26,7 @@ class Runs(ABC):
         try:
             self.start()
         except BaseException:
-            self.stop()  # an interrupt may have come when it was started already
+            self.stop()  # an interrupt may have come after it was started
             raise
         return self
 

@@ -1,6 +1,6 @@
 """The driver's own side of dynamic resource allocation: what the author of a driver writes.
 
-Law: each claim that is passed has one result, and the same call for the same claims may be repeated.
+Law: there is one result for each claim passed, and the same call for the same claims may be repeated.
 """
 
 from collections.abc import Mapping, Sequence

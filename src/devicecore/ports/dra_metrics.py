@@ -1,4 +1,4 @@
-"""Measure what a kubelet measures about dynamic resource allocation.
+"""Take the measurements that a kubelet takes of dynamic resource allocation.
 
 Law: each operation of a pod is measured once, whether or not it failed.
 """

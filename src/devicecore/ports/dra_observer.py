@@ -1,6 +1,6 @@
 """Observe the health of claimed devices.
 
-Law: an observer changes nothing. Whatever it raises is logged.
+Law: an observer changes nothing. Any exception that it raises is logged.
 """
 
 from typing import Protocol
@@ -16,4 +16,4 @@ class DraObserver(Protocol):
     """
 
     def __call__(self, notification: ClaimHealthChanged, /) -> None:
-        """Take note. `DraManager.allocated_resources_status` returns the health."""
+        """Receive a notification. `DraManager.allocated_resources_status` returns the health."""

@@ -11,7 +11,7 @@ from devicecore.domain.dra.drivers import DriverEvent, InstanceId
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 
 DriverListener = Callable[[DriverEvent], None]
-"""Receives events. Calls come from any thread, but for one driver instance only one at a time.
+"""Receives events. Calls may come from any thread, but only one at a time for each driver instance.
 
 If it raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses the registration with that text.
 """

@@ -17,4 +17,7 @@ class Observer(Protocol):
     """
 
     def __call__(self, notification: Notification, /) -> None:
-        """Take note. `Allocated` comes after it is saved, `Released` before that, so a crash in between repeats it."""
+        """Receive a notification.
+
+        `Allocated` comes after the save, `Released` before it, so a crash in between repeats it.
+        """

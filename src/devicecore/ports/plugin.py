@@ -103,7 +103,7 @@ def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAll
 def preferred(
     plugin: DevicePlugin, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
 ) -> tuple[DeviceId, ...]:
-    """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check which ids these are.
+    """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check the ids.
 
     Raises TypeError if it returns anything other than ids.
     """

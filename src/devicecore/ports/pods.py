@@ -1,4 +1,4 @@
-"""What the node knows about pods.
+"""The node's knowledge about pods.
 
 Law: once every source of pods has reported, a pod that is not listed may lose its devices.
 """
@@ -13,7 +13,7 @@ class PodSource(Protocol):
     """The kubelet's `activePods`, `sourcesReady` and set of running containers. All methods answer from memory."""
 
     def active_pods(self) -> Collection[PodUid]:
-        """Return the pods that keep their devices. A pod that is being admitted need not be among them."""
+        """Return the pods that keep their devices. A pod in admission need not be included."""
 
     def sources_ready(self) -> bool:
         """Whether every source of pods has reported once. Before that, a pod that is not listed may be active."""

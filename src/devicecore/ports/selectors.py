@@ -9,7 +9,7 @@ from devicecore.domain.allocation.model import PoolDevice
 
 
 class Selectors(Protocol):
-    """The expressions of DeviceClasses and ResourceClaims, in the language CEL; `matches` of `allocate`."""
+    """Evaluates the CEL expressions of DeviceClasses and ResourceClaims; the argument `matches` of `allocate`."""
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device. An expression is compiled once.

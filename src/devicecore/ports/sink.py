@@ -12,7 +12,7 @@ class NodeStatusSink(Protocol):
     """Writes the node's device resources where a scheduler reads them."""
 
     def publish(self, status: NodeStatus) -> None:
-        """Show the numbers of `status` for the resources that it names, and 0 or nothing for those of `status.removed`.
+        """Show the numbers of `status` for the resources it names, and 0 or nothing for those in `status.removed`.
 
         The numbers of other resources are left alone, because other programs may have written them. The manager calls
         this only after changes, and never concurrently. Publishing the same status twice is not an error.

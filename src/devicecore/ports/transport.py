@@ -11,7 +11,7 @@ from devicecore.domain.events import Event
 from devicecore.domain.model import DeviceId, PluginId, Receipt
 
 Listener = Callable[[Event], None]
-"""Receives events. Calls come from any thread, but for one plugin instance only one at a time.
+"""Receives events. Calls may come from any thread, but only one at a time for each plugin instance.
 
 If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that text.
 """
@@ -73,7 +73,7 @@ class PluginTransport(Protocol):
         """
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Return the answer that a receipt holds. Another process may have written it long ago.
+        """Return the answer stored in a receipt, which another process may have written long ago.
 
         Raises:
             UnreadableReceiptError: this transport cannot read it.

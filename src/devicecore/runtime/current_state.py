@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class CurrentState(Generic[Value]):
     """The value, the run it belongs to, and the callers that wait for another value.
 
-    `stopped` creates the error for a call of a run that is over. The lock is written in C, because an interrupt cannot
+    `stopped` creates the error for a call in a run that is over. The lock is written in C, because an interrupt cannot
     leave it half acquired.
     """
 
@@ -79,7 +79,7 @@ class CurrentState(Generic[Value]):
         return result
 
     def exchange(self, before: Value, after: Value) -> bool:
-        """Replace the value with `after` if it is still `before`. Return whether it was."""
+        """Replace the value with `after` if it is still `before`. Return whether it was replaced."""
         with self._lock:
             if self.value is not before:
                 return False

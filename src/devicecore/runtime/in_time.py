@@ -21,7 +21,7 @@ Job = Callable[[], None]
 """Work that never raises."""
 
 NOTICED = 1.0
-"""Seconds after which gRPC must have noticed that the time of a call is over, or that a channel was closed."""
+"""Seconds within which gRPC must notice that a call's deadline has passed or a channel was closed."""
 
 
 def _in_new_thread(job: Job) -> None:
@@ -40,7 +40,7 @@ def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], N
     def job() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # noqa: BLE001 - the caller gets it
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             errors.append(error)
         done.wake()
 
@@ -49,15 +49,15 @@ def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], N
         raise TimeoutError
     if results:
         return results[0]
-    raise errors.pop()  # it has the frame of `job`, so `errors` must not have it
+    raise errors.pop()  # the error refers to the frame of `job`, so `errors` must not keep it
 
 
 class NoThreadError(Exception):
-    """There is no thread for some work."""
+    """No thread can be started for some work."""
 
 
 class WaitingThreads:
-    """Threads that wait for work. One is started only if none waits, because some work never ends.
+    """A pool of threads. A thread is started only if none is idle, because some work never ends.
 
     Law: an interrupted `begin` holds nothing that others need. So it only uses a list, a queue and a thread start that
         are written in C, not `threading.Thread`, whose start may leave a lock taken.
@@ -65,8 +65,8 @@ class WaitingThreads:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._waiting: list[None] = []  # an entry for each thread that waits and was not promised any work
-        self._ended: list[None] = []  # an entry for each thread that has ended
+        self._waiting: list[None] = []  # one entry for each idle thread that has no work assigned
+        self._ended: list[None] = []  # one entry for each thread that has ended
         self._one_has_ended = WakeUp()
         self._is_ending = False
 
@@ -94,7 +94,7 @@ class WaitingThreads:
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
             job()
-            del job  # it has the answer to a call
+            del job  # it refers to the answer to a call
             self._waiting.append(None)
         self._jobs.put(None)  # for the other threads
         self._ended.append(None)

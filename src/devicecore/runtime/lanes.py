@@ -25,7 +25,7 @@ class JobLanes(Generic[Job]):
         self._left = {needs: list(of_needs) for needs, of_needs in jobs.items()}
         self._work = work
         self._at_once = at_once
-        self._lock = threading.Lock()  # held while the next jobs are chosen
+        self._lock = threading.Lock()  # held while choosing the next jobs
         self._busy: set[Hashable] = set()
         self._helpers: list[threading.Thread] = []
         self._helping = 0
@@ -38,7 +38,7 @@ class JobLanes(Generic[Job]):
             BaseException: the first error that `work` raised. The other jobs still run.
         """
         try:
-            while self._left:  # again, if an interrupt has ended a helper before its time
+            while self._left:  # repeat, in case an interrupt has ended a helper early
                 self._serve()
                 while self._helpers:
                     self._helpers.pop().join()
@@ -61,7 +61,7 @@ class JobLanes(Generic[Job]):
     def _next(self) -> tuple[Needs, list[Job]] | None:
         """Return the jobs that need nothing a running job needs. Without such jobs, the thread ends.
 
-        It finds the jobs that need what it has just released itself, so none is left over.
+        A thread also finds the jobs that need what it has just released, so no job is left over.
         """
         with self._lock:
             free = [needs for needs in self._left if self._busy.isdisjoint(needs)]
@@ -82,7 +82,7 @@ class JobLanes(Generic[Job]):
         helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
         try:
             helper.start()
-        except (RuntimeError, MemoryError):  # no more threads, or no memory for one: those that run do its work
+        except (RuntimeError, MemoryError):  # no more threads, or no memory for one: the running threads do its work
             with self._lock:
                 self._helping -= 1
         else:

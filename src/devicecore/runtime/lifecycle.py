@@ -11,11 +11,11 @@ There is only one start in progress at a time, and only one `begin` or `end`. Th
 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
 2. The run is running. If a stop came in the meantime, the start fails instead.
-3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then the run is over. So a run whose
+3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then is the run over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
-A stop does not wait for what a start does after its turn, such as reading a disk that hangs. So `end` may be called
-meanwhile, and what is done there has to check `Run.is_stopped` with the lock held that `end` takes.
+A stop does not wait for what a start does after its turn, such as reading a disk that hangs. So `end` may be called at
+the same time, and that work must check `Run.is_stopped` while it holds the lock that `end` takes.
 """
 
 import threading
@@ -53,10 +53,10 @@ class Lifecycle:
     ) -> None:
         self._not_started = not_started or partial(NotStartedError, name)
         self._stopped = stopped or partial(StoppedWhileStartingError, name)
-        self._run: Run | None = None  # the last one, from the very beginning of its start
+        self._run: Run | None = None  # the latest run, set at the very beginning of its start
         self._starting = threading.Lock()  # held by a start, so that another one waits for it
         self._turn = threading.Lock()  # held while `begin` or `end` is called
-        self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks under way, by thread
+        self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks in progress, by thread
 
     @property
     def is_running(self) -> bool:
@@ -95,7 +95,7 @@ class Lifecycle:
         `begin`, and not for `after`.
 
         Raises:
-            DeviceCoreError: a stop was called meanwhile. Nothing is running.
+            DeviceCoreError: a stop was called in the meantime. Nothing is running.
             CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
             ForkedError: this process is a fork of the one in which it was started.
         """
@@ -114,7 +114,7 @@ class Lifecycle:
             self.call("stop", self._end, self._run, end)
 
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call somebody else's `function`, which may try to start or stop the object, and return its result.
+        """Call an outside `function`, which may try to start or stop the object, and return its result.
 
         A start or stop inside it raises an error with `name`, because it would deadlock.
         """
@@ -132,7 +132,7 @@ class Lifecycle:
             if self.is_running:
                 return False
             if self._run is not None:
-                self._end(self._run, end)  # an interrupt may have ended its start or its stop
+                self._end(self._run, end)  # an interrupt may have cut short its start or stop
             run = self._run = Run()
             try:
                 with self._turn:
@@ -150,7 +150,7 @@ class Lifecycle:
     def _end(self, run: Run, end: Callable[[], None]) -> None:
         run.is_stopped = True
         with self._turn:
-            if not run.is_over:  # else another start or stop has ended it
+            if not run.is_over:  # otherwise another start or stop has ended it
                 end()
                 run.is_over = True
 

@@ -1,6 +1,6 @@
 """A run, from the start of something to the end of its stop.
 
-Law: nothing of one run is used in another run or another process.
+Law: nothing that belongs to one run is used in another run or another process.
 """
 
 import os
@@ -26,7 +26,7 @@ def process_id() -> int:
 
 
 class Latch:
-    """Something that happens once and that threads wait for."""
+    """A one-time event that threads can wait for."""
 
     def __init__(self) -> None:
         self._is_set = False

@@ -1,4 +1,4 @@
-"""A state that is saved: a change is stored first and takes effect afterwards.
+"""A saved state: a change is stored first and takes effect afterwards.
 
 Law: a committed change is in the store before anybody sees it and before its call returns. No older value is saved
 after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
@@ -11,18 +11,19 @@ Why it is built like this:
   lock, and events replace the value without the lock of saving.
 * A change is a function from a value to the next value and a result. It is not the next value itself, because the
   value may change while the store is called: then the change is applied again, to the newer value. So it may be applied
-  twice, and possibly to a value that has it already. The result is that of the last time.
-* Several commits may wait for the lock of saving. The first one that gets it does all of them with one write. If that
-  fails, each is saved alone, so that nobody fails because of the change of another one. A call that is interrupted
-  here leaves the others undone, so each call does its own commit unless it is done. A commit whose call was interrupted
-  is left out: its caller may have tried again since, and an old change must not follow a newer one.
-* The order is: save, then replace. `is_behind` is true from before the save until the state is what was saved, because
-  an interrupt may come in between. What is behind is saved by the next commit, the next request or the end of the run.
+  twice, and possibly to a value that has it already. The last result counts.
+* Several commits may wait for the lock of saving. The first one that gets it saves all of them with one write. If that
+  fails, each is saved alone, so that no commit fails because of another one's change. A call that is interrupted here
+  leaves the others undone, so each call does its own commit unless it is already done. A commit whose call was
+  interrupted is left out: its caller may have tried again since, and an old change must not follow a newer one.
+* The order is: save, then replace. `is_behind` is true from before the save until the state equals the saved one,
+  because an interrupt may come in between. The next commit, the next request or the end of the run saves a state that
+  is behind.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes that nobody waits for are saved by a thread, which begins and ends with the run, unless several managers share
   one. The call that makes such a change waits a second at most.
-* The end of a run takes the lock of saving. So it waits for the save in progress, and later calls find
-  the run stopped.
+* The end of a run takes the lock of saving. So it waits for the save in progress, and later calls see that the run has
+  stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, and gets an error.
 """
 
@@ -47,7 +48,7 @@ from devicecore.runtime.saver_thread import SaverThread
 _log = logging.getLogger(__name__)
 
 PATIENCE = 1.0
-"""Seconds for which a call waits until what it requested is saved."""
+"""Seconds that a call waits for its requested save."""
 
 
 def drop_frames(error: BaseException | None) -> None:
@@ -101,8 +102,8 @@ class SavedState(Generic[Value]):
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
         self._saved: Value | None = None
-        self._waiting: list[_Commit[Value]] = []  # for the lock; replaced by the one who takes them
-        self._thread: SaverThread | None = None  # of the run now
+        self._waiting: list[_Commit[Value]] = []  # commits that wait for the lock; whoever takes them replaces the list
+        self._thread: SaverThread | None = None  # of the current run
         self.is_behind: bool = False
         """Whether the state has changes that are not saved yet."""
 
@@ -155,7 +156,7 @@ class SavedState(Generic[Value]):
         own = _Commit(run, change, OpenCall())
         self._waiting.append(own)
         with self._lock:
-            if not own.is_done and own.error is None:  # no other call has done it
+            if not own.is_done and own.error is None:  # no other call has done this commit
                 waiting, self._waiting = self._waiting, []
                 if self._state.run is not run:
                     raise self._state.stopped()
@@ -166,7 +167,7 @@ class SavedState(Generic[Value]):
         own.call.end()
         if own.error is not None:
             raise own.error
-        return own.result  # type: ignore[return-value]  # it is that of `change`, whose type is known here only
+        return own.result  # type: ignore[return-value]  # the result of `change`, whose type is known only here
 
     def _commit_waiting(self, own: _Commit[Value], waiting: Iterable[_Commit[Value]]) -> None:
         """Carry out `own` and all waiting commits of its run. The caller holds the lock."""
@@ -243,14 +244,14 @@ class SavedState(Generic[Value]):
             self._write(value, OpenCall())
         except DeviceCoreError as error:
             _log.error("%s", error)
-        except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
+        except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # Not before the save, because an interrupt may end it. A newer value has its own request.
+            # Not before the save, which an interrupt may end. A newer value has its own request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:
-        """Make `value` durable. The caller holds the lock, and `call` is around this."""
+        """Make `value` durable. The caller holds the lock, inside `call`."""
         if self._saved is not None and self._alike(value, self._saved):
             return
         self._saved = None

@@ -1,4 +1,4 @@
-"""A thread that saves when it is asked to.
+"""A thread that saves on request.
 
 Law: once a request has returned True, no save that began before it is still running. The thread ends when it is
     stopped, or when nobody owns it anymore.
@@ -26,14 +26,14 @@ _Requests = SimpleQueue[tuple[Save, WakeUp] | None]  # None ends the thread
 
 
 class SaverThread:
-    """Calls the methods that it is asked to call, each once for all its requests that are waiting. Thread-safe."""
+    """Calls the requested methods, each once for all its waiting requests. Thread-safe."""
 
     def __init__(self) -> None:
         self._requests = _Requests()
         self._process = process_id()
         # `is_alive` is never called: an interrupt inside it makes it return False forever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
-        finalize(self, self._requests.put, None).atexit = False  # before the start, in which an interrupt may come
+        finalize(self, self._requests.put, None).atexit = False  # before a start that may be interrupted
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
@@ -41,7 +41,7 @@ class SaverThread:
 
         Return False if that took longer than `patience` seconds.
 
-        Without a patience, and in the thread itself, this does not wait.
+        Without `patience`, or in the saver's own thread, this does not wait.
 
         Raises:
             ForkedError: this process is a fork, which does not have the thread.

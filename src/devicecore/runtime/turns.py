@@ -7,19 +7,19 @@ Why it is built like this:
 
 * An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
   was taken and before anybody knows, or in the middle of giving keys back. No `finally` can exclude that, because the
-  interrupt may come before the `try` is entered, or inside the `finally`. So a key does not say that it is taken. It
+  interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
   names the turn, and the turn names the call: the frame of a function (`OpenCall`). If that function has returned or
-  raised, the turn is over, whatever was left undone. Giving back is repeatable: it removes only what still names this
-  turn, so a second attempt does what the first one left.
+  raised, the turn is over, whatever was left undone. Releasing keys is repeatable: it removes only the keys that still
+  name this turn, so a second attempt completes the first.
 * A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
-  several keys cannot each hold what the other one needs. A call may begin a turn inside another one (a pod's, then its
-  claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
+  several keys cannot each hold a key that the other needs. A call may begin a turn inside another one (a pod's, then
+  its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
 * Among calls that need the same keys, turns are given in the order in which the calls ask. So a call that needs two
   claims is not overtaken forever by calls that need one of them.
-* A call that is made inside a turn of its own thread would wait for itself. It gets an error instead. Only turns whose
-  call is still under way count: a thread that was interrupted, and goes on, is not inside anything.
-* Waiting has an end, because what a turn waits for may be a driver that never answers. A waiting call also looks again
-  each second: an interrupt may have kept the call before it from waking it.
+* A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
+  is still in progress count: a thread that was interrupted and continues is not inside any turn.
+* Waiting is limited, because a turn may be waiting for a driver that never answers. A waiting call also checks again
+  every second: an interrupt may have kept the call before it from waking it.
 * The lock is written in C, because an interrupt cannot leave it half acquired. It is held for dictionary work only.
 """
 
@@ -39,7 +39,7 @@ Key = TypeVar("Key")
 
 @define(eq=False)
 class Turn(Generic[Key]):
-    """The turn of one or several keys, from its beginning to its end. `ended` wakes its call while it waits."""
+    """The turn of one or more keys. `ended` wakes its call while it waits."""
 
     keys: tuple[Key, ...]
     call: OpenCall
@@ -129,7 +129,7 @@ class Turns(Generic[Key]):
                 if key in taken:
                     return taken[key]
             if self._waiting:
-                for other in tuple(self._waiting):  # calls come and go without the lock
+                for other in tuple(self._waiting):  # calls start and end without holding the lock
                     if other is turn:
                         break
                     if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):

@@ -1,26 +1,28 @@
 """Wait until another thread, or a signal handler, says that something may have changed.
 
-Law: a wait ends when it is woken or when its seconds are over, whatever signal handlers run meanwhile. Each wait with a
+Law: a wait ends when it is woken or when its time is up, whatever signal handlers run in the meantime. Each wait with a
 timeout in the runtime and the managers is one of these.
 
 Why it is built like this:
 
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
-  is over, it goes on without one. `Lock.acquire` checks this.
+  has passed, it continues without a timeout. `Lock.acquire` checks this.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
   held forever. A lock is written in C, so an interrupt leaves it free or taken, and each of these is a valid state
-  here: the worst that an interrupt does is to lose a wake-up. So a waiting thread looks again after `LOOK_AGAIN`
-      seconds.
+  here: at worst, an interrupt loses a wake-up. So a waiting thread checks again after `LOOK_AGAIN` seconds.
 """
 
 import threading
 
 LOOK_AGAIN = 1.0
-"""Seconds after which a thread that waits looks again, because an interrupt may lose its wake-up."""
+"""Seconds after which a waiting thread checks again, because an interrupt may lose its wake-up."""
 
 
 class WakeUp:
-    """Wakes one thread. If none waits yet, the next wait ends at once. Several wake-ups before a wait count as one."""
+    """Wakes one thread. If no thread is waiting yet, the next wait ends at once.
+
+    Several wake-ups before a wait count as one.
+    """
 
     __slots__ = ("_asleep",)
 
@@ -32,7 +34,7 @@ class WakeUp:
         """Wake the thread that waits, now or later. A signal handler may call this."""
         try:
             self._asleep.release()
-        except RuntimeError:  # it is awake, and an earlier check of that could be outdated
+        except RuntimeError:  # it is already awake; checking that first would be a race
             return
 
     def wait(self, seconds: float) -> bool:

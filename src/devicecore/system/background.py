@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
-"""Seconds before a task that ended is started again."""
+"""Seconds before a task that has ended is restarted."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds of pause after so many failures in a row: `first`, doubled with each, at most `longest`."""
+    """Return the seconds to pause after `failures` in a row: `first`, doubled with each, at most `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -44,7 +44,7 @@ class _Restarts:
 async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
     """Keep `run` running until this coroutine is cancelled. Make a task of it: `asyncio.create_task(supervise(...))`.
 
-    `run` makes the coroutine again for each start. The log calls it `name`.
+    `run` creates a new coroutine for each start. The log calls the task `name`.
     """
     restarts = _Restarts(name)
     while True:
@@ -52,7 +52,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
         error: BaseException | None = None
         try:
             await run()
-        except (Exception, SystemExit) as raised:  # noqa: BLE001  # an exit would end the loop and all others on it
+        except (Exception, SystemExit) as raised:  # noqa: BLE001  # an exit would end the loop and all its tasks
             error = raised
         await asyncio.sleep(restarts.ended(error))
 
@@ -60,8 +60,8 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
 async def end(task: "asyncio.Task[NoReturn]") -> None:
     """Cancel a task and wait until it has ended, and cancel it again if the cancellation was swallowed on the way.
 
-    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes in the moment in which it returns, and the
-    stop of a gRPC server calls it.
+    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and stopping a gRPC
+    server calls it.
     """
     while not task.done():
         task.cancel()
@@ -69,7 +69,7 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 
 
 class _Stopping(threading.Event):
-    """An event whose lock no interrupt leaves taken.
+    """An event whose lock an interrupt cannot leave taken.
 
     `Event.set` of Python takes its lock by the `with` of a condition, which is written in Python.
     """
@@ -109,7 +109,7 @@ class SupervisedThread:
         self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to run. This can be done once. Raises RuntimeError if the thread cannot be started."""
+        """Begin to run. This can be called once. Raises RuntimeError if the thread cannot be started."""
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:

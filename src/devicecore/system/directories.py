@@ -1,9 +1,9 @@
 """Directories that other users must not be able to put files into.
 
-Law: every directory in which this library makes sockets or files, or looks for them, follows one rule. It belongs to
-the user we run as or to root, neither its group nor others may write to it, and its path is not a symbolic link.
-A user who may write to it could offer a device plugin of any name, or replace a state file. The socket by which a fleet
-takes commands is the exception: it may be in any directory, because only its user can connect to it.
+Law: every directory in which this library creates sockets or files, or looks for them, follows one rule. It belongs to
+the current user or to root, neither its group nor others may write to it, and its path is not a symbolic link. A user
+who may write to it could offer a device plugin of any name, or replace a state file. The socket for commands to a fleet
+is the exception: it may be in any directory, because only its user can connect to it.
 """
 
 import logging
@@ -25,7 +25,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
     """Make the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
-    Raises DirectoryError if it cannot be made, is not a directory, or does not follow the rule.
+    Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
     """
     directory = Path(path)
     try:
@@ -38,7 +38,7 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
 
 
 def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
-    """Make each part of `path` that is missing, as `make_directory` does.
+    """Create each missing part of `path`, as `make_directory` does.
 
     `Path.mkdir(parents=True)` lets all users write into each part if the umask is 0.
     """
@@ -49,10 +49,10 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 
 
 class KeptDirectory:
-    """A directory that is made again if it is deleted while we use it. Thread-safe.
+    """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    One that was renamed is not: it may come back, and then nothing must be in its place. `mode` are its permissions if
-    it is made; the umask does not change them. `allow_shared` is whether other users may write to it.
+    A renamed directory is not recreated: it may come back, and then nothing must be in its place. `mode` is its
+    permissions if it is created; the umask does not change them. `allow_shared` is whether other users may write to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -65,14 +65,14 @@ class KeptDirectory:
     def make(self) -> None:
         """Make its last part if it is missing, check it, and remember which directory it is until `close`.
 
-        Raises DirectoryError if it cannot be made, is not a directory, or does not follow the rule.
+        Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
         """
         with self._lock:
             make_directory(self._path, self._mode, allow_shared=self._allow_shared)
             self._remember()
 
     def look(self) -> None:
-        """Check it again, and make it again if it was deleted. After `close`, this does nothing.
+        """Check it again, and recreate it if it was deleted. After `close`, this does nothing.
 
         Raises DirectoryError if it was renamed, cannot be created, or no longer follows the rule.
         """
@@ -98,7 +98,7 @@ class KeptDirectory:
         try:
             if not self._opened or not os.path.samestat(os.fstat(self._opened[0]), Path(self._path).stat()):
                 open_into(opened, self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._opened, opened = opened, self._opened  # in one step, as an interrupt may come between two
+                self._opened, opened = opened, self._opened  # one step, because an interrupt may come between two
         except OSError as error:
             raise DirectoryError(str(self._path), error.strerror or str(error)) from error
         finally:
@@ -132,7 +132,7 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
     if found.st_uid not in (us, 0):
         users = "root (user id 0)" if us == 0 else f"user id {us} or root"
         return f"it belongs to user id {found.st_uid}, expected {users}: choose another one, {_ALLOW}"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit, as /tmp has, does not keep others from adding
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit does not stop others from adding files
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose another one, {_ALLOW}"
     return None

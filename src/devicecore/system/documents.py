@@ -34,20 +34,20 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 _CORE_TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MAX_NUMBER_LENGTH = 100  # characters; what is longer is a string
+_MAX_NUMBER_LENGTH = 100  # characters; a longer scalar is a string
 _BITS = 64
-_MAX_INTEGER_LENGTH = 19  # characters; what is shorter has at most 64 bits
+_MAX_INTEGER_LENGTH = 19  # characters; a shorter number has at most 64 bits
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
     **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
 }
 
-Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
+Data = Any  # a JSON value: dict, list, str, int, float, bool or None
 
 
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
-    """Return the documents of a string that are not empty: YAML, or JSON values one after another.
+    """Return the non-empty documents in a string: YAML, or JSON values one after another.
 
     `file` is the name of its file. Raises `error`, a DocumentError, if the text is not YAML, or too large.
     """
@@ -77,11 +77,11 @@ _HINTS = {
     "could not find expected ':'": "expected `key: value`, with a space after the colon",
     "found unexpected end of stream": "a quote or a bracket is not closed",
 }
-"""What people did when libyaml says so."""
+"""The mistakes behind libyaml's messages."""
 
 
 def _explained(problem: str, line: str) -> str:
-    """Return what libyaml says, and what to do about it."""
+    """Return libyaml's message, and advice."""
     if problem == "found character that cannot start any token":
         if "\t" in line[: len(line) - len(line.lstrip())]:
             return f"{problem}: a tab indents this line, and YAML allows spaces only"
@@ -111,7 +111,7 @@ def _refuse(problem: str, line: int | None = None) -> NoReturn:
 
 
 def _check_size(documents: list[tuple[int | None, Data]]) -> None:
-    """Count level by level, so that what aliases stand for is counted before it is visited."""
+    """Count level by level, so that the values behind aliases are counted before they are visited."""
     level: list[Data] = [data for _, data in documents]
     depth, values = 0, len(level)
     while level:
@@ -139,8 +139,8 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """Return the values of a string that is JSON. Return none of any other: the reader of YAML says what is wrong."""
-    # YAML is not read instead: it allows neither tabs for indentation nor half of a surrogate pair, as JSON does.
+    """Return the values of a JSON string, or none for any other string: the YAML reader then reports what is wrong."""
+    # JSON is not read as YAML, which allows neither tabs for indentation nor half of a surrogate pair.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []
     at = _end_of_space(text, 0)
@@ -173,7 +173,7 @@ def _json_number(text: str) -> int | float | str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # NaN and Infinity, which only Python takes for JSON
+    raise ValueError(name)  # NaN and Infinity, which only Python accepts as JSON
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def _yaml_documents(text: str) -> list[tuple[int | None, Data]]:
     return list(_Composer(yaml.parse(text, Loader=_LOADER)).documents())
 
 
-_UNFINISHED: Data = object()  # the value of an anchor whose own value is being read
+_UNFINISHED: Data = object()  # an alias inside the value of its own anchor
 
 
 @attrs.define
@@ -276,7 +276,7 @@ class _Composer:
         return own
 
     def _merge(self, value: Data, into: _Mapping, event: yaml.Event) -> None:
-        """Take over what is not there yet; of several sources, the first has precedence."""
+        """Add the keys that are missing; among several sources, the first has precedence."""
         for source in value if isinstance(value, _Sequence) else [value]:
             if not isinstance(source, _Mapping):
                 _refuse("expected an object after <<, got " + described(source), _line(event))
@@ -312,7 +312,7 @@ def _resolved(text: str) -> Data:
 
 
 def _number(text: str) -> int | float | None:
-    """Return the number that a string is: an integer of 64 bits, or a finite float."""
+    """Return the number that a string spells: a 64-bit integer, or a finite float."""
     if len(text) > _MAX_NUMBER_LENGTH:
         return None
     if matched := _INTEGER.fullmatch(text):

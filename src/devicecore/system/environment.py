@@ -7,5 +7,8 @@ import os
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return a copy of the environment. `{**os.environ}` fails if another thread takes a variable away meanwhile."""
+    """Return a copy of the environment.
+
+    `{**os.environ}` fails if another thread removes a variable at the same time.
+    """
     return {name: value for name in tuple(os.environ) if (value := os.environ.get(name)) is not None}

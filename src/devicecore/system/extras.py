@@ -1,4 +1,4 @@
-"""What to say if a module needs a library that an extra installs.
+"""The error for a missing library that an extra installs.
 
 Law: the error names the missing module, the extra, and a command for each of the two ways to install devicecore.
 """
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Import something in this context that an extra installs. Raises ModuleNotFoundError that names the extra."""
+    """A context for imports that need an extra. If one fails, it raises a ModuleNotFoundError that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -20,7 +20,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""Bytes that are read of a file unless the caller says otherwise."""
+"""The most bytes to read from a file, by default."""
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -36,16 +36,19 @@ _identity_of: Callable[[os.stat_result], _Identity] = attrgetter("st_dev", "st_i
 def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
     """Open a file as `os.open` does, append its descriptor to `opened`, and return it. Raises OSError.
 
-    An interrupt (Ctrl-C) may come between any two instructions of Python, so also between a call of `os.open` and the
-    assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python goes
-    on, and the caller closes what is in the list, in a `finally`.
+    An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call of `os.open` and the
+    assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python
+    continues, and the caller closes everything in the list in a `finally`.
     """
     opened.extend(itertools.starmap(os.open, ((path, flags, mode),)))
     return opened[-1]
 
 
 def with_open(path: str | os.PathLike[str], flags: int, use: Callable[[int], T], mode: int = 0o600) -> T:
-    """Open a file as `os.open` does, return what `use` returns of its descriptor, and close it. Raises OSError."""
+    """Open a file as `os.open` does, call `use` with its descriptor, close it, and return the result.
+
+    Raises OSError.
+    """
     opened: list[int] = []
     try:
         return use(open_into(opened, path, flags, mode))
@@ -110,8 +113,8 @@ class DurableFile:
         self._directory = str(path.parent)
         self._mode = mode
         self._max_bytes = max_bytes
-        # Each instance writes under a name of its own, so a second writer can spoil an attempt but never the file.
-        # Text and not a path, because converting a path takes as long as the call on the disk.
+        # Each instance writes under a different name, so a second writer can spoil an attempt but never the file. A
+        # string, not a path, because converting a path takes as long as the disk call.
         self._number, self._new = next(_instances), ""
         self._name_new()
         _files.add(self)
@@ -161,7 +164,10 @@ class DurableFile:
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file, and what a crash has left of it; on return the disk has neither. No file is not an error."""
+        """Delete the file, and any remains of a crash; on return, the disk has neither.
+
+        A missing file is not an error.
+        """
         self._seen = None
         try:
             self._sweep()
@@ -214,7 +220,7 @@ class DurableFile:
             return None
 
     def _sweep(self) -> None:
-        """Delete what a crash in the middle of `write` has left."""
+        """Delete the remains of a crash in the middle of `write`."""
         ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
         for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the operating system in every version of Python
             if ours.fullmatch(name):
@@ -223,7 +229,7 @@ class DurableFile:
 
 
 def _written_at(mtime: float) -> str:
-    """Return a time in the name of a file: as a date, or as seconds if it is outside of the years 1 to 9999."""
+    """Return a time for a file name: as a date, or in seconds if it is outside the years 1 to 9999."""
     try:
         return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
     except (ValueError, OverflowError, OSError):  # a file system with times of 64 bits may hold any number

@@ -7,7 +7,7 @@ import os
 from urllib.parse import quote
 
 MAX_METADATA_BYTES = 1024 * 1024
-"""Bytes of headers of an answer. The text of an error travels in them; gRPC itself would take 8 KiB."""
+"""Bytes of headers of an answer. The text of an error travels in them; gRPC itself would accept 8 KiB."""
 
 _REMOVED = "Stream removed ("
 
@@ -15,7 +15,7 @@ MAX_RECONNECT_PAUSE = 1000  # milliseconds
 
 
 def own_details(details: str) -> str:
-    """Return the details of a failed call without the words that gRPC adds on its own side."""
+    """Return the details of a failed call without the words that the gRPC client adds."""
     return details.removeprefix(_REMOVED).removesuffix(")") if details.startswith(_REMOVED) else details
 
 
@@ -25,15 +25,15 @@ def target(path: str) -> str:
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
-    """Options for a channel to a unix socket, which may take answers of `max_message_bytes` bytes."""
+    """Options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
     return [
         ("grpc.default_authority", "localhost"),  # strict servers, such as Rust's, refuse a path there
         ("grpc.max_receive_message_length", max_message_bytes),
         # gRPC repeats a call that the server has not begun, without a pause. If a server sends GOAWAY and keeps the
-        # connection, that takes a processor and 400 MB of memory each second.
+        # connection, that uses a whole CPU and 400 MB of memory per second.
         ("grpc.enable_retries", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.use_local_subchannel_pool", 1),  # else a new process at a path gets the former one's connection
+        ("grpc.use_local_subchannel_pool", 1),  # otherwise a new process at a path gets the previous one's connection
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_PAUSE),

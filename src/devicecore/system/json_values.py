@@ -1,7 +1,7 @@
 """Values as JSON, and JSON as values: for reports, `--json` and state files.
 
 Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values of numbers, texts, bytes and enums, and
-of tuples and mappings of them. What another program wrote is checked: it becomes a value or an error with a sentence.
+of tuples and mappings of them. JSON from another program is checked: it gives a value, or an error with a sentence.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _CONVERTER.register_unstructure_hook_func(lambda cls: _is_subclass(cls, PurePath
 
 
 def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
-    """`value` as objects that `json.dumps` takes; sets keep their order, errors become their text."""
+    """`value` as objects that `json.dumps` accepts; sets keep their order, errors become their text."""
     return _CONVERTER.unstructure(value)
 
 
@@ -48,7 +48,7 @@ def _is_subclass(cls: object, expected: object) -> bool:
 
 
 def _plain(value: object, cls: type[T]) -> T:
-    """JSON's own types are not converted: "1" is not a number, and true is no 1."""
+    """JSON's own types are not converted: "1" is not a number, and true is not 1."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value  # type: ignore[return-value]  # its type was compared
     message = f"expected {cls.__name__}, got {value!r:.60}"
@@ -86,7 +86,7 @@ def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN40
 
 
 def _sentence(error: BaseException, cls: type | None) -> str:
-    # A KeyError is a missing field; only cattrs knows how to say it.
+    # A KeyError is a missing field; only cattrs can describe it.
     return str(error) if isinstance(error, TypeError | ValueError) else format_exception(error, cls)
 
 

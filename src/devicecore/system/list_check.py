@@ -1,4 +1,4 @@
-"""What a plugin's list of devices may hold, however it arrives.
+"""Limits for a plugin's list of devices, however it arrives.
 
 Law: a list that passes leaves room in the checkpoint for the lists of other plugins.
 """
@@ -43,7 +43,7 @@ class DeviceListError(PluginError):
 class ListCheck:
     """Checks the lists of one plugin instance: refuses what is too large, and logs once what is unusual.
 
-    A list may come in a message of at most `message_bytes` bytes, or not in a message at all (None).
+    A list may come in a message of at most `message_bytes` bytes, or without a message (None).
     """
 
     def __init__(self, plugin: PluginId, message_bytes: int | None) -> None:
@@ -55,7 +55,7 @@ class ListCheck:
         self._in_file = 0  # bytes
 
     def look(self, size: int, devices: DeviceList) -> None:
-        """Look at the next list. `size` is at least the number of characters of its ids, and that of its message.
+        """Check the next list. `size` is at least the number of characters in its ids and in its message.
 
         Raises DeviceListError.
         """
@@ -90,7 +90,7 @@ class ListCheck:
             self._warn(f"has {what}, against the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
-        """Refuse a list that would leave other plugins too little of the checkpoint."""
+        """Reject a list that would leave other plugins too little room in the checkpoint."""
         # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))

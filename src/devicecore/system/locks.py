@@ -18,13 +18,13 @@ from pathlib import Path
 from devicecore.domain.errors import LockedError
 from devicecore.system.files import open_into
 
-_POLL = 0.02  # seconds between two attempts, because no call of the system waits for a lock with a deadline
+_POLL = 0.02  # seconds between two attempts, because no system call waits for a lock with a deadline
 
 
 class NamedLocks:
-    """Locks by name. The file is made if it is missing, and stays empty. Its directory must exist.
+    """Locks by name. The file is created if it is missing, and stays empty. Its directory must exist.
 
-    Each name locks one byte of the file, through an open file of its own. So it excludes the threads of this process as
+    Each name locks one byte of the file, through a separate open file. So it excludes the threads of this process as
     well, and the system frees it when the process ends.
     """
 
@@ -38,7 +38,7 @@ class NamedLocks:
         """Hold the lock `name` until the end of the block.
 
         This waits at most `timeout` seconds for other processes, and for threads of this process as long as they take.
-        Raises LockedError after that time, and OSError if the file cannot be made or locked.
+        Raises LockedError after that time, and OSError if the file cannot be created or locked.
         """
         ticket = object()
         with self._condition:

@@ -27,7 +27,7 @@ class TokenBucket:
         self._left, self._counted = float(burst), clock()
 
     def take(self) -> float:
-        """Take a token and return 0. If there is none, return how many seconds until there is one."""
+        """Take a token and return 0. If there is none, return the seconds until there is one."""
         with self._lock:
             now = self._clock()
             left = self._at(now)

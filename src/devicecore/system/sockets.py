@@ -1,4 +1,4 @@
-"""Unix sockets as files: which paths can be bound, which socket is at a path, whether it is served, and whose it is.
+"""Unix sockets as files: which paths can be bound, which socket is at a path, and which process serves it.
 
 Law: a socket file is replaced in one step and removed only by the process that bound it, which knows it by its inode.
 """
@@ -66,7 +66,7 @@ def is_served(path: str) -> bool:
 
 
 class SocketState(Enum):
-    """What lies at the path of a socket that we have bound."""
+    """The file now at the path of a socket that we have bound."""
 
     OURS = "the socket that we bound"
     MISSING = "nothing"
@@ -74,12 +74,12 @@ class SocketState(Enum):
 
 
 class OwnedSocket:
-    """The path of a socket that this process serves, and the identity of the file that it made there.
+    """The path of a socket that this process serves, and the identity of the file that it created there.
 
     A socket is bound in a private directory next to the path and moved into place, because gRPC deletes the path that
-    it was given to bind, before it binds and after it stops, even if another process made the file there. So gRPC
-    deletes only the private name, the path always has the old socket or the new one, and no client can connect before
-    the mode is set.
+    it binds, before it binds and after it stops, even if another process created the file there. So gRPC deletes only
+    the private name, the path always has the old socket or the new one, and no client can connect before the mode is
+    set.
 
     Args:
         path: absolute, of at most `MAX_SOCKET_PATH` bytes.
@@ -122,7 +122,7 @@ class OwnedSocket:
                 place.rmdir()
 
     def state(self) -> SocketState:
-        """Return what lies at `path` now."""
+        """Return whose file is now at `path`."""
         found = socket_identity(self.path)
         if found is not None and found == self.identity:
             return SocketState.OURS
@@ -140,9 +140,9 @@ class OwnedSocket:
         return state
 
     def is_gone(self) -> bool:
-        """Look, and return whether the socket was missing at this look and the last, so that it must be served again.
+        """Check, and return whether the socket was missing in this check and the last, so that it must be served again.
 
-        One look is not enough: the path has no socket for a moment while a kubelet takes over the directory.
+        One check is not enough: the path has no socket for a moment while a kubelet takes over the directory.
         """
         self._looks_without = self._looks_without + 1 if self.look() is SocketState.MISSING else 0
         return self._looks_without > 1

@@ -36,7 +36,7 @@ class ListReader:
     """Reads the lists of one plugin.
 
     The beginning and end that a list shares with the previous one are taken from that one, portion by
-    portion, because the place where a device ends is only known once everything before it was read.
+    portion, because the end of a device is only known once everything before it has been read.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def _joined(portions: Iterable[_Portion]) -> DeviceList:
 
 def _portions(data: bytes) -> list[_Portion]:
     """Read a list without anything unusual. Raises DecodeError or ValueError if there is something unusual in it."""
-    text = data.decode("latin-1")  # one letter for one byte; making a string of each id takes longer
+    text = data.decode("latin-1")  # one character for each byte; decoding each id takes longer
     spans: dict[bytes, tuple[int, int]] = {}
     states: dict[bytes, DeviceState] = {}
     portions = []

@@ -1,6 +1,6 @@
 """Convert values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
 
-Laws: what a driver sent is kept unchanged. An answer that holds more than the limits below is refused with one short
+Laws: what a driver sent is kept unchanged. An answer that exceeds the limits below is refused with one short
 sentence, because each of its devices is kept in memory and in a file. `v1beta1` has no share ids.
 """
 

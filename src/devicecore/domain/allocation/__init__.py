@@ -167,7 +167,7 @@ def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, 
 def _no_allocation(
     situation: Situation, search: Search, undecided: UndecidedError | None
 ) -> DeviceAllocation | NoAllocation:
-    """Return why there are no devices, with the faults that would let Kubernetes find some.
+    """Return why there are no devices, and the faults that would make Kubernetes find some.
 
     If an expression cannot be evaluated, a fault may keep Kubernetes from trying that device, so that it finds correct
     ones.

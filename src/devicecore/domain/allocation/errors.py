@@ -11,7 +11,7 @@ from devicecore.domain.errors import DeviceCoreError
 
 @frozen
 class SelectorError(DeviceCoreError):
-    """A CEL expression cannot be compiled, or not evaluated for a device."""
+    """A CEL expression cannot be compiled, or cannot be evaluated for a device."""
 
     problem: str
     at_run_time: bool = True

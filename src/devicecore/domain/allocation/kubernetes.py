@@ -77,7 +77,7 @@ class KubernetesSearch(Search):
         taken = super()._give_back()
         device = taken.candidate.device
         # The undo of a share did not call `deallocateCountersForDevice` until 1.36.2, although the last share of a
-        # device pays for its counters no longer.
+        # device no longer pays for its counters.
         if (
             KubernetesFault.UNDO_SHARED in self._faults
             and device.counters
@@ -154,8 +154,8 @@ class KubernetesSearch(Search):
         return super()._is_paid_for(key)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
-        # `availableCounters` of 1.36 had the pool's name as its key, without the driver: the first pool of that name
-        # that was asked about decided for all of them.
+        # `availableCounters` of 1.36 had the pool's name as its key, without the driver: the first pool with that name
+        # decided for all of them.
         if KubernetesFault.POOL_NAMES in self._faults:
             known = super()._available(self._first_of_name.setdefault(pool.key[1], pool))
         else:

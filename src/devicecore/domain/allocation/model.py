@@ -1,7 +1,7 @@
 """The input of an allocation: devices in slices, classes, claims, the node, and what is already allocated.
 
-Law: these values say what the API objects say, and nothing else. Quantities are exact, and two attributes are equal
-    only if their types are.
+Law: these values contain what the API objects contain, and nothing else. Quantities are exact, and two attributes are
+equal only if their types are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -160,7 +160,7 @@ class PoolDevice:
     taints: tuple[Taint, ...] = ()
     counters: CounterUse = ()
     is_shared: bool = False  # API: allowMultipleAllocations
-    place: NodeRule | None = None  # None: where its slice is
+    place: NodeRule | None = None  # None: the place of its slice
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class Slices:
         self._pools: dict[PoolKey, list[PoolSlice]] = defaultdict(list)
         nodes: dict[PoolKey, set[str]] = defaultdict(set)
         known = list(slices)
-        # If slices declare different counts, the first slice wins; slices of one node come before those of several.
+        # If slices declare different counts, the first slice wins. Slices of one node come before slices of several
+        # nodes.
         self._rank = {one: (not (one.place and one.place.node), number) for number, one in enumerate(known)}
         # Kubernetes 1.36 treats slices with counters as slices of several nodes.
         self._rank_of_1_36 = {one: (rank or bool(one.counters), at) for one, (rank, at) in self._rank.items()}

@@ -106,7 +106,7 @@ def slice_of(manifest: object) -> PoolSlice:
 
 
 def claim_of(manifest: object) -> UnallocatedClaim:
-    """Return what a ResourceClaim asks for.
+    """Return the requests and constraints of a ResourceClaim.
 
     Raises:
         DocumentError: a field has the wrong type, or the claim is too large.
@@ -159,7 +159,7 @@ def _held(result: Value, claim: str, pods: tuple[str, ...]) -> Held | None:
 
 
 _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
-"""Fields of what nearly all claims have: a large cluster has a hundred thousand."""
+"""The fields that nearly all claims have: a large cluster has a hundred thousand claims."""
 
 
 def _check_kind(one: Value, kind: str) -> str:
@@ -262,7 +262,7 @@ def _device(name: str, device: Value, driver: str, pool: str, *, per_device: boo
 
 
 _FIELDS_OF_MOST = frozenset({"name", "attributes", "capacity"})
-"""Fields of a device without any others, which nearly all are: a large cluster has a hundred thousand."""
+"""The only fields that nearly all devices have: a large cluster has a hundred thousand devices."""
 
 
 def _capacity(one: Value) -> Capacity:
@@ -288,7 +288,7 @@ def _attributes(found: Value) -> dict[str, Attribute]:
         return {name: _attribute(value) for name, value in _bounded_pairs(found)}
     read: dict[str, Attribute] = {}
     for name, data in found.data.items():
-        if isinstance(data, dict) and len(data) == 1:  # as nearly all are: a cluster has a million attributes
+        if isinstance(data, dict) and len(data) == 1:  # the usual case: a cluster has a million attributes
             ((kind, value),) = data.items()
             if isinstance(value, str | int) and _SCALARS.get(kind) is type(value):
                 is_short = not isinstance(value, str) or len(value) <= MAX_ATTRIBUTE_TEXT

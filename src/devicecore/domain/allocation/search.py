@@ -335,7 +335,7 @@ class Search:
         fits: list[bool] = []
         values: list[Attribute | None] = []
         if self._is_shared(device) or any(one.admin_access for claim in self.claims for one in claim.alternatives):
-            return device  # which may be taken in part
+            return device  # it may be allocated more than once
         try:
             for number, claim in enumerate(self.claims):
                 fits += [
@@ -457,7 +457,7 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Who has the whole device. With admin access, only the claim itself matters.
+        """The claim that holds the whole device. With admin access, only the claim itself matters.
 
         A device that is no longer shareable but still has shares is unavailable until they are released.
         """

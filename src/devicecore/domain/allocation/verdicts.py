@@ -50,8 +50,8 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
             raise
         except UndecidedError as error:
             return Undecided(str(error))
-    if isinstance(reason, InUse):  # that says nothing if the request does not want the device at all
-        with suppress(UndecidedError):  # a scheduler evaluates no expression for what is in use
+    if isinstance(reason, InUse):  # irrelevant if the request would not accept the device anyway
+        with suppress(UndecidedError):  # a scheduler does not evaluate expressions for devices in use
             return search.unselected(claim, request, candidate) or reason
     return reason
 

@@ -30,7 +30,7 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
     Unknown fields that `decode` found are written back where they were.
 
     Raises:
-        UnencodableCheckpointError: a string is not Unicode text, or a NUMA node no 64-bit number.
+        UnencodableCheckpointError: a string is not Unicode text, or a NUMA node is not a 64-bit number.
     """
     entries, registered = b"null", b"null"
     if data.entries is not None:

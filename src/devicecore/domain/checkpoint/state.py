@@ -13,7 +13,7 @@ from devicecore.domain.node_state import NodeState
 
 
 def checkpoint_of(state: NodeState) -> CheckpointData:
-    """Return what must survive a restart: the allocations, and the healthy devices of each registered resource."""
+    """Return the data that must survive a restart: allocations, and healthy devices of each registered resource."""
     entries = tuple(map(entry_of, state.ledger))
     reports = {name: resource.report for name, resource in sorted(state.inventory.resources.items())}
     registered = {str(name): report.healthy_ids for name, report in reports.items() if report is not None}
@@ -21,7 +21,7 @@ def checkpoint_of(state: NodeState) -> CheckpointData:
 
 
 def restore(data: CheckpointData, now: float) -> NodeState:
-    """Return what a manager knows after a restart: all allocations, and the resources to expect (kubelet.md 4.4).
+    """Return the state of a manager after a restart: all allocations, and the resources to expect (kubelet.md 4.4).
 
     No device is healthy until its plugin reports again. `now` is monotonic seconds.
     """

@@ -24,7 +24,7 @@ _CALLS = frozenset({PREPARE, UNPREPARE})
 
 
 class ClaimPhase(Enum):
-    """What a manager knows of a claim since its start. It is not saved: after a restart every claim is `ENTERED`."""
+    """What a manager knows about a claim since its start. It is not saved: after a restart every claim is `ENTERED`."""
 
     ENTERED = "entered"
     """Not every driver has answered."""
@@ -94,13 +94,13 @@ _IN_BLOCK = 256  # claims; a change of one claim copies its block
 
 
 class ClaimBlock(dict[ClaimKey, ClaimInfo]):
-    """Some claims by key. Nobody changes a block after its table was made."""
+    """Some claims by key. A block never changes after its table was created."""
 
     _pods: frozenset[PodUid] | None = None
 
     @property
     def pods(self) -> frozenset[PodUid]:
-        """The pods that use a claim of this block."""
+        """The pods that use the claims of this block."""
         if self._pods is None:
             self._pods = frozenset().union(*[claim.pods for claim in self.values()])
         return self._pods
@@ -109,8 +109,8 @@ class ClaimBlock(dict[ClaimKey, ClaimInfo]):
 class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     """Claims by key, in order of arrival, in immutable blocks.
 
-    After a change, a table shares all but one block with the table before, so that a change costs the same for any
-    number of claims, and a writer sees at once which blocks it has already written.
+    After a change, a table shares all but one block with the previous table. So a change costs the same for any number
+    of claims, and a writer can tell which blocks it has already written.
     """
 
     __slots__ = ("blocks",)
@@ -122,7 +122,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     def put(self, changed: Iterable[ClaimInfo]) -> "ClaimTable":
         """Return the table with these claims added, or replacing the claims with their keys."""
         blocks = list(self.blocks)
-        own: dict[int, ClaimBlock] = {}  # the copies made here
+        own: dict[int, ClaimBlock] = {}  # blocks copied by this call
         for claim in changed:
             place = self._place(claim.key, blocks)
             if place is None:
@@ -145,14 +145,14 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
             if place in gone:
                 block = ClaimBlock({key: block[key] for key in block if key not in gone[place]})  # noqa: PLW2901 - a copy
             if blocks and len(blocks[-1]) + len(block) <= _IN_BLOCK // 2:
-                blocks[-1] = ClaimBlock({**blocks[-1], **block})  # else many blocks would stay, of a claim each
+                blocks[-1] = ClaimBlock({**blocks[-1], **block})  # otherwise many blocks of one claim each would remain
             elif block:
                 blocks.append(block)
         return ClaimTable(blocks)
 
     @staticmethod
     def _place(key: ClaimKey, blocks: Sequence[ClaimBlock]) -> int | None:
-        for place in reversed(range(len(blocks))):  # the newest first, because most changes are theirs
+        for place in reversed(range(len(blocks))):  # newest first, because most changes affect new claims
             if key in blocks[place]:
                 return place
         return None
@@ -216,7 +216,7 @@ class ClaimCache:
         return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
-        """The claims that each of `pods` uses, and under None those that no pod uses, without empty entries.
+        """The claims that each of `pods` uses, and under None the unused ones. Empty entries are left out.
 
         The manager never leaves a claim without pods, but a file may have some.
         """

@@ -142,7 +142,7 @@ class DriverRegistry:
         return next((instance for instance in reversed(known) if instance in self.connected), known[-1])
 
     def is_registered(self, instance: InstanceId) -> bool:
-        """Return whether this very instance of its driver is registered."""
+        """Return whether this instance is registered."""
         return instance in self.instances.get(instance.driver, ())
 
     def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":

@@ -100,7 +100,7 @@ def _into_int64(old: int, value: Json) -> int:
     if value is None:
         return old
     number = go.integer(value.text) if isinstance(value, Literal) else None
-    # None comes first, because a range looks for it among all its numbers.
+    # None comes first, because a range would compare it with all its numbers.
     return number if number is not None and number in go.INT64 else go.refuse(value, "int64")
 
 

@@ -1,10 +1,11 @@
 """Preparing the claims of a pod: what to ask of which driver, and what to save before and after (kubelet-dra.md 4).
 
-Laws: a pod is in a claim, and that is saved, before any driver is asked for the claim. A driver that has answered for a
-claim is not asked again for another pod. An answer replaces the driver's earlier answer, so no device is listed twice.
+Laws: a pod is added to a claim, and the claim is saved, before any driver is called for it. A driver that has answered
+for a claim is not asked again for another pod. An answer replaces the driver's earlier answer, so no device is listed
+twice.
 
 The manager does this in order: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
-`advance` returns a question, it asks the driver what `begin_to_ask` leaves of the question, and saves the result of
+`advance` returns a question, it passes the question through `begin_to_ask`, asks the driver, and saves the result of
 `store_answer`. After an error, it calls `give_up`.
 """
 

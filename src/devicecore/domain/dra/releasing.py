@@ -30,7 +30,7 @@ class Leaving:
 
 @frozen
 class Releases:
-    """Which drivers have released a claim in this attempt, and the `calls` of the claim when they did.
+    """The drivers that have released a claim in this attempt, and the claim's `calls` when they did.
 
     If the claim has been prepared again since, they have to release it again.
     """
@@ -70,7 +70,7 @@ def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
 def next_to_release(
     cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey], released: Released
 ) -> AskDriver | None:
-    """Return the next question, or None if nothing is left. Drivers are asked in the order of their names."""
+    """Return the next question, or None if no question is left. Drivers are asked in the order of their names."""
     claims = [claim for claim in cache.present(keys) if claim.is_left_to(pod)]
     missing = {driver for claim in claims for driver in _left(claim, released)}
     if not missing:
@@ -89,7 +89,7 @@ class Uncertain:
 
 
 def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Uncertain:
-    """Mark the claims as uncertain that a driver is about to be asked to release: no other pod may rely on them.
+    """Mark claims as uncertain before a driver is asked to release them: no other pod may rely on them.
 
     The returned question omits claims that another pod has started to use in the meantime.
     """

@@ -30,7 +30,7 @@ _DATA = b'{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1
 _FILE = b'{"Data":"%b","Checksum":%d}'
 _EMPTY = _DATA % b"null"
 
-# What is in front of the claims. `%` takes 50 times as long as joining for a file of some megabytes.
+# The text before the claims. `%` takes 50 times as long as joining for a file of some megabytes.
 _START = b'{"Data":"%b[' % _DATA.removesuffix(b"%b}").replace(b'"', b'\\"')
 _CHECKSUM_OF_START = crc32(_DATA.removesuffix(b"%b}") + b"[")
 
@@ -147,7 +147,7 @@ class StateWriter:
         former = {id(block.claims): block for block in self._blocks}
         kept = [former.pop(id(claims), None) for claims in cache.claims.blocks]
         texts: dict[ClaimKey, tuple[ClaimInfo, bytes, bytes]] = {}
-        for block in former.values():  # of blocks that have changed, or are gone
+        for block in former.values():  # drop blocks that have changed or are gone
             texts.update(block.texts)
         blocks = [block or self._block(claims, texts) for claims, block in zip(cache.claims.blocks, kept, strict=True)]
         checksum = _CHECKSUM_OF_START
@@ -282,7 +282,10 @@ class _Nothing:
 
 
 def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
-    """A list of names, or a set as Go writes one. The field is alpha, so another form is not an operation to skip."""
+    """A list of names, or a set as Go writes one.
+
+    The field is alpha, so an unexpected form does not mean that an operation is skipped.
+    """
     names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
     return frozenset(name for name in names if isinstance(name, str))
 
