@@ -1,7 +1,7 @@
 """CDI files as container runtimes read them: the CDI specification, and its library in Go, version 1.1.
 
-Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name that is in two
-    files of one directory cannot be resolved.
+Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name defined in two
+files of one directory cannot be resolved.
 """
 
 import json
@@ -21,16 +21,16 @@ from devicecore.system.files import read_file
 from devicecore.system.json_values import from_json, to_json
 
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-"""Where runtimes look; a device in a later directory replaces that of an earlier one (Go: `DefaultSpecDirs`)."""
+"""The directories that runtimes read. A device in a later one takes precedence (Go: `DefaultSpecDirs`)."""
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 """The versions of the specification that the library accepts."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Bytes of a file that is read. One for eight large devices has some 200 KiB."""
+"""The most bytes to read from a file. A file for eight large devices has some 200 KiB."""
 
 MAX_DEVICES = 20_000
-"""Devices of a file that is read."""
+"""The most devices to read from a file."""
 
 _ENDINGS = (".json", ".yaml")
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -39,7 +39,7 @@ _NO_PERMISSIONS = "none"
 _MAX_CLOS_ID = 4096  # bytes
 
 
-# --- the content, with the names that it has in files -----------------------------------------------------------------
+# --- the content, with the field names of the files -----------------------------------------------------------------
 
 
 @frozen(kw_only=True)
@@ -99,7 +99,7 @@ class IntelRdt:
 
 @frozen(kw_only=True)
 class Edits:
-    """What changes in a container."""
+    """The changes to a container."""
 
     env: tuple[str, ...] = ()
     deviceNodes: tuple[DeviceNode, ...] = ()
@@ -159,7 +159,7 @@ class NoCdiFileError(ValueError):
 
 
 def cdi_files(directory: Path) -> list[Path]:
-    """Return the files in a directory that runtimes read, by name: only .json and .yaml.
+    """Return the .json and .yaml files in a directory, the only ones that runtimes read, by name.
 
     Raises OSError if the directory cannot be listed. One that does not exist has no files.
     """
@@ -202,7 +202,7 @@ def _first_document(data: bytes, name: str) -> Any:  # noqa: ANN401 - JSON
         raise NoCdiFileError("it is not UTF-8") from None
     with suppress(json.JSONDecodeError, RecursionError):
         return json.loads(text, object_pairs_hook=_without_duplicates)
-    from devicecore.system.documents import read_documents  # noqa: PLC0415 - needs PyYAML, which JSON does not
+    from devicecore.system.documents import read_documents  # noqa: PLC0415 - needs PyYAML, unlike JSON
 
     try:
         documents = read_documents(text, name)
@@ -222,7 +222,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _as_go_reads(data: Any, cls: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return data as go-yaml reads it into a type: null is missing, and a number becomes a string where one is due."""
+    """Return data as go-yaml reads it into a type: null means missing, and a number becomes a string if needed."""
     if cls is str and (data is None or isinstance(data, int | float)):
         return "" if data is None else str(data).lower() if isinstance(data, bool) else str(data)
     if has(cls) and isinstance(data, dict):
@@ -241,7 +241,7 @@ _types = cache(get_type_hints)
 
 @frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. `invalid` is the problem of a file that may have it, or empty."""
+    """No runtime could resolve a name. `invalid` is the problem of a file that may define it, or empty."""
 
     problem: str
     invalid: str = ""
@@ -251,11 +251,11 @@ class UnresolvableError(Exception):
 
 
 def resolve(name: str, directories: Sequence[Path]) -> Edits:
-    """Return what a container that uses this device gets.
+    """Return the changes to a container that uses this device.
 
     Args:
         name: the full name of the device.
-        directories: where runtimes look, in rising priority.
+        directories: the directories that runtimes read, in rising priority.
 
     Raises:
         UnresolvableError: a runtime would refuse the container.
@@ -263,7 +263,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     found: tuple[CdiDocument, CdiDevice] | None = None
     for directory in directories:
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
-        if len(having) > 1:  # even if a later directory has the name (Go: `Cache.refresh`)
+        if len(having) > 1:  # even if a later directory defines the name (Go: `Cache.refresh`)
             both = " and ".join(path.name for path, _ in having)
             raise UnresolvableError(f"{both} both have {name}")
         for _, spec in having:
@@ -275,7 +275,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return the problem of a file that runtimes ignore, and that has this name in its text, or an empty string."""
+    """Return the problem of an ignored file whose text contains this name, or an empty string."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -286,7 +286,7 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return why runtimes ignore a file. The text is empty if they do not. Raises OSError if it cannot be read."""
+    """Return why runtimes ignore a file, or an empty string if they do not. Raises OSError if it cannot be read."""
     try:
         return "; ".join(problems_of(read_spec(path)))
     except NoCdiFileError as error:
@@ -302,7 +302,7 @@ def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
             spec = read_spec(path)
-        except (NoCdiFileError, OSError):  # a runtime continues without it, too
+        except (NoCdiFileError, OSError):  # a runtime also continues without it
             continue
         if not list(problems_of(spec)):
             yield path, spec

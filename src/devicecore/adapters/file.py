@@ -20,13 +20,13 @@ from devicecore.system.files import DurableFile
 __all__ = ["CHECKPOINT_NAME", "FileStore", "JsonFileSink"]
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
-"""What a kubelet calls its device manager's checkpoint."""
+"""The kubelet's name for its device manager's checkpoint."""
 
 
 MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
-"""Bytes of a checkpoint that are written; 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
+"""The most bytes of a checkpoint to write; 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
 
-_MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many names, which are different
+_MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distinct names
 
 
 class FileStore:
@@ -36,7 +36,7 @@ class FileStore:
 
     Args:
         path: the file.
-        max_bytes: how long a checkpoint may be that is saved; a longer one is refused, and so is the pod it is for.
+        max_bytes: the maximum length of a saved checkpoint; a longer one is refused, and so is its pod.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
@@ -77,7 +77,7 @@ class FileStore:
         try:
             with self._lock:
                 self._save(blob)
-        except OSError as error:  # not `_store_errors`, because each admission comes by here
+        except OSError as error:  # not `_store_errors`, because every admission runs this
             raise _store_error(self.path, "write", error) from error
 
     def _save(self, blob: bytes) -> None:
@@ -102,7 +102,7 @@ class FileStore:
             StoreError: it cannot be renamed, or is a directory.
         """
         with self._lock, _store_errors(self.path, "set aside"):
-            if self.path.is_dir():  # a directory of the user's own, most likely
+            if self.path.is_dir():  # most likely a directory that the user created
                 raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
             aside = self._file.set_aside()
             self._ours = (None,)
@@ -111,7 +111,7 @@ class FileStore:
 
 @contextmanager
 def _store_errors(path: Path, action: str) -> Iterator[None]:
-    """Let an OSError become a StoreError."""
+    """Turn an OSError into a StoreError."""
     try:
         yield
     except OSError as error:
@@ -142,7 +142,7 @@ class JsonFileSink:
         removed = dict.fromkeys(status.removed, 0)
         try:
             with self._lock:
-                old = self._file.read()  # another program may write the file in place, at the same moment
+                old = self._file.read()  # another program may be writing the file in place
                 node = _object(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})

@@ -1,6 +1,6 @@
 """Every port without leaving the process: for tests and programs without sockets and files.
 
-Law: these adapters keep the same contracts as the real ones.
+Law: these adapters fulfill the same contracts as the real ones.
 """
 
 import logging
@@ -52,7 +52,7 @@ class MemoryTransport:
         return f"MemoryTransport({state})"
 
     def start(self, listener: Listener) -> None:
-        """Begin to take registrations, by `connect`. A second start does nothing.
+        """Begin to accept registrations, by `connect`. A second start does nothing.
 
         Raises:
             TransportInUseError: another manager has started this transport and not stopped it.
@@ -68,7 +68,7 @@ class MemoryTransport:
             connection.disconnect()
 
     def connect(self, plugin: DevicePlugin, socket: str = "") -> "MemoryConnection":
-        """Register `plugin` as if it were served on `socket` (by default one of its own), and take its first list.
+        """Register `plugin` as if it were served on `socket` (by default a unique one), and read its first list.
 
         Raises:
             TypeError: `plugin` is not a plugin, or lists something else than devices.
@@ -124,7 +124,7 @@ class MemoryTransport:
             raise PluginStoppedError(plugin.resource)
         try:
             return call(connection.plugin)
-        except Exception as error:  # any exception of a plugin is its answer
+        except Exception as error:  # any exception of the plugin is its answer
             raise PluginCallError(plugin.resource, method, str(error)) from error
 
     def _remove(self, plugin: PluginId) -> None:
@@ -137,7 +137,7 @@ class MemoryTransport:
 
 
 class MemoryConnection:
-    """One registered plugin. Made by `MemoryTransport.connect`."""
+    """One registered plugin, created by `MemoryTransport.connect`."""
 
     def __init__(self, id_: PluginId, plugin: DevicePlugin, transport: MemoryTransport) -> None:
         self.id = id_
@@ -148,7 +148,7 @@ class MemoryConnection:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def open(self) -> None:
-        """Take the first list, and every one after it."""
+        """Read the first list and every later one."""
         with self._in_turn:
             self._unsubscribe = self.plugin.subscribe(self.report)
             self.report()
@@ -210,7 +210,7 @@ class MemorySink:
     published: list[NodeStatus] = field(factory=list)
 
     def publish(self, status: NodeStatus) -> None:
-        """Take the status over."""
+        """Store the status."""
         self.published.append(status)
         for shown, counts in ((self.capacity, status.capacity), (self.allocatable, status.allocatable)):
             shown.update((str(name), counts.get(name, 0)) for name in (*status.removed, *counts))
@@ -229,7 +229,7 @@ class MemoryPods:
         return tuple(sorted(self.active))
 
     def sources_ready(self) -> bool:
-        """Return whether every source has delivered."""
+        """Return whether every source has reported."""
         return self.ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
@@ -239,7 +239,10 @@ class MemoryPods:
 
 @define
 class MemoryMetrics:
-    """`Metrics` as plain lists, and counts by resource. `allocations` holds seconds, `admissions` also what failed."""
+    """`Metrics` as plain lists, and counts by resource.
+
+    `allocations` holds seconds; `admissions` also holds whether each failed.
+    """
 
     registrations: dict[str, int] = field(factory=dict)
     allocations: dict[str, list[float]] = field(factory=dict)
@@ -250,9 +253,9 @@ class MemoryMetrics:
         self.registrations[resource] = self.registrations.get(resource, 0) + 1
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
-        """Note a duration."""
+        """Record a duration."""
         self.allocations.setdefault(resource, []).append(seconds)
 
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
-        """Note an admission."""
+        """Record an admission."""
         self.admissions.append((seconds, failed))

@@ -1,6 +1,6 @@
 """Every port of dynamic resource allocation without leaving the process.
 
-Law: what holds for the real adapters holds for these; they pass the same contracts. The store is `MemoryStore`, as for
+Law: these adapters fulfill the same contracts as the real ones. The store is `MemoryStore`, as for
 device plugins.
 """
 
@@ -48,7 +48,7 @@ class MemoryDriverTransport:
         self._generations = count(1)
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to take registrations, by `register`. A second start does nothing.
+        """Begin to accept registrations, by `register`. A second start does nothing.
 
         Raises:
             TransportInUseError: another manager has started this transport and not stopped it.
@@ -124,7 +124,7 @@ class MemoryDriverTransport:
 
 
 class MemoryDriverInstance:
-    """One registered instance. Made by `MemoryDriverTransport.register`."""
+    """One registered instance, created by `MemoryDriverTransport.register`."""
 
     def __init__(self, id_: InstanceId, driver: DraDriver, transport: MemoryDriverTransport) -> None:
         self.id = id_
@@ -207,5 +207,5 @@ class MemoryDraMetrics:
     operations: list[tuple[str, float, bool]] = field(factory=list)
 
     def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
-        """Note an operation."""
+        """Record an operation."""
         self.operations.append((operation, seconds, failed))

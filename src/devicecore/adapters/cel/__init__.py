@@ -2,9 +2,9 @@
 
 Laws: an expression is compiled once, and evaluated once for all devices that are the same in everything it reads. A
     domain without attributes of the device is an empty map. Every evaluation is bounded in memory and time: an
-    expression that might take much is compiled and evaluated in a process with limits.
+    expression that might need a lot of either is compiled and evaluated in a process with limits.
 
-The library visits at most 10,000 elements for one expression; Kubernetes allows more, if each costs little.
+The library visits at most 10,000 elements for one expression; Kubernetes allows more if each costs little.
 """
 
 import re
@@ -51,7 +51,7 @@ _MAX_VALUES = 10_000
 """Number of cached values for one expression."""
 
 _TOO_LONG = "Iteration budget exceeded"
-"""What the library says about an expression that visits too many elements. It is evaluated in pieces then."""
+"""The library's message about an expression that visits too many elements, which is then evaluated in pieces."""
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
 
@@ -88,7 +88,7 @@ def _in_go(text: str) -> str:
 
 
 def _again(error: SelectorError) -> SelectorError:
-    """Return the same error. One that is kept would have the traceback of all who have raised it."""
+    """Return a copy of an error. A kept error would collect the tracebacks of all callers that raise it."""
     return SelectorError(error.problem, at_run_time=error.at_run_time)
 
 
@@ -118,7 +118,7 @@ class _Compiled:
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
     def key(self, device: PoolDevice) -> Hashable:
-        """Return what decides about the value for a device: the same for devices that have the same value."""
+        """Return a key for the value: devices with the same key have the same value."""
         parts: list[Hashable] = [device.key.driver, device.is_shared]
         for where, domain, name in self.reads or ():
             found = device.attributes if where == "attributes" else device.capacity
@@ -133,9 +133,9 @@ class CelSelectors:
 
     Args:
         features: the feature gates of the scheduler.
-        is_limited: whether expressions that might take much are evaluated in a process with limits.
-        max_seconds: what all evaluations may take together, such as the seconds after which a scheduler gives a node
-            up. An object with such a limit is for one question. Each value that is not known then is an
+        is_limited: whether expensive expressions are evaluated in a process with limits.
+        max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
+            node. An object with such a limit is for one question. After that time, each unknown value is an
             `EvaluationsGivenUpError`.
     """
 
@@ -150,7 +150,7 @@ class CelSelectors:
         self._checking = self._make_environment(functions.QUANTITY, checked)
         self._environment = self._make_environment(functions.VALUE, evaluated)
         self._compiled = lru_cache(maxsize=1000)(self._compile)
-        # A device is usually asked about several expressions, one after another.
+        # Usually several expressions are evaluated for one device in a row.
         self._activation = lru_cache(maxsize=1)(self._make_activation)
         self._is_sound = lru_cache(maxsize=1)(self._has_sound_attributes)
 
@@ -195,7 +195,7 @@ class CelSelectors:
 
     @contextmanager
     def _charged(self) -> Iterator[None]:
-        """Charge what takes time here to the seconds of all. Raises EvaluationsGivenUpError if none are left."""
+        """Charge the time spent here to the shared limit. Raises EvaluationsGivenUpError if none are left."""
         if self._max_seconds is None:
             yield
             return
@@ -220,7 +220,7 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Return what pieces of `all` or `exists` say together: an error counts only if no other piece decides."""
+        """Combine the results of the pieces of `all` or `exists`: an error counts only if no other piece decides."""
         failed = None
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))
@@ -256,7 +256,7 @@ class CelSelectors:
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
-        """Return a compiled expression, or what is wrong with it. Both are remembered."""
+        """Return a compiled expression, or its error. Both are cached."""
         with self._charged():
             return self._compile_now(expression)
 
@@ -269,7 +269,7 @@ class CelSelectors:
             try:
                 self._ask(expression, None)
             except NoProcessError:
-                raise  # which is not remembered
+                raise  # the error is not cached
             except SelectorError as error:
                 return _again(error)
             return _Compiled(None, None, rewriting.reads(rewriting.written_out(tokens)))
@@ -291,11 +291,11 @@ class CelSelectors:
                 return SelectorError(problem, at_run_time=False)
             expression = self._environment.compile(rewriting.for_evaluation(tokens))
             return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))
-        except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
+        except (RuntimeError, TypeError) as error:  # the second for strings that are not Unicode
             return SelectorError(_sentence(error), at_run_time=False)
 
     def _checked(self, tokens: list[str], text: str) -> "tuple[cel.Type, list[str]]":
-        """Return the type of an expression, and the expression with numbers that can be compared."""
+        """Return the type of an expression, and the expression with comparable numbers."""
         try:
             return self._checking.compile(text).return_type(), tokens
         except RuntimeError as error:
@@ -307,7 +307,7 @@ class CelSelectors:
         return self._checking.compile(" ".join(mixed)).return_type(), mixed
 
     def _failing_constant(self, tokens: list[str]) -> str:
-        """Return what is wrong with a conversion or a regular expression that Kubernetes evaluates beforehand."""
+        """Return what is wrong with a conversion or regular expression that Kubernetes evaluates at compile time."""
         for part in rewriting.constant_parts(tokens):
             value = self._environment.compile(part).eval(data={})
             if value.type() == cel.Type.ERROR:
@@ -315,7 +315,7 @@ class CelSelectors:
         return ""
 
     def _unlike(self, tokens: list[str]) -> str:
-        """Return what Kubernetes refuses and the library does not: unlike types in a literal, names."""
+        """Return a problem that Kubernetes rejects and the library accepts: unlike types in a literal, or names."""
         named = zip(tokens, tokens[1:], tokens[2:], strict=False)
         if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
             return "names in backquotes, and of types such as kubernetes.Semver, are not known"

@@ -19,9 +19,9 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
 def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
-    """Say that everything is imported, and answer questions on standard input until it ends.
+    """Report that everything is imported, and answer questions on standard input until it ends.
 
-    Nothing is ever written into the pipe `watched`. It ends when the process that asks has ended.
+    Nothing is ever written to the pipe `watched`. It closes when the process that asks has ended.
     """
     _end_with(watched)
     selects = CelSelectors(Features(list_attributes=list_attributes), is_limited=False)
@@ -41,15 +41,15 @@ def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
 
 
 def _end_with(watched: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed.
+    """Make the kernel end this process when the other end of a pipe is closed.
 
-    No Python runs here while an expression is evaluated, so the process went on after the one that asked was killed.
+    No Python code runs here while an expression is evaluated, so this process would outlive the one that asked.
     The kernel sends SIGIO to the owner of a pipe, which ends a process that does not handle it.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([watched], [], [], 0)[0]:  # it had ended before the kernel knew
+    if select.select([watched], [], [], 0)[0]:  # it ended before the kernel was told
         sys.exit()
 
 
@@ -62,7 +62,7 @@ def _next(questions: BinaryIO) -> tuple[str, PoolDevice | None] | None:
 
 
 def _answer(selects: CelSelectors, expression: str, device: PoolDevice | None) -> tuple[bool, str, bool]:
-    """Return the value of an expression, what is wrong with it, and whether that was found while it was evaluated."""
+    """Return the value of an expression, its error, and whether the error occurred during evaluation."""
     try:
         if device is None:
             selects.check(expression)
@@ -75,7 +75,7 @@ def _answer(selects: CelSelectors, expression: str, device: PoolDevice | None) -
 
 
 def _data_of_process() -> int:
-    """Return the bytes of this process that the limit counts. It is 0 where the system does not tell."""
+    """Return the bytes of this process that count toward the limit, or 0 if the system does not report them."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
 Law: each function has the name, the arguments and the result that it has in Kubernetes. Values of types that CEL does
-not know are messages with one string, which is the same for equal values. What a function makes is bounded.
+not know are messages with one string, which is the same for equal values. The results of functions are bounded.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""Characters of a string that a function makes, and elements of a list."""
+"""The most characters of a string, and elements of a list, that a function returns."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000
@@ -30,16 +30,16 @@ _MAX_INCLUDED = 48
 
 TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
 
-# To check types there is a message for each type. At run time the library knows only that a value is a message, so that
-# functions of one name for two types would be the same; there is one message for all types, which says its type.
+# For type checking, each type has a message. At run time the library knows only that a value is a message, so it cannot
+# distinguish functions of the same name for two types. So one message represents all types, and names its type.
 POOL = descriptor_pool.DescriptorPool()
 _FILE = descriptor_pb2.FileDescriptorProto(name="kubernetes/selectors.proto", package="kubernetes", syntax="proto3")
 for _name in (*TYPES, "Value"):
     _FILE.message_type.add(name=_name)
 for _number, _name in enumerate(("type", "text"), 1):
     _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
-# Go's representation of a quantity says whether it is an integer, and it does not count when quantities are compared.
-# The sign of a zero keeps it, because 0.0 and -0.0 are equal.
+# Go's representation of a quantity says whether it is an integer, but does not matter when quantities are compared. The
+# sign of a zero stores it, because 0.0 and -0.0 are equal.
 _FILE.message_type[-1].field.add(name="zero", number=3, type=1, label=1, proto3_optional=True, oneof_index=0)
 _FILE.message_type[-1].oneof_decl.add(name="_zero")
 POOL.AddSerializedFile(_FILE.SerializeToString())
@@ -86,7 +86,7 @@ def _version(message: CelValue) -> SemanticVersion:
     return SemanticVersion.parse(message.text)
 
 
-def _order(left: Any, right: Any) -> int:  # noqa: ANN401 - whatever has an order
+def _order(left: Any, right: Any) -> int:  # noqa: ANN401 - anything that has an order
     return int(left > right) - int(left < right)
 
 
@@ -103,7 +103,7 @@ def _is_integer(message: CelValue) -> bool:
 
 def _sum_of(left: CelValue, right: "CelValue | int", sign: int) -> CelValue:
     other = quantity_message(Quantity.of(right, binary=False)) if isinstance(right, int) else right
-    parts = [one for one in (left, other) if _nanos(one)] or [left]  # to add 0 leaves Go's representation as it is
+    parts = [one for one in (left, other) if _nanos(one)] or [left]  # adding 0 does not change Go's representation
     return quantity_message(Quantity(_nanos(left) + sign * _nanos(other), is_int64=all(map(_is_integer, parts))))
 
 
@@ -190,12 +190,12 @@ def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or 
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Return whether two values are equal in CEL: numbers of two types may be, a number and a bool are not."""
+    """Return whether two values are equal in CEL: numbers of different types may be, a number and a bool never are."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _comparable(left: object, right: object) -> bool:
-    """Return true for what Kubernetes compares: a version on the left has no way to compare itself with others."""
+    """Return whether Kubernetes can compare the values: a version on the left cannot be compared with other types."""
     if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
         raise ValueError(problem)
@@ -203,7 +203,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether versions are compared with as many texts or numbers, which Kubernetes takes for equal."""
+    """Return whether versions are compared with equally many strings or numbers, which Kubernetes considers equal."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0
@@ -332,7 +332,7 @@ def _texts_and_lists() -> Iterator[_Row]:
 
 
 def _split(text: str, separator: str, limit: int = -1) -> list[str]:
-    """Return the parts of a string as Go does: of an empty string and separator, none."""
+    """Split a string as Go does: an empty string with an empty separator has no parts."""
     if limit == 0:
         return []
     if separator:
@@ -341,7 +341,7 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     return parts if not 0 < limit < len(parts) else [*parts[: limit - 1], text[limit - 1 :]]
 
 
-# Python's own regular expressions can take forever. Those of the library cannot.
+# Python's own regular expressions can take forever; the library's cannot.
 _REGULAR = cel.NewEnv(
     config=cel.NewEnvConfigFromYaml("extensions: [{name: optional}, {name: regex}]"),
     variables={"text": _TEXT, "pattern": _TEXT},
@@ -358,7 +358,7 @@ def _find(text: str, pattern: str, finding: "cel.Expression" = _FIRST) -> Any:  
     if any(one[1] == "C" for one in _ESCAPED.finditer(pattern)):
         problem = "error parsing regexp: invalid escape sequence: `\\C`"
         raise ValueError(problem)
-    # A group would be found in place of the whole.
+    # With a group, the library would return the group instead of the whole match.
     whole = _PART_OF_PATTERN.sub(lambda part: "(?:" if part[0].startswith("(") else part[0], pattern)
     result = finding.eval(data={"text": text, "pattern": whole})
     if result.type() == cel.Type.ERROR:
@@ -372,7 +372,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 
 def extensions() -> tuple["cel.CelExtension", "cel.CelExtension"]:
-    """Return the functions as two extensions of CEL: to check the types of an expression, and to evaluate it."""
+    """Return the functions as two CEL extensions: one for checking types, and one for evaluating expressions."""
     rows = list(_rows())
     merged: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
@@ -400,7 +400,7 @@ def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
 
 
 def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
-    """Call the function that takes messages of the arguments' types."""
+    """Call the function whose parameters have the types of the arguments."""
     table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:

@@ -1,11 +1,11 @@
 """Evaluation of CEL expressions in a process with limits.
 
-Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of processor time and `MAX_WAIT` seconds, or it is a
-`SelectorError`. The process ends with the one that has started it, even if that is killed, and nothing of it is left
-behind. A fork uses its own process, and never ends its parent's.
+Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of CPU time and `MAX_WAIT` seconds, or raises a
+`SelectorError`. The process ends with the one that started it, even if that is killed, and leaves nothing behind. A
+fork uses its own process, and never ends its parent's.
 
-Most expressions compare attributes, and cannot take more than a small multiple of their length: they need no process
-(`is_harmless`).
+Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. They need
+no process (`is_harmless`).
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from threading import Lock
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 MAX_MEMORY = 100 * 1024 * 1024
-"""Bytes that one expression may take, beyond the library itself."""
+"""Bytes that one expression may use, beyond the library itself."""
 
 MAX_SECONDS = 5
-"""Seconds of processor time for one expression, roughly what Kubernetes' cost limit allows."""
+"""Seconds of CPU time for one expression, roughly what Kubernetes' cost limit allows."""
 
 MAX_WAIT = 30.0
-"""Seconds to wait for an answer: a process that is stopped, or gets no processor, uses none of its `MAX_SECONDS`."""
+"""Seconds to wait for an answer: a process that is stopped, or gets no CPU time, uses none of its `MAX_SECONDS`."""
 
 GIVEN_UP = f"it takes more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
 
@@ -47,13 +47,13 @@ _HARMLESS = frozenset(
 )
 """Functions whose results are not longer than their arguments."""
 _MAX_PATTERNS = 4
-"""Regular expressions of an expression that needs no process: each may take some megabytes."""
+"""The most regular expressions in an expression that needs no process: each may take some megabytes."""
 _MAX_HARMLESS = 2_000
-"""Tokens of an expression that needs no process."""
+"""The most tokens of an expression that needs no process."""
 
 
 def is_harmless(tokens: Sequence[str]) -> bool:
-    """Return whether an expression cannot take much memory or time: it has no loops, and makes nothing long."""
+    """Return whether an expression cannot need much memory or time: it has no loops, and creates no long values."""
     if len(tokens) > _MAX_HARMLESS or tokens.count("matches") > _MAX_PATTERNS:
         return False
     calls = (name for name, following in pairwise(tokens) if following == "(")
@@ -62,21 +62,21 @@ def is_harmless(tokens: Sequence[str]) -> bool:
 
 _PROGRAM = "devicecore.adapters.cel.evaluator"
 READY = b"ready"
-"""What the process says when it can be asked."""
+"""The process sends this when it is ready."""
 
 LENGTH = 8
-"""Length in bytes of the number before an answer, which is the answer's length."""
+"""The size in bytes of the number in front of an answer, which is the answer's length."""
 
 
 class NoProcessError(SelectorError):
-    """The process could not be started, so that nothing is known about the expression."""
+    """The process could not be started, so nothing is known about the expression."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the process that evaluates such expressions did not start: {reason}", at_run_time=False)
 
 
 class LimitedProcess:
-    """A process that evaluates expressions one by one. It is started when it is needed, and again after it has died."""
+    """A process that evaluates expressions one by one. It is started on demand, and restarted after it has died."""
 
     def __init__(self, features: Features, *, max_seconds: int = MAX_SECONDS) -> None:
         self._arguments = f"list_attributes={features.list_attributes}, max_seconds={max_seconds}"
@@ -91,13 +91,13 @@ class LimitedProcess:
         Raises:
             SelectorError: it is not valid, it has no value, or it would take too much.
         """
-        # What else a device has, such as functions, need not be known there.
+        # The process does not need the rest of the device, such as functions.
         small = device and PoolDevice(device.key, device.attributes, device.capacity, is_shared=device.is_shared)
         with self._lock:
             is_new = self._process is None
             answer = self._answer((expression, small))
             if answer is None and not is_new:
-                answer = self._answer((expression, small))  # what it did before may have taken the memory
+                answer = self._answer((expression, small))  # earlier work may have used up the memory
         if answer is None:
             raise SelectorError(GIVEN_UP)
         value, problem, at_run_time = answer
@@ -106,7 +106,7 @@ class LimitedProcess:
         return value
 
     def forget(self) -> None:
-        """Let go of the process in a fork: parent and child would take each other's answers from one pipe.
+        """Abandon the process in a fork: parent and child would read each other's answers from one pipe.
 
         Another thread may have held the lock while the parent forked, and it does not exist in the child.
         """
@@ -115,7 +115,7 @@ class LimitedProcess:
             self._end()
 
     def _answer(self, question: object) -> tuple[bool, str, bool] | None:
-        """Return what the process answers. It is None if that has died, or has no memory left.
+        """Return the process's answer, or None if the process has died or is out of memory.
 
         Raises NoProcessError if it cannot be started, and SelectorError if the question takes too much time.
         """
@@ -131,7 +131,7 @@ class LimitedProcess:
                 raise SelectorError(GIVEN_UP) from None
             return None
         except BaseException:
-            self._end()  # an answer that nobody waits for may be on its way
+            self._end()  # an answer that nobody waits for anymore may be on its way
             raise
         if answer[1] == GIVEN_UP:
             self._end()
@@ -205,7 +205,7 @@ def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> 
 
 
 def _nothing() -> None:
-    """End no process, because there is none."""
+    """There is no process to end."""
 
 
 def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[bool, str, bool]:

@@ -1,7 +1,7 @@
 """Rewriting of CEL expressions: the library has other functions and another equality than Kubernetes.
 
-Law: a rewritten expression has the value that Kubernetes gives to the one that was written. Expressions are lists of
-tokens here, because the library does not expose the syntax tree.
+Law: a rewritten expression has the value that Kubernetes gives to the original. Expressions are lists of tokens here,
+because the library does not expose the syntax tree.
 """
 
 import re
@@ -41,7 +41,7 @@ _UNWRAP = ".filter(o, o.hasValue()).map(o, o.value())"
 
 @frozen
 class Pieces:
-    """Expressions that together say what `[a, b].all(x, ...)` or `[a, b].exists(x, ...)` says."""
+    """Expressions that together are equivalent to `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`."""
 
     parts: tuple[list[str], ...]
     is_exists: bool
@@ -53,7 +53,7 @@ def tokens_of(expression: str) -> list[str]:
 
 
 def written_out(tokens: list[str]) -> list[str]:
-    """Rewrite what the library does not know: the device as a value, `device.?driver`, `unwrapOpt` ..."""
+    """Rewrite syntax that the library does not know: the device as a value, `device.?driver`, `unwrapOpt` ..."""
     found = _with_bound_names(tokens)
     for index in reversed(range(len(found))):
         one = found[index : index + 6]
@@ -71,7 +71,7 @@ def written_out(tokens: list[str]) -> list[str]:
 
 
 def _indexed_name(tokens: Sequence[str], index: int) -> str:
-    """Return the name in `device.attributes["domain"]["name"]`, which may be written `.name`. Return "" of others."""
+    """Return the name in `device.attributes["domain"]["name"]`, which may be written `.name`. Return "" for others."""
     device, dot, what, opening, _, closing, second, name, end, *_ = [*tokens[index : index + 9], *[""] * 9]
     text = _PLAIN_TEXT.fullmatch(name)
     if (device, dot, opening, closing, second, end) != ("device", ".", "[", "]", "[", "]") or what not in _MAPS:
@@ -81,7 +81,7 @@ def _indexed_name(tokens: Sequence[str], index: int) -> str:
 
 
 def _with_bound_names(tokens: list[str]) -> list[str]:
-    """Write the device, or a part of it, where a name of `cel.bind` is: a missing domain stays an empty map then."""
+    """Replace a name of `cel.bind` with the device or the part it names, so a missing domain stays an empty map."""
     found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
@@ -139,7 +139,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
             if name in _CONVERSIONS and not is_method:
                 found.append(f"{name}({literal})")
             elif name in _PATTERNS and is_method:
-                found += [f"''.{name}({literal})", f"''.find({literal})"]  # which refuses what only the library knows
+                found += [f"''.{name}({literal})", f"''.find({literal})"]  # which rejects what only the library knows
     return list(dict.fromkeys(found))
 
 
@@ -149,9 +149,9 @@ def is_unknown_type(tokens: list[str]) -> bool:
 
 
 def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
-    """Return map, domain and name of what an expression reads of a device. Return None if that cannot be told.
+    """Return the map, domain and name of each value that an expression reads from a device, or None if unknown.
 
-    It can if each of its uses of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    It is known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
     found = []
     for index in (index for index, token in enumerate(tokens) if token == "device"):  # noqa: S105 - no password
@@ -168,7 +168,7 @@ def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
 
 
 def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
-    """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None of anything else."""
+    """Return the pieces of `[a, b].all(x, ...)` or `[a, b].exists(x, ...)`. Return None for anything else."""
     end = _closing(tokens, 0) if tokens[:1] == ["["] and depth else None
     called = tokens[end + 2 : end + 3] + tokens[end + 4 : -1] if end else []
     name, variable, *body = called if len(called) > 1 else ["", ""]
@@ -217,7 +217,7 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
 
 
 def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
-    """Return where `device.attributes["domain"].?name.orValue(...)` begins that ends here, None if none does."""
+    """Return the start of the `device.attributes["domain"].?name.orValue(...)` that ends here, or None."""
     starts = (at for at in range(max(end - 40, 0), end - 11) if tokens[at] == "device")
     for at in starts:
         rest = [token for token in tokens[at:end] if token != "?"]  # noqa: S105 - no password
@@ -257,7 +257,7 @@ def _operand_size(text: Sequence[str], start: int) -> int:
 
 
 def _with_defaults(tokens: list[str]) -> list[str]:
-    """Rewrite an expression so that a missing domain is an empty map, and that what texts can grow to is bounded."""
+    """Rewrite an expression so that a missing domain is an empty map, and strings cannot grow without bound."""
     around = zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False)
     written = [_RENAMED.get(token, token) if (dot, opening) == (".", "(") else token for dot, token, opening in around]
     for first in range(len(tokens) - 4):
@@ -296,12 +296,12 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
                 written[comma] = between
                 known.append(part)
             else:
-                written[comma:end] = [""] * (end - comma)  # which has a type that was seen
+                written[comma:end] = [""] * (end - comma)  # its type has been seen already
     return written
 
 
 def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
-    """Return the elements of each list that is written in an expression, if it has several."""
+    """Return the elements of each list literal in an expression that has more than one."""
     for opening, closing in _brackets(tokens):
         before = tokens[opening - 1] if opening else ""
         is_index = (before.isidentifier() and before != "in") or before in (")", "]", "}") or _LITERAL.fullmatch(before)
@@ -323,7 +323,7 @@ def _is_formatted(tokens: list[str], opening: int) -> bool:
 
 
 def _brackets(tokens: list[str]) -> Iterator[tuple[int, int]]:
-    """Return where each `[` and `{` is, and where it ends."""
+    """Return the position of each `[` and `{`, and of the bracket that closes it."""
     for opening, token in enumerate(tokens):
         if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
             yield opening, closing
@@ -338,7 +338,7 @@ def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
 
 
 def _closing(tokens: Sequence[str], opening: int) -> int | None:
-    """Return where the bracket ends that begins at `opening`."""
+    """Return the position of the bracket that closes the one at `opening`."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))

@@ -1,6 +1,6 @@
 """Semantic versions, as Kubernetes' CEL functions know them.
 
-Law: two versions compare as semver.org says; what comes after a plus does not count.
+Law: two versions compare as semver.org says; the part after a plus is ignored.
 """
 
 import re

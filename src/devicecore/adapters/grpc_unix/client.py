@@ -1,6 +1,6 @@
 """One connected plugin instance.
 
-Law: an instance has one connection for its stream, which is never made again once it is lost (kubelet.md 3.2).
+Law: an instance has one connection for its stream, which is never reestablished once it is lost (kubelet.md 3.2).
 """
 
 import asyncio
@@ -85,10 +85,10 @@ class PluginClient:
                 yield message
         except asyncio.CancelledError:
             if not self._stream_ended:
-                raise  # our task was cancelled, not the call
+                raise  # this task was cancelled, not the call
 
     def end_stream(self) -> None:
-        """Let `reports` end as if the plugin had ended its stream, even if `reports` has not begun."""
+        """End `reports` as if the plugin had ended its stream, even if `reports` has not begun."""
         self._stream_ended = True
         if self._stream is not None:
             self._stream.cancel()
@@ -122,7 +122,7 @@ class PluginClient:
     async def close(self) -> None:
         """Close the connection. Calls in flight fail; later ones are not sent."""
         connection, self._connection = self._connection, None
-        self._stream = None  # it keeps file descriptors open
+        self._stream = None  # it would keep file descriptors open
         if connection is not None:
             await connection.close()
 
@@ -139,7 +139,7 @@ class PluginClient:
             await self.close()
 
     async def _socket(self) -> SocketIdentity:
-        """Wait for the socket, which a plugin may make a moment after it has called Register."""
+        """Wait for the socket, which a plugin may create a moment after it has called Register."""
         path, now = self.plugin.socket, asyncio.get_running_loop().time
         deadline = now() + self.patience
         while (identity := socket_identity(path)) is None:

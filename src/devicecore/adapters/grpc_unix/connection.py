@@ -4,7 +4,7 @@ A call through the event loop is handed from thread to thread four times. A dire
 handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
 (docs/maintain/decisions.md).
 
-Laws: a direct call reaches the process that serves the socket file at which the connection was made, or nothing is sent
+Laws: a direct call reaches the process that serves the socket file at which the connection was made, or it is not sent,
 and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of
 gRPC's channel held forever.
 """
@@ -38,13 +38,13 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """What streams use."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # also the former ones with a call that has not ended
+        self._open_direct = WeakSet[_DirectCalls]()  # including former ones with a call in progress
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
         """From now on, make calls directly to the socket file with `identity`, or not at all if it is None.
 
-        Calls that are under way continue. Their connection closes with the last of them.
+        Calls in progress continue. Their connection closes with the last of them.
         """
         self._direct = None
         if identity is not None:
@@ -77,7 +77,7 @@ class PeerConnection:
             return await rpc.unary(self.channel, method, request, seconds)
         except asyncio.CancelledError:
             if not self._is_closed:
-                raise  # our task was cancelled, and the plugin or driver has not ended
+                raise  # this task was cancelled; the plugin or driver has not ended
             raise ClosedConnectionError from None
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class _DirectCalls:
         try:
             data = in_time(partial(self._ask, method, request, seconds), max(seconds, 0.0) + NOTICED, threads.begin)
         except TimeoutError:
-            self._is_usable = False  # each call that does not end keeps a thread until the server reads or ends
+            self._is_usable = False  # each hanging call keeps a thread until the server reads or exits
             raise rpc.deadline_exceeded() from None
         except NoThreadError:
             raise _NotSentError from None
@@ -124,7 +124,7 @@ class _DirectCalls:
 
     def _ask(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> bytes | None:
         try:
-            call = self._calls.get(method.name)  # made once, because it takes a tenth of a call's time
+            call = self._calls.get(method.name)  # created once, because it takes a tenth of a call's time
             if call is None:
                 call = self._calls[method.name] = self._channel.unary_unary(
                     method.path, request_serializer=method.request.SerializeToString

@@ -41,7 +41,7 @@ class SocketDirectory:
         self._locks: list[int] = []  # the open lock file, or none if we do not own the directory
 
     def claim(self) -> None:
-        """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
+        """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
         Raises DirectoryError if it cannot be created, locked or cleaned, or others may write to it, DirectoryInUseError
         if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
@@ -106,7 +106,7 @@ class SocketDirectory:
         try:
             found = os.lstat(path)
         except OSError:
-            return None  # dialing it will tell
+            return None  # dialing it will show
         if stat.S_ISLNK(found.st_mode):
             return "it is a symbolic link"
         if not stat.S_ISSOCK(found.st_mode):
@@ -125,7 +125,7 @@ class SocketDirectory:
                 if self._is_locked(lock):
                     # In one step: an interrupt would otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # else the owner before us deleted it between our opening and our locking
+                    return  # otherwise the previous owner deleted it between our opening and locking it
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:
@@ -167,7 +167,7 @@ def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     elif name == kubelet_socket:
         problem = "it is the kubelet's own socket"
     elif not name.isprintable():
-        problem = "it has characters that cannot be printed"  # it will stand in logs
+        problem = "it has characters that cannot be printed"  # it appears in logs
     else:
         return
     raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)

@@ -13,7 +13,7 @@ from devicecore.domain.model import ResourceName, resource_name
 from devicecore.domain.text import foreign_text
 from devicecore.system.rate import TokenBucket
 
-MAX_NAME = 320  # characters of a name that are repeated in an error or in the log; a resource has up to 317
+MAX_NAME = 320  # characters of a name to repeat in an error or in the log; a resource name has up to 317
 MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
 MAX_PENDING = 16  # registrations at one socket that have not been answered by it
 
@@ -70,7 +70,7 @@ class TooManyRegistrationsError(PluginError):
 
 @frozen
 class UnansweredRegistrationsError(PluginError):
-    """A plugin registers at a socket where too many registrations wait for an answer already."""
+    """A plugin registers at a socket where too many registrations are already waiting for an answer."""
 
     socket: str
     limit: int
@@ -87,12 +87,12 @@ class RegistrationRate:
         self._per_second = per_second
         self._burst = burst
         self._new_bucket = partial(TokenBucket, per_second, burst, clock)
-        self._new_bucket()  # refuses now what would refuse every plugin later
+        self._new_bucket()  # fail now rather than refuse every plugin later
         self._buckets: dict[ResourceName, TokenBucket] = {}
         self._many = _MANY_BUCKETS
 
     def take(self, resource: ResourceName) -> None:
-        """Let `resource` register now. Raises TooManyRegistrationsError, which says when it may register."""
+        """Allow `resource` to register now, or raise TooManyRegistrationsError, which says when it may."""
         if len(self._buckets) >= self._many:
             self._forget_full_buckets()
         if resource not in self._buckets:
@@ -101,6 +101,6 @@ class RegistrationRate:
             raise TooManyRegistrationsError(resource, self._burst, self._per_second, wait)
 
     def _forget_full_buckets(self) -> None:
-        """Keep a caller that keeps inventing names from filling up the memory."""
+        """Prevent a caller that keeps inventing names from filling up the memory."""
         self._buckets = {resource: bucket for resource, bucket in self._buckets.items() if not bucket.full}
         self._many = max(_MANY_BUCKETS, 2 * len(self._buckets))

@@ -1,4 +1,4 @@
-"""What the transports of device plugins and of DRA drivers have in common: a start, a stop, and calls of the listener.
+"""The common parts of the transports of device plugins and DRA drivers: start, stop, and calls to the listener.
 
 Laws: the listener is called in worker threads, so a slow one delays no other plugin or driver. A stop waits until the
 listener's last call has returned; after that the listener is not called.
@@ -19,16 +19,16 @@ from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryI
 from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
-"""Bytes of a list or a report that is read alone: some 3,000 devices, which take some milliseconds to read."""
+"""Bytes from which on a list or report is read alone: some 3,000 devices, which take a few milliseconds."""
 
 MAX_PAUSE = 1.0
-"""Seconds, at most, between two large messages of one plugin or driver."""
+"""The longest pause, in seconds, between two large messages of one plugin or driver."""
 
 _LISTENER_THREADS = 8
 
 
 class Part(Protocol):
-    """What a transport has open between its start and its stop. Only the event loop's thread uses it."""
+    """Something that a transport runs between its start and its stop. Only the event loop's thread uses it."""
 
     async def start(self) -> None:
         """Start."""
@@ -47,7 +47,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @frozen
 class _StoppingError(DeviceCoreError):
-    """An event came while the transport stops."""
+    """An event arrived while the transport was stopping."""
 
     _text = "the kubelet is stopping"
 
@@ -55,8 +55,8 @@ class _StoppingError(DeviceCoreError):
 class LargeMessages:
     """Has large messages read one at a time, with pauses.
 
-    A plugin that sends large messages without pause would otherwise take most of the interpreter's time. While this
-    pauses nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
+    A plugin that sends large messages without pause would otherwise take most of the interpreter's time. During a
+    pause, nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class LargeMessages:
 
 
 class TransportRun(Generic[Reported, Peers]):
-    """One run of a transport, from its start to its stop. `peers` are the plugins or drivers that are connected."""
+    """One run of a transport, from its start to its stop. `peers` are the connected plugins or drivers."""
 
     def __init__(
         self, transport: "ListeningTransport[Reported, Peers]", listener: Callable[[Reported], object]
@@ -94,7 +94,7 @@ class TransportRun(Generic[Reported, Peers]):
         return self._user.loop
 
     def begin(self) -> None:
-        """Start all parts. Raises OSError if no event loop can be made."""
+        """Start all parts. Raises OSError if no event loop can be created."""
         self._user.begin()
 
     def end(self) -> None:
@@ -143,10 +143,10 @@ class TransportRun(Generic[Reported, Peers]):
 
 
 class ListeningTransport(ABC, Generic[Reported, Peers]):
-    """A transport with a listener. Subclasses say what is open while it runs. Errors have `name` and `directory`."""
+    """A transport with a listener. Subclasses define what runs during a run. Errors have `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
-    """What a listener raises that was stopped and is about to stop this transport; it is not logged."""
+    """The error that a stopped listener raises when it is about to stop this transport; it is not logged."""
 
     def __init__(self, name: str, directory: str) -> None:
         self._place = directory
@@ -154,7 +154,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         self._run: TransportRun[Reported, Peers] | None = None
 
     def start(self, listener: Callable[[Reported], object]) -> None:
-        """Begin to take registrations. A second start does nothing.
+        """Begin to accept registrations. A second start does nothing.
 
         Raises:
             SetUpError: a directory or socket cannot be used. Nothing is left behind.
@@ -188,7 +188,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         self._lifecycle.call("the listener", listener, event)
 
     def _begin(self, listener: Callable[[Reported], object]) -> None:
-        self._run = run = TransportRun(self, listener)  # before it begins: a plugin may register at once
+        self._run = run = TransportRun(self, listener)  # before the start, because a plugin may register at once
         try:
             run.begin()
         except OSError as error:

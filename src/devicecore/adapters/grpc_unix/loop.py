@@ -28,10 +28,10 @@ class LoopStoppedError(Exception):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that drops callbacks after its end, where others raise RuntimeError.
+    """An event loop that drops callbacks after its end, instead of raising RuntimeError.
 
-    If a call was abandoned, gRPC hands it to that call's loop when the plugin exits. It would raise the error on the
-    loop of a later run, which then gets no more events for a while.
+    If a call was abandoned, gRPC hands it to that call's loop when the plugin exits. The error would then surface on
+    the loop of a later run, which would get no events for a while.
     """
 
     def call_soon_threadsafe(
@@ -75,7 +75,7 @@ class LoopThread:
         Raises OSError if no loop can be created, and ForkedError in a fork: gRPC cannot start over in it.
         """
         if (running := cls._shared) is not None:
-            running.check_process()  # before the lock, which a fork may have copied while it was held
+            running.check_process()  # before taking the lock, which a fork may have copied while it was held
         with cls._guard:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
@@ -85,7 +85,7 @@ class LoopThread:
 
     @classmethod
     def forget(cls, close: Close) -> None:
-        """Give the loop back if an interrupt came after `acquire` and before its caller had the loop."""
+        """Give the loop back if an interrupt came after `acquire` but before its caller got the loop."""
         if (shared := cls._shared) is not None:
             shared._give_back(close)  # noqa: SLF001  # it is our own class
 
@@ -129,12 +129,12 @@ class LoopThread:
                 results.append(await start())
             except BaseException as error:  # noqa: BLE001 - the caller raises it
                 errors.append(error)
-            done.release()  # here and not in a callback of the task, because the loop calls that one iteration later
+            done.release()  # here, not in a callback of the task, which the loop would call one iteration later
 
         def begin() -> None:
             nonlocal task
             working = work()
-            working.send(None)  # up to `sleep`; so whatever cancels the task, `done` is released
+            working.send(None)  # runs up to `sleep`, so `done` is released whatever cancels the task
             task = self._loop.create_task(working)
 
         def give_up() -> None:
@@ -151,7 +151,7 @@ class LoopThread:
         if results:
             return results[0]
         if isinstance(errors[0], asyncio.CancelledError):
-            errors.clear()  # it has the frames of the coroutine, with a server of gRPC in one, and ours has `errors`
+            errors.clear()  # it refers to the coroutine's frames, one with a gRPC server, and this frame has `errors`
             raise LoopStoppedError from None
         raise errors[0]
 
@@ -161,13 +161,13 @@ class LoopThread:
             raise ForkedError(self._process, os.getpid())
 
     def _submit(self, callback: Callable[[], None]) -> None:
-        with self._submitting:  # a callback that is submitted before the stop is cancelled by it, not forgotten
+        with self._submitting:  # the stop cancels callbacks that were submitted before it, so none is forgotten
             if self._stopping:
                 raise LoopStoppedError
             self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called on the loop, from any thread. This does nothing if the loop has stopped."""
+        """Schedule `callback` on the loop, from any thread. This does nothing if the loop has stopped."""
         self._loop.call_soon_threadsafe(callback)
 
     async def in_worker(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -175,14 +175,14 @@ class LoopThread:
         return await self._loop.run_in_executor(self._workers, function, *arguments)
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Have `function`, which may block and does not raise, called in a worker thread, unless the loop stops."""
+        """Schedule `function`, which may block and does not raise, in a worker thread, unless the loop stops."""
         with suppress(RuntimeError):
             self._workers.submit(function)
 
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=_Loop) as runner:
-                runner.get_loop()  # before there is a coroutine, which would have to be closed
+                runner.get_loop()  # before creating a coroutine, which would have to be closed
                 runner.run(self._main())
         except OSError as error:
             if self._started.is_set():
@@ -191,8 +191,8 @@ class LoopThread:
             self._started.set()
 
     def _stop_if_abandoned(self) -> bool:
-        """Accept no more users if an interrupt came before the loop had one. Return whether that is so."""
-        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it makes the loop
+        """Accept no more users if an interrupt came before the loop had one. Return whether it accepts no more."""
+        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it creates the loop
             return False
         try:
             with self._submitting:
@@ -243,16 +243,19 @@ class LoopUser:
         return loop
 
     def begin(self) -> None:
-        """Take the loop, and open. If this fails, `end` gives the loop back. Raises OSError and ForkedError."""
+        """Acquire the loop, and call `open_`. If this fails, `end` gives the loop back.
+
+        Raises OSError and ForkedError.
+        """
         try:
             self._loop = LoopThread.acquire(self._close)
         except BaseException:
-            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
+            LoopThread.forget(self._close)  # an interrupt may have come after it was acquired
             raise
         self._loop.run(self._open)
 
     def end(self) -> None:
-        """Close, and give the loop back. A second call does nothing. Raises ForkedError."""
+        """Call `close`, and give the loop back. A second call does nothing. Raises ForkedError."""
         if self._loop is not None:
             self._loop.release(self._close)
             self._loop = None

@@ -77,7 +77,7 @@ def serve_plugin(
     no directory or no kubelet, or the kubelet refuses, it keeps trying, and logs why once.
 
     Args:
-        plugin: what to serve.
+        plugin: the plugin to serve.
         directory: the kubelet's plugin directory. By default `$DEVICE_PLUGIN_PATH`, or the directory of a kubelet.
         registry: a directory in which a kubelet's plugin watcher finds plugins, usually
             `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
@@ -128,7 +128,7 @@ def run_plugin(
     try:
         with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
             while not received:
-                wake_up.wait(LOOK_AGAIN)  # not longer: a signal may have come to another thread, which cannot wake us
+                wake_up.wait(LOOK_AGAIN)  # not longer: another thread may have got the signal
             return signal.Signals(received[0])
     finally:
         for number, handler in before.items():
@@ -136,7 +136,7 @@ def run_plugin(
 
 
 class PluginService(Service):
-    """The methods of one bound server. `dropped` is called when no stream is left, unless this ends them."""
+    """The methods of one bound server. `dropped` is called when no stream is left, unless the server ended them."""
 
     def __init__(self, plugin: DevicePlugin, loop: LoopThread, dropped: Callable[[], None]) -> None:
         super().__init__(plugin.resource, loop)
@@ -234,7 +234,7 @@ _Registration = _Accepted | _Refused | _Unregistered
 
 
 class ServedPlugin(ServedSockets[PluginService]):
-    """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
+    """A served plugin: a context manager that stops it on exit. `serve_plugin` creates and starts it.
 
     `kubelet_socket` is where it registers, or None if a kubelet's plugin watcher is to find it.
     """
@@ -282,7 +282,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             check_socket_path(self.kubelet_socket)
         super()._begin()
         loop = self._user.loop
-        # In one step, because an interrupt must not come between the subscription and the note of it.
+        # In one step, because an interrupt must not come between subscribing and storing the subscription.
         self._unsubscribe.extend(map(self.plugin.subscribe, [lambda: loop.call_soon(self._changed)]))
 
     def _end(self) -> None:
@@ -310,7 +310,7 @@ class ServedPlugin(ServedSockets[PluginService]):
     def _dropped(self) -> None:
         """No stream is left: the kubelet has ended, or has dropped the plugin."""
         self._drops += 1
-        if not isinstance(self._registration, _Refused):  # the stream was the former kubelet's; this one refuses us
+        if not isinstance(self._registration, _Refused):  # the stream was the previous kubelet's; this one refuses us
             self._registration = _Unregistered.LOST
         size = 0 if self._service is None else self._service.list_bytes
         if size <= MAX_LIST_BYTES:
@@ -325,7 +325,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Look at both sockets, and serve or register if needed. Nothing else decides this."""
+        """Check both sockets, and serve or register if needed. Nothing else decides this."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)
@@ -350,7 +350,7 @@ class ServedPlugin(ServedSockets[PluginService]):
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
-            await self._serve(self._socket)  # a kubelet asks no socket twice, so it needs a new one
+            await self._serve(self._socket)  # a kubelet never asks the same socket twice, so it needs a new one
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
 

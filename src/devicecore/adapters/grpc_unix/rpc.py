@@ -1,6 +1,6 @@
-"""The methods of the two APIs, how to serve and how to call them, and errors in the words a kubelet would print.
+"""The methods of the two APIs, how to serve and call them, and errors as a kubelet would print them.
 
-Law: a call returns the message that was expected or raises `grpc.RpcError`; it never returns None. It ends `NOTICED`
+Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. It ends `NOTICED`
 seconds after its deadline at the latest, whatever the server does.
 """
 
@@ -31,7 +31,7 @@ VERSION = "v1beta1"
 """The version of the device plugin API; a kubelet supports no other."""
 
 DEVICE_PLUGIN_TYPE = "DevicePlugin"
-"""What a device plugin says it is when a plugin watcher asks."""
+"""The plugin type that a device plugin reports to a plugin watcher."""
 
 REGISTRATION = f"{VERSION}.Registration"
 DEVICE_PLUGIN = f"{VERSION}.DevicePlugin"
@@ -47,7 +47,7 @@ class Method(Generic[Request, Response]):
     request: type[Request]
     response: type[Response]
     streams: bool = False
-    """Whether there are several responses."""
+    """Whether the method streams responses."""
 
     @property
     def path(self) -> str:
@@ -119,7 +119,7 @@ async def serve(
     except BaseException as error:
         if server is not None:
             await server.stop(None)
-        if isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
+        if isinstance(error, OSError | RuntimeError):  # the second is grpc's, which gives no reason
             cause = getattr(error, "strerror", None) or str(error)
             raise DirectoryError(str(Path(socket.path).parent), cause) from error
         raise
@@ -138,7 +138,7 @@ class UnreadableMessageError(grpc.RpcError):
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
-    """Read a message. grpc.aio does not do this, because it would log an unreadable one and go on with None.
+    """Read a message. grpc.aio does not do this, because it would log an unreadable message and continue with None.
 
     Raises grpc.RpcError in Go's words if a call had no message, or the bytes are not such a message.
     """
@@ -186,8 +186,8 @@ def stream(channel: grpc.aio.Channel, method: Method[Request, Any]) -> "grpc.aio
 def _keep_grpc() -> None:
     """Keep gRPC from ending before the process does.
 
-    When its last channel goes it waits, uninterruptibly, for each write that has not ended. An abandoned call
-    may have one.
+    When its last channel is gone, gRPC waits, uninterruptibly, for each unfinished write. An abandoned call may have
+    one.
     """
     grpc.aio.init_grpc_aio()
 
@@ -195,7 +195,7 @@ def _keep_grpc() -> None:
 def timeout(seconds: float) -> float:
     """Return the timeout of a call as gRPC takes it, even if no time is left.
 
-    With 0, grpc.aio sets no limit at all, and a call over a connection that stands may still succeed.
+    With 0, grpc.aio sets no limit at all, and a call over an established connection may still succeed.
     """
     return seconds if seconds > 0 else -1.0
 
@@ -217,7 +217,7 @@ def was_not_reached(error: grpc.RpcError) -> bool:
 
 
 def go_code(code: grpc.StatusCode) -> str:
-    """Return the name of a status code in Go."""
+    """Return the Go name of a status code."""
     return "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
 
 

@@ -1,7 +1,7 @@
-"""What served plugins and drivers share: methods, sockets that are kept, and what kubelets say about them.
+"""The common parts of served plugins and drivers: methods, sockets, and their registration state.
 
 Laws: a plugin or driver is called in worker threads, and an exception that it raises is its answer to the kubelet. Each
-socket is served from the start to the stop, and again if it was deleted or its directory comes late.
+socket is served from the start to the stop, and again if it was deleted or its directory appears late.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 ServiceT = TypeVar("ServiceT", bound="Service")
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # of a kubelet: gRPC's default
-STOP_GRACE = 1.0  # seconds for calls in flight
+STOP_GRACE = 1.0  # seconds for calls in progress
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -89,7 +89,10 @@ class Service(ABC):
                     await wake.wait()
 
     async def answer(self, context: Context, question: Callable[[], Answer]) -> Answer:
-        """Return what `question` returns in a worker thread. If it raises, the call ends with `status` of the error."""
+        """Call `question` in a worker thread, and return its result.
+
+        If it raises, the call ends with `status` of the error.
+        """
         try:
             return await self._loop.in_worker(question)
         except (Exception, SystemExit) as error:  # an exit would end the loop, and everything else on it
@@ -100,7 +103,7 @@ class Service(ABC):
             await context.abort(code, text)
 
     def unary(self, ask: Callable[[Any], Answer]) -> rpc.Behavior:
-        """Return a handler that answers a method with what `ask` returns for the request."""
+        """Return a handler that answers a method with the result of `ask` for the request."""
 
         async def behavior(request: object, context: Context) -> Answer:
             return await self.answer(context, partial(ask, request))
@@ -120,7 +123,7 @@ def registration_methods(
 ) -> Methods:
     """Return the two methods that a plugin watcher calls.
 
-    `info` returns what this plugin or driver is. `answered` is called with "" if a kubelet has registered it, else with
+    `info` describes this plugin or driver. `answered` is called with "" if a kubelet has registered it, otherwise with
     the reason why not.
     """
 
@@ -154,7 +157,7 @@ class MissingDirectoryError(DirectoryError):
 
 
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
-    """A plugin or driver that is served; a context manager that stops it at the end.
+    """A served plugin or driver: a context manager that stops it on exit.
 
     Its `sockets` are removed in the reverse order. `meets_at` is the kubelet's socket, or the one that a kubelet
     discovers. The log calls the two `name` and `kubelet`. `poll_interval` is the number of seconds between two checks
@@ -172,7 +175,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # An interrupt cannot leave it taken, as it could with the condition's own, and the event loop needs it.
+        # Unlike the condition's own lock, it cannot be left taken by an interrupt; the event loop needs it.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # What follows belongs to the event loop.
@@ -216,8 +219,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     async def _serve(self, socket: OwnedSocket) -> None:
         """Serve at `socket`, for the first time or again.
 
-        Raises MissingDirectoryError if its directory does not exist yet, and is waited for, and DirectoryError if the
-        socket cannot be made in its directory.
+        Raises MissingDirectoryError if its directory does not exist yet but is expected, and DirectoryError if the
+        socket cannot be created in its directory.
         """
 
     @abstractmethod
@@ -247,10 +250,10 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     async def _serve_methods(self, methods: Methods, socket: OwnedSocket, service: ServiceT) -> None:
         """Serve `methods` of `service` at a socket, and only then stop the previous server there.
 
-        Raises DirectoryError if the socket cannot be made; the previous server keeps running.
+        Raises DirectoryError if the socket cannot be created; the previous server keeps running.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
-        self._renewed()  # at once, because a kubelet may find the socket while the former server stops
+        self._renewed()  # at once, because a kubelet may find the socket while the previous server stops
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service
         if former_service is not None and former_service is not service:
@@ -260,18 +263,18 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             logger.info("%s is served again", foreign_text(socket.path))
 
     def _renewed(self) -> None:
-        """Forget a kubelet's answer from before the socket was new."""
+        """Forget a kubelet's answer that is older than the socket."""
 
     async def _keep(self) -> None:
         while True:
             try:
                 await self._look()
-            except Exception as error:  # noqa: BLE001  # it is logged, and may be over the next time
+            except Exception as error:  # noqa: BLE001  # it is logged, and may be gone the next time
                 self._tried(str(error))
             await asyncio.sleep(self._poll_interval)
 
     def _tried(self, problem: str) -> None:
-        """Note why a kubelet has not registered it, or "" if it has; log that once, not every second."""
+        """Record why a kubelet has not registered it, or "" if it has; log the reason once, not every second."""
         problem = foreign_text(problem, MAX_ERROR)
         if not problem:
             logger.info("%s registered with %s", self._name, self._kubelet)

@@ -54,21 +54,21 @@ PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing s
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
-_MAX_VERSIONS = 9  # of a found plugin that are repeated in an error
+_MAX_VERSIONS = 9  # of a found plugin, to repeat in an error
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen
 class InvalidPluginNameError(PluginError):
-    """A plugin that was found has a name that is not a resource name."""
+    """The plugin watcher found a plugin whose name is not a resource name."""
 
     cause: InvalidResourceNameError
     _text = "invalid name of device plugin socket: {cause}"
 
 
 class RegistrationServer:
-    """The kubelet's side of all plugins, also of those that a plugin watcher finds: a `PluginHandler`.
+    """The kubelet's side of all plugins, including those that a plugin watcher finds: a `PluginHandler`.
 
     Only the event loop's thread uses it, except for `find`.
     """
@@ -141,11 +141,11 @@ class RegistrationServer:
         if self._server is not None:
             self._socket.remove()
             await self._server.stop(STOP_GRACE)
-            self._server = None  # gRPC ends its thread when the last server and channel have gone
+            self._server = None  # gRPC ends its thread when the last server and channel are gone
 
     @property
     def plugins(self) -> int:
-        """How many instances are connected, or are about to be. Any thread may call this."""
+        """The number of instances that are connected or about to be. Any thread may call this."""
         return len(self._clients)
 
     def find(self, plugin: PluginId) -> PluginClient:
@@ -249,7 +249,7 @@ class RegistrationServer:
     async def _run(self, client: PluginClient) -> None:
         """Connect to one instance, and notify the listener of it, of its lists, and finally of its end."""
         plugin = client.plugin
-        refusal: DeviceCoreError | None = _stopping(plugin)  # if this task is cancelled
+        refusal: DeviceCoreError | None = _stopping(plugin)  # in case this task is cancelled
         try:
             refusal = await self._connect_and_notify(client)
             if refusal is None:
@@ -264,7 +264,7 @@ class RegistrationServer:
             await self._notify(partial(PluginLost, plugin))
             asked_again = asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT
             if asked_again and (plugin.resource, plugin.socket) not in self._newest:
-                # The plugin ended its stream, then registered again; we noticed the second before the first.
+                # The plugin ended its stream, then registered again; we noticed the registration first.
                 self._begin(plugin.resource, plugin.socket, patience=0.0)
 
     async def _connect_and_notify(self, client: PluginClient) -> DeviceCoreError | None:
@@ -307,7 +307,7 @@ class RegistrationServer:
             reason = str(error)
         except Exception as error:
             logger.exception("a list of %s cannot be used", plugin.resource)
-            reason = repr(error)  # the plugin counts as lost, because its devices are not known anymore
+            reason = repr(error)  # the plugin counts as lost, because its devices are no longer known
         logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
 
     def _forget(self, client: PluginClient) -> None:

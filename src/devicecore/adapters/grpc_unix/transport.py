@@ -42,9 +42,10 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     Args:
         directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
         socket_name: the kubelet's socket in it.
-        allow_shared_directory: whether other users may write to the directory and the registry. Each of them can pass
-            for any plugin.
-        wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
+        allow_shared_directory: whether other users may write to the directory and the registry. Each of them can
+            impersonate any plugin.
+        wipe: whether a start deletes all sockets there, as a kubelet does, so that plugins notice; otherwise only its
+            own.
         limits: how long a plugin may take, how much it may send, and how often it may register.
         clock: returns monotonic seconds, used to limit registrations.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
@@ -91,7 +92,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
-        An answer may have `limits.allocate_bytes`. See the port.
+        An answer may have up to `limits.allocate_bytes`. See the port.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
@@ -115,7 +116,10 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it prefers; nothing if it answers for no container. See the port."""
+        """Ask `plugin` which `size` of `available` it prefers. The result is empty if it answers for no container.
+
+        See the port.
+        """
         container = deviceplugin.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )

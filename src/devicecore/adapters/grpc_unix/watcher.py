@@ -1,13 +1,13 @@
 """The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet asks it.
 
-Law: the registered plugins are those whose sockets are in the directory. If a socket goes, its plugin is disconnected.
-A recreated socket is another plugin, which does not inherit the failures of the former one (kubelet.md 2.8).
+Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, its plugin is
+disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`; everything else it leaves to a
 `PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
 to `GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
-name, endpoint and versions that GetInfo returned, then `register`. It passes a refusal on to the plugin, and tries
-again after a pause. It asks a plugin again that is `lost`, and calls `disconnect` when the plugin's socket has gone.
+name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to the plugin, and tries again
+after a pause. It asks a `lost` plugin again, and calls `disconnect` when the plugin's socket is gone.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from devicecore.wire import pluginregistration
 INTERVAL = 1.0  # seconds between two scans of the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
-MAX_ATTEMPTS = 64  # sockets that are asked at once; each takes a file descriptor, and many processes get only 1,024
+MAX_ATTEMPTS = 64  # sockets to ask at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
 _SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner has failed once more
 
@@ -47,10 +47,10 @@ class RegisteredPlugin(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the plugin has ended on its own, so that it has to be asked again."""
+        """Whether the plugin has ended by itself, so it must be asked again."""
 
     async def disconnect(self) -> None:
-        """End the plugin's registration: its socket has gone. It may have been lost before."""
+        """End the plugin's registration, because its socket is gone. The plugin may have been lost before."""
 
 
 class PluginHandler(Protocol):
@@ -58,7 +58,7 @@ class PluginHandler(Protocol):
 
     @property
     def type(self) -> str:
-        """What plugins of this type answer to GetInfo, such as `DevicePlugin`."""
+        """The type that these plugins report in GetInfo, such as `DevicePlugin`."""
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Check a plugin's answer to GetInfo; `endpoint` is an absolute path.
@@ -96,7 +96,7 @@ class PluginWatcher:
     """Registers the plugins whose sockets are below `directory`. Only the event loop's thread uses it.
 
     Args:
-        directory: made with mode 0755 if its last part is missing.
+        directory: created with mode 0755 if its last part is missing.
         handlers: one for each type of plugins.
         limits: how long a plugin may take to be reached, and how long its messages may be.
         own_socket: the kubelet's own socket, which is never dialed.
@@ -132,9 +132,9 @@ class PluginWatcher:
         return {one.path: one.plugin is not None for one in tuple(self._candidates.values())}
 
     async def start(self) -> None:
-        """Make the directory if it is missing, and begin to watch it.
+        """Create the directory if it is missing, and begin to watch it.
 
-        Raises DirectoryError if it cannot be made, or other users may write to it.
+        Raises DirectoryError if it cannot be created, or other users may write to it.
         """
         self._kept.make()
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))
@@ -153,7 +153,7 @@ class PluginWatcher:
             self._changed.clear()
             found, refused = await asyncio.to_thread(self._look)
             self._log_refused(refused)
-            if str(self._directory) not in refused:  # else what is registered stays as it is
+            if str(self._directory) not in refused:  # otherwise the registered plugins stay
                 self._reconcile(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL):
@@ -178,7 +178,7 @@ class PluginWatcher:
         self._refused = dict(refused)
 
     def _reconcile(self, found: Mapping[str, SocketIdentity]) -> None:
-        """Start what has to be done, one thing at a time for each socket: first disconnect, then register."""
+        """Start the pending work, one task at a time for each socket: first disconnect, then register."""
         now = asyncio.get_running_loop().time()
         for candidate in [candidate for candidate in self._candidates.values() if not candidate.busy]:
             if found.get(candidate.path) != candidate.identity:
@@ -190,7 +190,7 @@ class PluginWatcher:
         due = [
             one for one in self._candidates.values() if one.plugin is None and not one.busy and one.not_before <= now
         ]
-        due.sort(key=lambda candidate: candidate.failures)  # a new socket does not wait behind those that are mute
+        due.sort(key=lambda candidate: candidate.failures)  # a new socket does not wait behind silent ones
         free = MAX_ATTEMPTS - self._attempts
         self._are_waiting = len(due) > free
         for candidate in due[:free]:
@@ -218,7 +218,7 @@ class PluginWatcher:
             logger.exception("disconnecting the plugin at %s failed", foreign_text(candidate.path))
         finally:
             del self._candidates[candidate.path]
-            self._changed.set()  # if there is another socket at its place, it need not wait
+            self._changed.set()  # a new socket in its place need not wait
 
     async def _register(self, candidate: _Candidate) -> None:
         try:
@@ -269,7 +269,7 @@ class PluginWatcher:
     async def _check_listening(self, path: str) -> None:
         """Fail if no process listens at the socket, because gRPC would try again and again."""
         with sockets.socket(sockets.AF_UNIX) as probe:
-            probe.setblocking(False)  # noqa: FBT003 - the standard library's way to say it
+            probe.setblocking(False)  # noqa: FBT003 - the standard library's interface
             async with asyncio.timeout(self._limits.dial):
                 await asyncio.get_running_loop().sock_connect(probe, path)
 

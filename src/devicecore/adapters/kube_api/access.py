@@ -1,6 +1,6 @@
 """Requests to an API server over one connection, and their failures as sentences.
 
-Law: a request returns what it asked for or raises a `RequestError`, whether a file, a program, the network or the
+Law: a request returns its answer or raises a `RequestError`, whether a file, a program, the network or the
 server fails.
 """
 
@@ -41,10 +41,10 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 
 _quoted = lru_cache(4096)(partial(quote, safe=""))  # most paths consist of the same few parts
 
-_MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
-_MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
+_MAX_PAUSE = 3600.0  # the most seconds that a Retry-After can ask for
+_MAX_MESSAGE = 300  # characters of an answer to repeat in a sentence
 _MAX_REASON = 64  # characters of a reason
-_WATCH_SECONDS = 240  # after which the server ends a watch, and its client begins another
+_WATCH_SECONDS = 240  # after which the server ends a watch, and the client begins another
 
 
 @frozen
@@ -63,7 +63,7 @@ def check_node_name(name: str) -> None:
 
 @frozen
 class RequestError(DeviceCoreError):
-    """A failed request to an API server, or an object that does not become what it should be.
+    """A failed request to an API server, or an object that does not reach the desired state.
 
     Attributes:
         cause: one sentence.
@@ -98,7 +98,7 @@ class RequestError(DeviceCoreError):
 
 @frozen
 class Access:
-    """Where to find the API server and credentials, and how long to wait for them.
+    """The location of the API server and credentials, and how long to wait for them.
 
     Attributes:
         kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
@@ -179,20 +179,20 @@ class ApiResource:
 
 
 class _RefusedError(Exception):
-    """The answer of a server that refuses a request."""
+    """A server's answer that refuses a request."""
 
     def __init__(self, answer: WholeAnswer) -> None:
         super().__init__()
         self.answer = answer
 
 
-@define(eq=False)  # a connection is itself, whatever server it leads to
+@define(eq=False)  # connections are compared by identity, not by server
 class ApiServer:
     """Sends requests over one connection. One thread uses it; any thread may call `stop`.
 
     Attributes:
         access: where the server and the credentials are.
-        sentences: what refusals mean, by HTTP status.
+        sentences: the meaning of refusals, by HTTP status.
         is_watch: whether requests are watches.
     """
 
@@ -206,16 +206,19 @@ class ApiServer:
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Raises RequestError if the server refuses, or there is no answer, or it is not JSON.
+        Raises RequestError if the server refuses, there is no answer, or the answer is not JSON.
         """
         return self.read(request, lambda answer: answer)
 
     def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
-        """Send a request and return its answer as `parse` returns it. Raises RequestError even if `parse` raises."""
+        """Send a request and return its answer, parsed by `parse`. Raises RequestError even if `parse` raises."""
         return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:
-        """Send a request and return the parsed answer. Only what is asked by `ask` may call this, which has errors."""
+        """Send a request and return the parsed answer.
+
+        Only functions that `ask` calls may use this: it handles the errors.
+        """
         transport, url, headers = self._prepared(request)
         content = None
         if request.body is not None:
@@ -231,7 +234,7 @@ class ApiServer:
             raise ValueError(message) from error
 
     def _prepared(self, request: ApiRequest) -> tuple[Transport, httpcore2.URL, list[tuple[bytes, bytes]]]:
-        """Return what sends a request, its address and its headers, except those about a body."""
+        """Return the connection for a request, its address and its headers, except those about a body."""
         assert self._connection is not None, "`ask` has connected"  # noqa: S101 - for mypy
         transport, base = self._connection
         target = base.raw_path + request.path.encode("ascii")
@@ -283,13 +286,13 @@ class ApiServer:
         answer = transport.stream(request.method, url, headers)
         if answer.status != HTTPStatus.OK:
             refused = WholeAnswer(answer.status, b"")
-            with suppress(Exception):  # the body failed, and the status says more
+            with suppress(Exception):  # sending the body failed, and the status says more
                 refused = read(answer)
             raise _RefusedError(refused)
         return answer
 
     def _leave_parent(self) -> None:
-        """In a fork, let go of the parent's connection: each would read the answers to the other's requests.
+        """In a fork, abandon the parent's connection: each process would read answers to the other's requests.
 
         It is not shut down, which would end it for the parent, and nothing is called that may wait for a lock.
         """
@@ -314,7 +317,7 @@ class ApiServer:
             connection[0].close()
 
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
-        """Return what `call` returns, which sends `request`. If credentials have expired, call it once more.
+        """Return the result of `call`, which sends `request`. If credentials have expired, call it once more.
 
         Raises RequestError if `call` raises.
         """
@@ -325,7 +328,7 @@ class ApiServer:
         except RequestError as error:
             if error.kind != HTTPStatus.UNAUTHORIZED or is_new:
                 raise
-            return self._try(request, call)  # the credentials have expired: these are new ones
+            return self._try(request, call)  # the credentials have expired: get new ones
 
     def _try(self, request: ApiRequest, call: Callable[[], T]) -> T:
         if self.stopped:
@@ -341,7 +344,7 @@ class ApiServer:
             raise failed from error
 
     def _error(self, error: Exception, request: ApiRequest) -> RequestError:
-        """Return what a request's error means."""
+        """Return the meaning of a request's error."""
         for cause in causes(error):
             match cause:
                 case _RefusedError(answer=answer):
@@ -420,7 +423,7 @@ def _version() -> str:
 
 
 def node_sentences(node: str) -> Mapping[int, str]:
-    """Return what refusals of requests about a Node mean."""
+    """Return the meaning of refusals of requests about a Node."""
     return {
         404: f"there is no node {node!r}",
         409: "others keep changing the node",
@@ -468,7 +471,7 @@ def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequ
 
 
 def _status(content: bytes) -> Mapping[str, object]:
-    """Return the object of an answer, a Status if an API server refuses, empty if it is something else."""
+    """Return the object in an answer: a Status if an API server refuses, empty for anything else."""
     try:
         body = _loads(content)
     except (ValueError, RecursionError):

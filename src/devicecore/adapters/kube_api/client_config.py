@@ -1,7 +1,7 @@
 """Where the API server is, and the credentials for it: from a kubeconfig, or from the service account of a pod.
 
-Laws: Every field that changes the server, the rights or the encryption is used or refused. An error names the file and
-the field. Reading sends nothing and runs no program.
+Laws: Every field that affects the server, the permissions or the encryption is used or refused. An error names the file
+and the field. Reading sends nothing and runs no program.
 """
 
 import base64
@@ -56,9 +56,9 @@ class Program:
 
     Attributes:
         command: the program and its arguments.
-        environment: what is added to the environment of this process.
+        environment: the variables added to the environment of this process.
         version: the API version of its answer.
-        cluster: what the program is told about the cluster; None for nothing.
+        cluster: the cluster information for the program, or None.
     """
 
     command: tuple[str, ...]
@@ -69,11 +69,11 @@ class Program:
 
 @frozen
 class ApiConnection:
-    """All that is needed to talk to an API server.
+    """Everything that is needed to talk to an API server.
 
     Attributes:
         server: its URL.
-        tls: how to encrypt, and the client's certificate if there is one. Makes a new context with each call.
+        tls: how to encrypt, and the client's certificate if there is one. Creates a new context with each call.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.
         headers: those of every request, such as the user to act as.
@@ -93,7 +93,7 @@ class ApiConnection:
 def load(
     kubeconfig: str | os.PathLike[str] | None, context: str | None, service_account: str | os.PathLike[str]
 ) -> ApiConnection:
-    """Read how to reach the API server; `Access` says from where. Raises ApiAccessError."""
+    """Read how to reach the API server from the places that `Access` names. Raises ApiAccessError."""
     account = Path(service_account)
     if kubeconfig is None and (account / "token").is_file():
         return _of_service_account(account)
@@ -183,7 +183,7 @@ def _read(file: Path) -> Value:
     documents = read_documents(text_of(data, str(file)), str(file))
     if len(documents) != 1:
         raise DocumentError(str(file), None, "", f"expected one document, got {len(documents)}")
-    documents[0].mapping()  # or it is refused
+    documents[0].mapping()  # anything else is refused
     return documents[0]
 
 
@@ -201,7 +201,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
     is_plain = httpx2.URL(cluster["server"].text()).scheme == "http"
 
     def context() -> ssl.SSLContext:
-        if is_plain:  # a context that is not used need not read the authorities of this machine, which takes 30 ms
+        if is_plain:  # an unused context need not read this machine's authorities, which takes 30 ms
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         made = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
         if is_insecure:
@@ -226,11 +226,11 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
 
 
 def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Have a client show this certificate, in PEM format.
+    """Make a client present this certificate, in PEM format.
 
     Raises ssl.SSLError if it is not a certificate with its key.
     """
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module takes certificates from files only
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module reads certificates only from files
         file.write(certificate + b"\n" + key)
         file.flush()
         context.load_cert_chain(file.name, password=lambda: b"")  # else it would ask the terminal
@@ -242,7 +242,7 @@ def _content(value: Value, name: str) -> bytes | None:
     if text := data.text(""):
         try:
             return base64.b64decode(text, validate=True)
-        except ValueError as error:  # also for characters that are not ASCII
+        except ValueError as error:  # also handles characters that are not ASCII
             data.refuse(f"expected base64: {error}", error)
     path = _path(file)
     if path is None:
@@ -341,7 +341,7 @@ def _program(value: Value, cluster: Value) -> Program | None:
 
 
 def _described(cluster: Value) -> dict[str, object]:
-    """Return what a program is told about the cluster (client-go: `clientauthentication.Cluster`)."""
+    """Return the cluster information for a program (client-go: `clientauthentication.Cluster`)."""
     authority = _content(cluster, "certificate-authority")
     extensions = {
         extension["name"].text(): extension["extension"].data for extension in cluster["extensions"].sequence()

@@ -19,12 +19,12 @@ from devicecore.adapters.kube_api.client_config import CredentialError, Program
 from devicecore.system.environment import inherited_environment
 
 _MAX_OUTPUT = 1024 * 1024  # bytes
-_INTERVAL = 0.2  # seconds between two looks whether the program is still needed
+_INTERVAL = 0.2  # seconds between two checks of whether the program is still needed
 
 
 @frozen
 class Credentials:
-    """What a program gave: a token, a certificate with its key in PEM format, or both."""
+    """A program's credentials: a token, a certificate with its key in PEM format, or both."""
 
     token: str | None = field(default=None, repr=False)
     certificate: bytes | None = None
@@ -49,7 +49,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # so that it is killed with the programs that it has started
+            start_new_session=True,  # so that it is killed together with the programs it started
         )
     except (OSError, ValueError) as error:
         raise CredentialError(name, f"cannot be run: {getattr(error, 'strerror', None) or error}") from error
@@ -85,10 +85,10 @@ def _output(
             has_ended = process.poll() is not None  # before the check, so that its last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:
-                break  # a program that it left running, such as an agent, has the streams open
+                break  # a program that it left running, such as an agent, keeps the streams open
             for key, _ in ready:
                 data = os.read(key.fd, _MAX_OUTPUT)
-                printed[key.fileobj] += data  # type: ignore[index]  # what was registered
+                printed[key.fileobj] += data  # type: ignore[index]  # only these were registered
                 if not data:
                     selector.unregister(key.fileobj)
                 if len(printed[key.fileobj]) > _MAX_OUTPUT:  # type: ignore[index]  # as above

@@ -37,7 +37,7 @@ class KubeApiClaims(ApiServers):
             ClaimSourceError: there is no such claim, or it cannot be read.
         """
         for part in key:
-            if not is_dns_subdomain(part):  # else it could lead to another object
+            if not is_dns_subdomain(part):  # otherwise it could name another object
                 cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:
@@ -84,12 +84,12 @@ class KubeApiSlices(ApiServers):
         try:
             self._send(request)
         except RequestError as error:
-            if error.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
+            if error.status != HTTPStatus.NOT_FOUND:  # a server without the resource has no slices
                 raise SliceError(_words_of(error)) from error
 
 
 def _words_of(error: RequestError) -> str:
-    """Return the words of a server that refuses, as a kubelet repeats them. Of other failures, return the sentence."""
+    """Return a refusing server's message, as a kubelet repeats it. For other failures, return the sentence."""
     return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 
 

@@ -1,7 +1,7 @@
 """HTTP to an API server, within limits.
 
 Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed. The same
-holds for all pages of a list together, which the server may continue without end.
+holds for all pages of a list together, which the server could continue without end.
 """
 
 import io
@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 
-import httpcore2  # what httpx2 is made of: only here can a whole answer have a deadline
+import httpcore2  # httpx2's lower layer: only here can a whole answer have a deadline
 import httpx2
 from attrs import frozen
 
@@ -26,10 +26,10 @@ MAX_WATCH = 64 * 1024 * 1024
 MAX_VALUES = 4_000_000
 """Commas and brackets in the pages of a list together, which bound the number of values."""
 
-_PAGES = 4  # how many largest pages a list may have
-_SLOWEST = 2  # how many slowest pages
+_PAGES = 4  # the total size of a list, in pages of the largest size
+_SLOWEST = 2  # the total time, in pages of the longest duration
 
-_PART = 64 * 1024  # bytes that are read at once
+_PART = 64 * 1024  # bytes per read
 
 _SocketOption = Any  # as in httpcore2
 
@@ -41,11 +41,11 @@ _SOCKET_OPTIONS: list[_SocketOption] = [  # so that a watch whose connection is 
 
 
 class AnswerTooLargeError(Exception):
-    """The server sent more than is read."""
+    """The server sent more than the limit."""
 
 
 class Budget:
-    """What one request may still use, and what all requests since `begin_all` may: seconds, bytes and values."""
+    """The seconds, bytes and values left for one request, and for all requests since `begin_all`."""
 
     def __init__(self) -> None:
         self._deadline = self._deadline_of_all = 0.0
@@ -69,7 +69,7 @@ class Budget:
         return left
 
     def count(self, received: bytes) -> bytes:
-        """Count bytes and return them. Raises AnswerTooLargeError if these are too many."""
+        """Charge `received` to the budget and return it. Raises AnswerTooLargeError if it is too much."""
         self._bytes -= len(received)
         self._bytes_of_all -= len(received)
         self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
@@ -143,20 +143,20 @@ class _Backend(httpcore2.SyncBackend):
         return connection
 
     def leave(self) -> None:
-        """Close the copies of all connections, which other processes still have."""
+        """Close the copies of all connections that other processes still use."""
         for copy in self._copies:
             copy.close()
 
     def cut(self) -> None:
-        """End all connections, also those that are being made."""
+        """End all connections, including those being established."""
         self._is_cut = True
         for copy in self._copies:
-            with suppress(OSError):  # it has been closed
+            with suppress(OSError):  # it is already closed
                 copy.shutdown(socket.SHUT_RDWR)
 
 
 class _Received(io.RawIOBase):
-    """What a connection receives, as `http.client` reads it."""
+    """A connection's incoming data, in the form that `http.client` reads."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
@@ -198,7 +198,7 @@ class Transport:
         headers: added to every request.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy.
-        limit: bytes of an answer.
+        limit: the most bytes of an answer.
     """
 
     def __init__(
@@ -296,11 +296,14 @@ class Transport:
             stream.close()
 
     def cut(self) -> None:
-        """End the request that is under way. Any thread may call this."""
+        """End the request in progress. Any thread may call this."""
         self._backend.cut()
 
     def leave(self) -> None:
-        """Close this process's ends of connections that its parent uses. It takes no lock, which may be taken."""
+        """Close this process's copies of its parent's connections.
+
+        It takes no lock, because the lock may be held forever.
+        """
         self._disconnect()
         self._backend.leave()
 

@@ -1,4 +1,4 @@
-"""What a Node object must show, what it shows, and two ways to write the difference.
+"""The desired and the actual status of a Node, and two ways to write the difference.
 
 Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It carries the
 version of the node that it was made for, so the API server refuses it if the node has changed since.
@@ -26,13 +26,13 @@ class PatchType(Enum):
 
 
 Counts = Mapping[ResourceName, int | None]
-"""How many of each resource, or None if the key must be removed."""
+"""The count of each resource, or None if the key must be removed."""
 
 Changes = Mapping[str, Mapping[ResourceName, str | None]]
-"""What to write into each map of the status, or None if the key must be removed."""
+"""The values to write into each map of the status, or None if a key must be removed."""
 
 Path = tuple[str, ...]
-"""The way to a field, such as `("status", "capacity", "example.com/gpu")`."""
+"""The path to a field, such as `("status", "capacity", "example.com/gpu")`."""
 
 SECTIONS = ("capacity", "allocatable")
 """The maps of a node's status that count resources."""
@@ -51,7 +51,7 @@ class PatchStrategy(Enum):
 
 @frozen
 class Wanted:
-    """What the node must show, for each key that is ours."""
+    """The desired value of each key that we own."""
 
     capacity: Counts = field(factory=dict)
     allocatable: Counts = field(factory=dict)
@@ -129,7 +129,7 @@ class NodeObject:
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """Return how the desired state differs from what the Node shows. It is empty if it does not."""
+    """Return the differences between the desired state and the Node, empty if there are none."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         shown = node.counts(section)
@@ -152,7 +152,7 @@ def equals(quantity: object, count: int) -> bool:
 def render(
     strategy: PatchStrategy, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str
 ) -> tuple[PatchType, Json]:
-    """Return the patch that writes `needed` into `node`, so that it shows what is `wanted`.
+    """Return the patch that writes `needed` to `node`, so that it shows the `wanted` state.
 
     Raises ValueError if `field_manager` has applied other fields, which this patch would delete.
     """

@@ -1,4 +1,4 @@
-"""Two threads that keep an API server in a desired state: one publishes, and one watches what others write.
+"""Two threads that keep an API server in a desired state: one publishes, and one watches for changes by others.
 
 Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
@@ -37,17 +37,20 @@ class Backoff:
     maximum: float = 30.0
 
     def delay(self, failures: int, luck: float) -> float:
-        """Return the seconds after so many failures in a row. `luck`, from 0 to 1, spreads the attempts of nodes."""
+        """Return the pause in seconds after this many failures in a row.
+
+        `luck`, from 0 to 1, spreads the attempts of nodes.
+        """
         return bounded_backoff(failures, self.first, self.maximum) * (0.5 + luck / 2)
 
 
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
 
-    A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` makes the connections
-    of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error. `backoff` is
-    how long to wait after a failure, and `resync` the seconds after which all is compared even if the watch shows no
-    change.
+    A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` creates the
+    connections of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error.
+    `backoff` is how long to wait after a failure, and `resync` the seconds after which all is compared even if the
+    watch shows no change.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
-        self._has_wanted = False  # whether anything was wanted since this was made
+        self._has_wanted = False  # whether anything has been published so far
         self._version: str | None = None  # from which to watch; empty for the beginning, or None if it is not known
         self._must_compare = False
         self._is_missing = False  # whether the object does not exist; as soon as it is seen, it is tried again
@@ -103,7 +106,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._publisher.start()
         self._watcher.start()
 
-    def _end(self, timeout: float = 0.0) -> None:  # after a start that failed there is nothing to wait for
+    def _end(self, timeout: float = 0.0) -> None:  # after a failed start, there is nothing to wait for
         threads = self._publisher, self._watcher
         for thread in threads:
             thread.stop(0)  # before they can see that this is closing, so that their end is expected
@@ -128,7 +131,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             raise self._error_of(str(error)) from error
 
     def _want(self, wanted: Wish) -> None:
-        """Let the thread publish this, and nothing that was wanted before. The caller holds the lock."""
+        """Make the thread publish this instead of any earlier state. The caller holds the lock."""
         self._wanted = wanted
         if not self._has_wanted:
             self._has_wanted, self._published = True, None
@@ -141,15 +144,15 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @property
     def is_published(self) -> bool:
-        """Whether the API server shows all that was published, as far as is known."""
+        """Whether the API server shows everything that was published, as far as is known."""
         with self._lock:
             return self._published == self._wanted
 
     def wait_until_published(self, timeout: float) -> None:
-        """Wait until the API server shows all that was published.
+        """Wait until the API server shows everything that was published.
 
         Raises:
-            DeviceCoreError: it does not after `timeout` seconds, and why: the `problem` if one is known.
+            DeviceCoreError: it still does not after `timeout` seconds. The error is the `problem`, if one is known.
         """
         with self._lock:
             if not self._condition.wait_for(lambda: self.is_published, timeout):
@@ -208,7 +211,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _succeeded(self, wanted: Wish, version: str) -> None:
-        """Note that the API server shows this, as of a version."""
+        """Record that the API server shows this, as of a version."""
         with self._lock:
             if self._problem:
                 _log.warning("%s is published again", self._name)
@@ -223,10 +226,10 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _seen(self, kind: str, found: Seen) -> None:
-        """Take an event, and call `_compare` if another writer has changed something."""
+        """Handle an event, and call `_compare` if another writer has changed something."""
 
     def _compare(self) -> None:
-        """Let the publishing thread compare now."""
+        """Make the publishing thread compare now."""
         with self._lock:
             self._must_compare = True
             self._condition.notify_all()
@@ -246,10 +249,10 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                 for kind, found in self._events(self._version or ""):
                     self._seen(kind, found)
                     failures, last = 0, None
-                failures, last = 0, None  # the server has ended the watch in its time
+                failures, last = 0, None  # the server has ended the watch as usual
             except RequestError as problem:
                 failures += 1
-                # Once is no trouble, and a server forgets old versions: all is compared, and watched from there.
+                # Once is not a problem, because servers forget old versions: compare everything, and watch from there.
                 if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:
                     seconds = f"{self._backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)

@@ -23,20 +23,20 @@ from devicecore.domain.errors import NotStartedError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 
 MAX_IDLE = 8
-"""Connections that are kept for later calls."""
+"""The number of connections to keep for later calls."""
 
 PAGE = 500
-"""Objects of one answer to a list, as a kubelet asks for."""
+"""Objects per page of a list, as a kubelet requests."""
 
 MAX_PAGES = 1_000
-"""Answers to one list, which the server could continue without end."""
+"""The most pages of one list, which the server could continue without end."""
 
 SENTENCES = {
     404: "there is no such object",
     409: "another client has changed the object",
     422: "the request is refused as invalid or by a policy",
 }
-"""What refusals mean, by HTTP status, of requests about objects of any kind."""
+"""The meaning of refusals of requests about objects of any kind, by HTTP status."""
 
 
 NODES = ApiResource("", "v1", "nodes")
@@ -49,7 +49,7 @@ SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
 class ApiServers(HasLifecycle):
-    """Connections to one API server, one for each call that is under way. A stop ends the requests.
+    """Connections to one API server, one for each call in progress. A stop ends the requests.
 
     At most `idle` connections are kept for later calls.
     """
@@ -66,7 +66,7 @@ class ApiServers(HasLifecycle):
         self._lifecycle = Lifecycle(name)
 
     def _begin(self) -> None:
-        pass  # each call connects if it must
+        pass  # each call connects if needed
 
     def _end(self) -> None:
         with self._lock:
@@ -78,7 +78,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object that is the answer. Raises RequestError even if this is not started."""
+        """Send a request, and return the object in the answer. Raises RequestError even if this is not started."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()

@@ -29,8 +29,8 @@ from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
 
-_MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
-_PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
+_MAX_PATCHES = 4  # per attempt: others write to the Node too, and usually the second patch is accepted
+_PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not contain them
 
 
 @frozen(kw_only=True)
@@ -53,9 +53,9 @@ class Pace:
 class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     """Publishes a node's device resources in the status of its Node object.
 
-    A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
-    if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Use it as a
-    context manager, or call `start` and `stop`; what was published before a stop is published again after a start.
+    A thread publishes the status passed to `publish` last, and tries again after a failure. Another thread watches the
+    Node: if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Use it
+    as a context manager, or call `start` and `stop`; a status published before a stop is published again after a start.
 
     Args:
         node: the name of the Node object, which need not exist yet.
@@ -108,11 +108,11 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         self._field_manager = field_manager
         self._beside_kubelet = beside_kubelet
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._last_seen: NodeObject | None = None  # by the watch, since the publishing thread began to read
+        self._last_seen: NodeObject | None = None  # set by the watch, since the publishing thread began to read
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:
-        """Let a thread publish `status` as soon as possible. This does not wait for the network.
+        """Make a thread publish `status` as soon as possible. This does not wait for the network.
 
         Raises:
             SinkError: this sink is not started.
@@ -137,7 +137,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
                     raise
                 before, node = node, self._read()
                 if error.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
-                    # The node has not changed, so a policy denies the patch. Soon it will deny it again.
+                    # The Node has not changed, so a policy denies the patch, and would deny it again soon.
                     raise evolve(error, pause=self._backoff.maximum) from None
             else:
                 self._succeeded(wanted, shown.version)
@@ -180,7 +180,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         return wanted, node
 
     def _newest(self, node: NodeObject) -> Wanted:
-        """Return the current desired state. The first call adds what an earlier run left on the node."""
+        """Return the current desired state. The first call adds the keys that an earlier run left on the Node."""
         with self._lock:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True
@@ -214,7 +214,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
 
 class _Window:
-    """Allows so many patches in any second. The caller holds a lock."""
+    """Limits the patches in any second. The caller holds a lock."""
 
     def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
         self._clock = clock

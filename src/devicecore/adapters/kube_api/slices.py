@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 _SETTLE = 0.2  # seconds in which changes by others are awaited together, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause starts over
-_MAX_ATTEMPTS = 5  # in a row, if other clients write at the same time
-_CHUNK = 100  # slices of a list
+_MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
+_CHUNK = 100  # slices per page of a list
 _SENTENCES = {
     404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted meanwhile",
     409: "others keep changing the ResourceSlices",
@@ -47,11 +47,11 @@ _SENTENCES = {
 class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     """Publishes the devices of one driver on one node. Thread-safe.
 
-    Use it as a context manager, or call `start` and `stop`. What was published before a stop is published again after a
+    Use it as a context manager, or call `start` and `stop`. Devices published before a stop are published again after a
     start.
 
-    A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches: if a
-    kubelet deletes the slices, or another client changes them, they are written again within seconds.
+    A thread publishes the devices passed to `publish` last, and tries again after a failure. Another thread watches: if
+    a kubelet deletes the slices, or another client changes them, they are written again within seconds.
 
     Args:
         driver: the driver's name.
@@ -93,13 +93,13 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         )
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         # Used by the publishing thread only:
-        self._generation = 1  # the lowest that may be written
+        self._generation = 1  # the lowest generation that may be written
         self._returned: dict[str, str] = {}
         self._attempted: DevicePool | None = None
-        self._repairs: list[float] = []  # when slices that others had changed were repaired, in monotonic seconds
+        self._repairs: list[float] = []  # when slices changed by others were last repaired, in monotonic seconds
 
     def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
-        """Let a thread publish these devices, and no others. This does not wait for the network.
+        """Make a thread publish these devices, and no others. This does not wait for the network.
 
         Args:
             devices: the devices.
@@ -150,7 +150,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._succeeded(wanted, version)
 
     def _write(self, needed: SliceChanges) -> None:
-        """Make the changes; those that another client has overtaken are left to the next attempt."""
+        """Make the changes. If another client was faster, a change is left to the next attempt."""
         for body in needed.create:
             self._try(ApiRequest("create resourceslices", "POST", SLICES.path(), body=body))
         changed: tuple[Json, ...] = needed.update
@@ -178,7 +178,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     # --- the thread that watches --------------------------------------------------------------------------------------
 
     def _events(self, version: str) -> Iterable[tuple[str, None]]:
-        # What has changed does not matter, because all slices are compared.
+        # It does not matter what has changed, because all slices are compared.
         yield from self._watched.events(SLICES, selectors(self._selector, ""), version, lambda _: None)
         self._lost_track()  # the version of a list is older than the events since
 

@@ -1,6 +1,6 @@
 """ResourceClaims for drivers, read from a directory of manifests.
 
-Law: a file that is not a manifest hides no claim of another file.
+Law: a file that is not a manifest does not hide claims in other files.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-It is loaded with the first manifest that has any. Law: a claim that says who may use it (`status.reservedFor`) is for
+It is loaded with the first manifest that uses it. Law: a claim that says who may use it (`status.reservedFor`) is for
 these pods only, as in a kubelet. Otherwise a claim is for every pod in the manifests that names it, because there is
 no scheduler to reserve it.
 """
@@ -35,9 +35,9 @@ def read_claim(document: Value, uid: str) -> ManifestClaim:
 
 
 def default_uid(document: Value) -> str:
-    """Return the UID of a claim that has none: it changes with the allocation, because another one is another claim.
+    """Return a UID for a claim that has none. It changes with the allocation, which makes the claim a new one.
 
-    Reservations come and go without making it another claim, and so does the file that it is in.
+    Changed reservations, or another file, do not make it a new claim.
     """
     metadata = document["metadata"]
     identity = [metadata["namespace"].text("default"), metadata["name"].text(), document["status"]["allocation"].data]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 128 * 1024
-"""Bytes of manifests that one poll reads, at most about 0.2 s of work, and one manifest more."""
+"""Bytes of manifests that one poll reads, plus one manifest: at most about 0.2 s of work."""
 
-_OPENING = 64  # bytes that are counted for opening a file
+_OPENING = 64  # bytes charged for opening a file
 
 _IS_DIRECTORY = "expected a file, got a directory"
 
@@ -40,8 +40,8 @@ class Changes:
     Attributes:
         added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
         removed: pods to release.
-        problems: the problems that are new.
-        fixed: the files that had a problem and have none now.
+        problems: the new problems.
+        fixed: the files that had a problem and no longer have one.
         is_complete: whether all manifests are read. Otherwise the next poll continues immediately.
     """
 
@@ -80,7 +80,7 @@ class ManifestPods(PodSource):
         self._last_read = ""  # in turn; see _choose
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
-        self._is_kept = True  # whether the state file has what is in force
+        self._is_kept = True  # whether the state file has the manifests in force
         self._is_complete = self._was_complete = self._ready = False
 
     @property
@@ -106,7 +106,7 @@ class ManifestPods(PodSource):
         return self._uids
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as its manifest has it, with what a `Pod` leaves out, empty if no manifest has it."""
+        """Return a pod as its manifest has it, including fields that a `Pod` omits; empty if no manifest has it."""
         for file in tuple(self._files.values()):
             manifest = file.in_force
             for number, one in enumerate(manifest.pods):
@@ -120,7 +120,10 @@ class ManifestPods(PodSource):
         return self._ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """Return the containers of pods that ran when this was made. Init containers that end count as ended."""
+        """Return the containers of pods that ran when this object was created.
+
+        Init containers that end count as ended.
+        """
         return tuple(
             pod.key(container)
             for file in self._files.values()
@@ -135,14 +138,14 @@ class ManifestPods(PodSource):
         self._state.mark_running(pod)
 
     def mark_ready(self) -> None:
-        """Note that the pods of the first complete `poll` were admitted or refused: now a missing pod is gone."""
+        """Record that the pods of the first complete `poll` were admitted or refused: now a missing pod is gone."""
         self._ready = self._was_complete
 
     def poll(self) -> Changes:
-        """Look at the directory, and read new and changed files: at most 128 KiB, and one file more."""
+        """Scan the directory, and read new and changed files: at most 128 KiB, plus one file."""
         changed = self._look()
         self._is_kept &= not changed
-        if self._is_complete and not self._is_kept:  # once, and not with each part: it copies all manifests
+        if self._is_complete and not self._is_kept:  # once, not with each part, because it copies all manifests
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)
@@ -170,7 +173,7 @@ class ManifestPods(PodSource):
         pods = tuple(chain.from_iterable(manifest.pods for manifest in manifests))
         if pods != self._pods:
             self._pods = pods
-            self._uids = frozenset(pod.uid for pod in pods)  # once: every admission asks for them
+            self._uids = frozenset(pod.uid for pod in pods)  # once, because every admission asks for them
         claims = [claim for manifest in manifests for claim in manifest.claims]
         if claims:
             from devicecore.adapters.manifests.claims import claims_in_force  # noqa: PLC0415  # only claims load it
@@ -224,7 +227,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
-        """Return what to read now: the smallest, because large ones must not delay them, and one more, in turn."""
+        """Return the files to read now: the smallest, because large ones must not delay them, and one other in turn."""
         stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0
@@ -241,7 +244,7 @@ class ManifestPods(PodSource):
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the pods that are not among others; of these no two have the same UID."""
+    """Return the pods that are not among others. No two of them have the same UID."""
     known = {pod.uid: pod for pod in others}
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 

@@ -1,6 +1,6 @@
 """One manifest: its current content, and the part that is in effect.
 
-Law: The text in force is the last text that could be used and that shared no pod or claim with another file.
+Law: The text in force is the last usable text that shared no pod or claim with another file.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int, int]
 
 
 NOTHING = Manifest("")
-"""What a file says that could never be used."""
+"""The content of a file that could never be used."""
 
 
 @define(eq=False)
@@ -33,8 +33,8 @@ class File:
 
     Attributes:
         name: its name in the directory.
-        in_force: what it said last that could be used.
-        says: what it says now, or None if that cannot be used.
+        in_force: its last usable content.
+        says: its current content, or None if that cannot be used.
         problem: why it cannot be used, or None if it can.
     """
 
@@ -43,7 +43,7 @@ class File:
     says: Manifest | None = None
     problem: ManifestError | None = None
     _digest: bytes | None = (
-        None  # of the text read last, or None if none could be read, so that the next look tries again
+        None  # of the text read last, or None if none could be read, so that the next poll tries again
     )
     _stamp: Stamp | None = None
     _stamp_is_reliable: bool = False
@@ -65,11 +65,11 @@ class File:
         return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:
-        """Read the file again. Return whether it says something else."""
+        """Read the file again. Return whether its content has changed."""
         self._stamp, self._stamp_is_reliable = stamp, time.time() - stamp[0] / 1e9 > _RELIABLE_AFTER
         before, self._digest = self._digest, None
         try:
-            # Links are followed, because mounted config maps are made of them.
+            # Links are followed, because mounted ConfigMaps consist of them.
             data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
         except OSError as error:
             return self.refuse(ManifestError(self.name, None, "", error.strerror or str(error)))
@@ -95,13 +95,13 @@ class File:
         return True
 
     def cannot_be_read(self, problem: str) -> bool:
-        """Note that no text can be read at this name. Return whether this problem differs from the last one."""
+        """Record that no text can be read under this name. Return whether this problem differs from the last one."""
         self._digest = None
         return self.refuse(ManifestError(self.name, None, "", problem))
 
 
 def accept(files: Collection[File]) -> bool:
-    """Put in force what files say, unless it shares a pod or claim with what stays in force in another file.
+    """Put the content of files in force, unless it shares a pod or claim with the content in force of another file.
 
     Return whether anything changed.
     """
@@ -121,7 +121,7 @@ def accept(files: Collection[File]) -> bool:
 
 
 def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
-    """Refuse a file because of a name, and then every file that shares one with what stays in force in that one."""
+    """Refuse a file because of a name, and then every file that shares a name with its content in force."""
     waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
     while waiting:
         loser, name, owner = waiting.popleft()

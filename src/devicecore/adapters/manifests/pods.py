@@ -1,6 +1,6 @@
-"""What is in a manifest: one or more documents, each a Pod, a ResourceClaim or a List of them.
+"""The content of a manifest: one or more documents, each a Pod, a ResourceClaim or a List of them.
 
-Laws: All of a manifest is used, or nothing. Limits count and requests do not, as in the device manager. A pod
+Laws: A manifest is used completely or not at all. Limits count and requests do not, as in the device manager. A pod
 without `metadata.uid` gets a UID derived from the file's name and the whole pod, so a changed pod is a new
 pod (kubelet: `applyDefaults`). Nothing of dynamic resource allocation is loaded before a manifest has a ResourceClaim
 or a pod with claims.
@@ -37,12 +37,15 @@ MAX_OBJECTS = 500
 
 
 class ManifestError(DocumentError):
-    """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
+    """A pod manifest that cannot be used.
+
+    `line` counts from 1; `field` is the path to the value, empty for the whole manifest.
+    """
 
 
 @frozen
 class Manifest:
-    """A string and what is in it."""
+    """A string and its parsed content."""
 
     text: str
     pods: tuple[Pod, ...] = ()
@@ -59,9 +62,9 @@ class Manifest:
 
 
 def read_manifest(text: str, file: str) -> Manifest:
-    """Return what is in a manifest, which is YAML or JSON. `file` is the name for errors, and for the UIDs of pods.
+    """Parse a manifest, which is YAML or JSON. `file` is the name for errors, and for the UIDs of pods.
 
-    Raises ManifestError if something in it cannot be used, or nothing is in it, as while it is being written.
+    Raises ManifestError if something in it cannot be used, or if it is empty, as while it is being written.
     """
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
@@ -130,7 +133,7 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
 
 
 def template_hint(kind: str) -> str:
-    """Return where to find a pod of an object that makes pods. The result is empty for another kind."""
+    """Return the path to the pod template of an object that creates pods, or an empty path for another kind."""
     if kind not in _MAKES_PODS:
         return ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
@@ -173,7 +176,7 @@ def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
             one.refuse(f"there is no such field; expected {meant[0]!r}")
 
 
-_SIMILAR = 0.8  # below it would be two fields that a Pod has: resources and resourceClaims
+_SIMILAR = 0.8  # with a lower limit, two fields of a Pod would match: resources and resourceClaims
 
 
 def _different(names: list[Value], what: str) -> frozenset[str]:

@@ -2,9 +2,9 @@
 
 Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known about earlier pods.
 
-There is no container runtime here. What a kubelet asks its runtime after a restart, this file answers. In
+There is no container runtime here. This file answers the questions that a kubelet asks its runtime after a restart. In
 the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
-container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power failure begins
+container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power failure leads to
 another boot, and then no pod runs.
 
 The first line is a JSON object with `boot`, `files` and `running`. Each further line is the JSON text of the UID of one
@@ -26,13 +26,13 @@ from devicecore.domain.text import foreign_text
 from devicecore.system.files import DurableFile, with_open
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MODE = 0o600  # it copies manifests, which may be secret
+_MODE = 0o600  # it copies manifests, which may contain secrets
 
 _log = logging.getLogger(__name__)
 
 
 class PodsFile:
-    """The file. What it said when this was made is in `files` and `ran`. Thread-safe."""
+    """The file. Its content at creation is in `files` and `ran`. Thread-safe."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class PodsFile:
                 self._write()
 
     def keep(self, files: dict[str, str], pods: AbstractSet[PodUid]) -> None:
-        """Remember these texts, and of the running pods only these."""
+        """Keep these manifests, and forget running pods that are not in `pods`."""
         with self._lock:
             if self._is_written and files == self.files and self._running <= pods:
                 return
@@ -94,11 +94,11 @@ class PodsFile:
 
         try:
             return with_open(self._path, flags, write)
-        except OSError:  # the file is gone or the disk is full: the whole file is written again
+        except OSError:  # the file is gone or the disk is full: write the whole file again
             return False
 
     def _say(self, error: OSError) -> None:
-        if str(error) != self._problem:  # else it is logged once a second
+        if str(error) != self._problem:  # otherwise it would be logged every second
             _log.error("cannot write which pods run into %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 
@@ -106,7 +106,7 @@ class PodsFile:
 def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
     """Return the manifests in such a file, by name, and the pods that run in this boot.
 
-    Raises ValueError, TypeError, AttributeError or RecursionError if it is no such file.
+    Raises ValueError, TypeError, AttributeError or RecursionError if it is not such a file.
     """
     if problem := size_problem(blob, OBJECTS):
         raise ValueError(problem)

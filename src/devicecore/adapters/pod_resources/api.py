@@ -19,7 +19,7 @@ SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 
 
 Claims = Callable[[Pod, Container], Sequence[podresources.DynamicResource]]
-"""Gives the claims of a container; `claims.to_dynamic_resources` makes them."""
+"""Returns the claims of a container; `claims.to_dynamic_resources` creates them."""
 
 
 def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.DynamicResource]:
@@ -56,7 +56,7 @@ class PinnedResources(Protocol):
 
 @frozen
 class Snapshot:
-    """What the answers are computed from: the state of all devices, the active pods in order, and claims.
+    """The input of the answers: the state of all devices, the active pods in order, and claims.
 
     `pinned` has exclusive CPUs and memory of NUMA nodes; without it, no container has any.
     """
@@ -87,7 +87,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
         for name, resource in sorted(snapshot.state.inventory.resources.items())
         if resource.report is not None
         for device in resource.report.healthy
-        # A topology without nodes makes no element at all, no topology makes one.
+        # A topology without nodes gives no element at all; no topology gives one.
         for element in _elements(name, device, resource.report.devices[device].topology)
     ]
     pinned = snapshot.pinned
@@ -135,7 +135,7 @@ def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
                 dynamic_resources=snapshot.claims(pod, container),
             )
             for container in pod.in_start_order
-            if not pod.is_reusable(container)  # an init container that ends is never listed, a sidecar is
+            if not pod.is_reusable(container)  # an ordinary init container is never listed; a sidecar is
         ],
     )
 

@@ -43,7 +43,7 @@ class PodResourcesError(DeviceCoreError):
 
 
 class PodResourcesClient(HasLifecycle):
-    """Asks a kubelet, which need not run yet when the client is started. Thread-safe.
+    """A client of a kubelet, which need not be running when the client is started. Thread-safe.
 
     A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
     limit, until there is an answer or `timeout` seconds have passed. Each call raises `PodResourcesError` if no answer
@@ -89,14 +89,14 @@ class PodResourcesClient(HasLifecycle):
         return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
 
     def _parsed(self, answer: bytes, method: str, response: type[Response]) -> Response:
-        # grpc is not told how to read an answer, because it would log a traceback for one that cannot be read.
+        # grpc must not parse answers, because it would log a traceback for an unreadable one.
         try:
             return response.FromString(answer)
         except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
     def _cause(self, details: str) -> str:
-        """Return why a call failed. gRPC does not say that there is no socket, which is the most frequent reason."""
+        """Return why a call failed. gRPC does not report a missing socket, which is the most frequent reason."""
         return details if Path(self.socket).exists() else "there is no such socket: does a kubelet run on this node?"
 
     def _call(self, method: str, request: Message, response: type[Response], service: str = SERVICE_V1) -> Response:

@@ -32,10 +32,10 @@ REQUESTS_PER_SECOND = 100.0
 BURST = 10
 
 MAX_SWEEP = 1.0
-"""Seconds that a list waits for the sweep before it."""
+"""Seconds that a List call waits for the sweep."""
 
 _THREADS = 4
-_STOP_GRACE = 1.0  # seconds for calls in flight
+_STOP_GRACE = 1.0  # seconds for calls in progress
 _LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 
 _Methods = Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
@@ -46,13 +46,13 @@ _log = logging.getLogger(__name__)
 class PodResourcesServer(HasLifecycle):
     """Serves the API, v1 and v1alpha1, on a unix socket.
 
-    The start raises `SetUpError` if the socket cannot be made, or if another process serves it. The stop removes our
-    socket, and not another process's at its path.
+    Starting raises `SetUpError` if the socket cannot be created, or if another process serves it. Stopping removes our
+    socket, but not another process's at the same path.
 
     Args:
-        socket: the path of the socket. The server makes the socket's directory if only its last part is missing.
-        look: returns what the answers are computed from. It is called in a thread of this server.
-        sweep: called before pods are listed, so that pods that ended are not (kubelet: `UpdateAllocatedDevices`).
+        socket: the path of the socket. The server creates the socket's directory if only its last part is missing.
+        look: returns the input of the answers. It is called in a thread of this server.
+        sweep: called before pods are listed, so that ended pods are not (kubelet: `UpdateAllocatedDevices`).
         observe: called after each call with its method, its API version and whether it failed. Must not block.
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, of all callers and methods together.
@@ -104,7 +104,7 @@ class PodResourcesServer(HasLifecycle):
             self._socket.remove()
             try:
                 self._server.stop(_STOP_GRACE).wait()
-            except RuntimeError:  # gRPC gets no thread in which to wait
+            except RuntimeError:  # gRPC cannot get a thread to wait in
                 self._server.stop(None)
             self._server = None
 
@@ -138,14 +138,14 @@ class PodResourcesServer(HasLifecycle):
             with self._socket.binding() as private:
                 server.add_insecure_port(target(private))
                 server.start()
-                server.add_generic_rpc_handlers(services)  # now, because a server that cannot start is never freed
+                server.add_generic_rpc_handlers(services)  # now, because a server that fails to start is never freed
         except BaseException as error:
-            with suppress(ValueError):  # it has been started
-                server.start()  # else gRPC does not close its socket
-            # If the start got no thread, or was interrupted before it, nothing of gRPC would end a longer wait.
+            with suppress(ValueError):  # it is running
+                server.start()  # otherwise gRPC does not close its socket
+            # If the start got no thread, or was interrupted before that, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)
-            if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
+            if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which gives no reason
                 self._socket.remove()
                 raise
             raise DirectoryError(str(self.socket.parent), getattr(error, "strerror", None) or str(error)) from error
@@ -172,7 +172,7 @@ class PodResourcesServer(HasLifecycle):
         return answer
 
     def _swept(self, answer: Callable[[api.Snapshot], Message]) -> Message:
-        # The sweep may wait for a disk that hangs, which a list does not need.
+        # The sweep may wait for a hanging disk, which a List call does not need.
         with suppress(TimeoutError):
             in_time(self._sweep, MAX_SWEEP)
         return answer(self._look())

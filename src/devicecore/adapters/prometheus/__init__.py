@@ -33,17 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["PrometheusMetrics"]
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper bounds, in seconds, of the buckets into which a kubelet sorts Allocate calls (Go:
-`prometheus.DefBuckets`)."""
+"""The upper bounds, in seconds, of a kubelet's buckets for Allocate calls (Go: `prometheus.DefBuckets`)."""
 
 ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
-"""The upper bounds, in milliseconds, of the buckets into which a kubelet sorts admissions."""
+"""The upper bounds, in milliseconds, of a kubelet's buckets for admissions."""
 
 DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
-"""The upper bounds, in seconds, of the buckets into which a kubelet sorts operations of DRA."""
+"""The upper bounds, in seconds, of a kubelet's buckets for DRA operations."""
 
 MAX_RESOURCES = 256
-"""Resources whose calls are counted. Beyond that, the resource that was used least recently is forgotten."""
+"""The most resources whose calls are counted. Beyond that, the least recently used one is forgotten."""
 
 MAX_LABEL_LENGTH = 320
 """Characters of a resource's label. A valid resource name has at most 317."""
@@ -56,13 +55,13 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 class PrometheusMetrics:
     """Counts the kubelet's device metrics and exposes them on its own `registry`. Thread-safe.
 
-    It takes the measurements of both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure
+    It measures both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure
     calls to DRA drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
 
     To count calls of the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
     `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
-    `reserved` (an admission is under way), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
+    `reserved` (an admission is in progress), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
     counted in both, so that `unhealthy` is always capacity minus allocatable.
     """
 
@@ -77,7 +76,7 @@ class PrometheusMetrics:
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}
-        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # as the resources
+        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # as for the resources
         self._pod_resources: dict[str, dict[str, int]] = {
             "requests_total": {},
             **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
@@ -92,7 +91,7 @@ class PrometheusMetrics:
         plugins: Callable[[], Mapping[str, bool]] | None = None,
         sink_problem: Callable[[], object] | None = None,
     ) -> None:
-        """From now on, show at each scrape what these functions return. Managers are created after their metrics.
+        """From now on, show the results of these functions at each scrape. Managers are created after their metrics.
 
         Args:
             state: the state whose devices are counted, such as `lambda: manager.state`.
@@ -170,10 +169,10 @@ class PrometheusMetrics:
             )
 
     def serve(self, port: int, host: str = "127.0.0.1") -> "MetricsServer":
-        """Answer scrapes over HTTP, on any path; port 0 is a free one. Stop what is returned.
+        """Answer scrapes over HTTP, on any path; port 0 means a free one. The caller stops the returned server.
 
         Raises:
-            CannotListenError: the port is in use, or not ours to use.
+            CannotListenError: the port is in use, or we may not use it.
         """
         server = MetricsServer(self.registry, host, port)
         try:
@@ -186,7 +185,7 @@ class PrometheusMetrics:
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
     """Return the number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
-    for reservation in state.ledger.reservations:  # devices that its own pod reuses are allocated already
+    for reservation in state.ledger.reservations:  # devices reused inside a pod are already allocated
         allocations = state.ledger.of_pod(reservation.key.pod)
         allocated = (one.devices for one in allocations if one.resource == reservation.resource)
         devices = reduce(sub, allocated, reservation.devices)
@@ -213,13 +212,13 @@ def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]
     return value
 
 
-_Buckets = list[tuple[str, int]]  # upper bounds as Go writes them, and how many there were up to each
+_Buckets = list[tuple[str, int]]  # the upper bounds as Go writes them, and the number of samples up to each
 _Read = tuple[_Buckets, float]  # and the sum of all durations
 
 
 @define
 class _Histogram:
-    """Calls by duration, one number for each bucket; the caller holds a lock."""
+    """Counts calls by duration, with one number for each bucket. The caller holds a lock."""
 
     bounds: Sequence[float]
     counts: list[int] = field(init=False)
@@ -298,7 +297,7 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
 def _dra(
     operations: Mapping[tuple[str, bool], _Read], driver_calls: Mapping[tuple[str, str, str], _Read]
 ) -> Iterator[Metric]:
-    """Operations and calls of drivers. A program without dynamic resource allocation shows none of this."""
+    """Operations and calls of drivers. A program without dynamic resource allocation shows none of these."""
     if operations:
         yield _family(
             HistogramMetricFamily,
@@ -318,7 +317,7 @@ def _dra(
 
 
 def _claims_in_use(cache: "ClaimCache") -> Metric:
-    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first is that of all drivers
+    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first is the total of all drivers
     return _family(
         GaugeMetricFamily,
         "dra_resource_claims_in_use",

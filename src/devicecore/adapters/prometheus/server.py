@@ -1,6 +1,6 @@
 """The HTTP server that answers scrapes.
 
-Law: the number of connections, and of seconds that a connection may take, is limited.
+Law: the number of connections, and the duration of each, are limited.
 """
 
 import errno
@@ -25,13 +25,13 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 __all__ = ["CannotListenError", "MetricsServer"]
 
 MAX_CONNECTIONS = 16
-"""Connections to the metrics server at once. One more is closed unanswered."""
+"""The most connections to the metrics server at once. Any further one is closed unanswered."""
 
 MAX_CONNECTION_SECONDS = 10.0
 """Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
 
 END_SECONDS = 1.0
-"""Seconds that a stop of the metrics server waits for scrapes that are under way."""
+"""Seconds that stopping the metrics server waits for scrapes in progress."""
 
 _INTERVAL = 1.0  # seconds between two checks for connections that take too long
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -59,11 +59,11 @@ class _Handler(WSGIRequestHandler):
 class _Listener(ThreadingWSGIServer):
     """Answers a limited number of connections at once, each for a limited time."""
 
-    request_queue_size = 128  # connections that wait to be accepted; those beyond try again only after a second
+    request_queue_size = 128  # connections that wait to be accepted; any further ones try again only after a second
 
     def __init__(self, family: int, address: tuple[str, int]) -> None:
         self.address_family = family
-        self._connections: dict[socket.socket, float] = {}  # and when each was accepted, in monotonic seconds
+        self._connections: dict[socket.socket, float] = {}  # and its time of acceptance, in monotonic seconds
         self._lock = threading.Condition()  # held while the connections change
         super().__init__(address, _Handler, bind_and_activate=False)
 
@@ -117,10 +117,10 @@ class _Listener(ThreadingWSGIServer):
 
 
 class MetricsServer(HasLifecycle):
-    """Answers scrapes from its start to its stop. The start raises OSError if the address cannot be bound.
+    """Answers scrapes from its start to its stop. Starting raises OSError if the address cannot be bound.
 
     Args:
-        registry: what a scrape reads.
+        registry: the registry that a scrape reads.
         host: a name or an address of this machine.
         port: 0 for a free one, which is kept from the first start on.
     """

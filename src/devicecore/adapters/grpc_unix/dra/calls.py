@@ -1,6 +1,6 @@
 """The methods of the DRA driver's API, and failed calls in the words of a kubelet.
 
-Law: afteran error it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
+Law: after an error it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
     or nothing was sent.
 """
 
@@ -17,12 +17,12 @@ from devicecore.domain.dra.errors import DriverCallError
 from devicecore.wire import dra_health_v1alpha1, dra_v1, dra_v1beta1
 
 PLUGIN_TYPE = "DRAPlugin"
-"""What a DRA driver says it is when a plugin watcher asks."""
+"""The plugin type that a DRA driver reports to a plugin watcher."""
 
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 
 MAX_DETAILS = 16 * 1024
-"""Characters of the text of a status that are kept."""
+"""The number of characters to keep of a status message."""
 
 Method = rpc.Method[Any, Any]
 
@@ -58,7 +58,7 @@ HEALTH_METHODS: dict[str, Method] = {
 """NodeWatchResources by service. The messages of both services are the same; kubelets before 1.37 know the second."""
 
 CODES: dict[str, grpc.StatusCode] = {rpc.go_code(code): code for code in grpc.StatusCode}
-"""Status codes by their names in Go."""
+"""Status codes by their Go names."""
 
 # A status with one of these codes may come from the connection as well as from the driver.
 _AMBIGUOUS = {
@@ -85,7 +85,7 @@ def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallEr
     """Return a failed call as a kubelet words it.
 
     Only a status that the driver itself must have sent counts as its answer. After a status that the connection may
-    have produced, such as Unavailable, it is unknown what the driver has done; except if there was no connection.
+    have produced, such as Unavailable, it is unknown what the driver has done; unless there was no connection.
     """
     if not isinstance(error, grpc.aio.AioRpcError):  # the answer cannot be read
         return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)

@@ -38,7 +38,7 @@ from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
-"""Health reports of one instance that are read; more have to wait, because a change is written to a file."""
+"""Health reports to read from one instance at once; more must wait, because a change is written to a file."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class DriverClient:
         return answer
 
     async def reconnect(self) -> None:
-        """Cut the connection and begin a new one. Calls that are under way fail. After `close` this does nothing."""
+        """Cut the connection and begin a new one. Calls in progress fail. After `close` this does nothing."""
         connection = self._connection
         if connection is None:
             return
@@ -146,7 +146,7 @@ class DriverClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
+        """Give the connection up, without events. Calls in progress fail. A second call does nothing."""
         self._is_removed = True
         connection, self._connection = self._connection, None
         try:

@@ -56,21 +56,21 @@ def serve_driver(
     """Serve `driver` where a kubelet's plugin watcher finds it, until stopped.
 
     Args:
-        driver: what is served.
+        driver: the driver to serve.
         registry: the kubelet's directory of registration sockets.
         endpoint: the path of a separate socket for the driver's services; None for the registration socket.
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
-        services: the services that the driver lists at registration, the preferred one first. Unknown names are listed
-            only.
+        services: the services that the driver lists at registration, the preferred one first. Unknown names are only
+            listed.
         wait_for_registry: whether to wait in the background for `registry` to exist, because no kubelet has run yet.
-        poll_interval: seconds between two looks whether the sockets are still there.
+        poll_interval: seconds between two checks of whether the sockets still exist.
         report_period: seconds after which the last health report is repeated.
 
     Raises:
         TypeError: `driver` is not a driver.
         SocketPathTooLongError: a socket's path is too long.
-        DirectoryError: a socket cannot be made in its directory.
+        DirectoryError: a socket cannot be created in its directory.
     """
     check_driver(driver, "serve_driver")
     registration = Path(registry).absolute() / (socket_name or f"{driver.name}-reg.sock")
@@ -114,7 +114,7 @@ class DriverService(Service):
         return methods
 
     def report(self, devices: tuple[ReportedHealth, ...]) -> None:
-        """Send a health report to every kubelet that watches, and to those that begin to."""
+        """Send a health report to every kubelet that watches now or later."""
         self._report = devices
         self.changed()
 
@@ -146,7 +146,7 @@ class DriverService(Service):
 
 
 class ServedDriver(ServedSockets[DriverService]):
-    """A driver that is served: a context manager that stops it at its end. `serve_driver` makes and starts it."""
+    """A served driver: a context manager that stops it on exit. `serve_driver` creates and starts it."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class ServedDriver(ServedSockets[DriverService]):
         self._report_period = report_period
         self._has_status = False
         self._once_registered: Callable[[], object] | None = None
-        self._acting = threading.Lock()  # held while that is called
+        self._acting = threading.Lock()  # held while the action is called
 
     def report(self, devices: Sequence[ReportedHealth]) -> None:
         """Report the health of all devices. It is repeated until the next report.
@@ -192,7 +192,7 @@ class ServedDriver(ServedSockets[DriverService]):
     def when_registered(self, action: Callable[[], object]) -> None:
         """Call `action` as soon as a kubelet has registered the driver, which may be now; not if it is stopped before.
 
-        Publish ResourceSlices in this way. A scheduler may allocate devices as soon as it sees them, and a kubelet that
+        Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
         does not know the driver refuses the pod and tries again a minute later. An action that still waits is replaced
         by the next one. It is called in the caller's thread or in a worker thread, and never in two at once.
         """
@@ -248,7 +248,7 @@ class ServedDriver(ServedSockets[DriverService]):
     def _answered(self, problem: str) -> None:
         self._has_status = True
         self._tried(problem)
-        self._user.loop.submit(self._act_logged)  # a kubelet waits for our answer, but not for what this does
+        self._user.loop.submit(self._act_logged)  # a kubelet waits for our answer, but not for this action
 
     def _act_logged(self) -> None:
         try:
