@@ -1,6 +1,6 @@
 """Tools for tests of adapters, and of programs that use devicecore.
 
-* `contracts`: a suite of checks for every port, to be run over your own adapters.
+* `contracts`: a suite of checks for every port, to run on your own adapters.
 * `faults`: adapters that fail when a test says so.
 * `strategies`: Hypothesis strategies for the values of the domain. Only this module needs Hypothesis, which the extra
   `testing` installs.

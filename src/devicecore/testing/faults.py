@@ -118,12 +118,12 @@ class Call:
         """Return an empty answer.
 
         Raises:
-            EmptyAllocateResponseError: the call is Allocate of a transport, which reports an empty answer so.
+            EmptyAllocateResponseError: the call is Allocate of a transport, which reports an empty answer in this way.
         """
         return self._nothing()
 
     def fail(self, cause: str) -> NoReturn:
-        """Fail as this method of the port fails, with `cause` as the reason.
+        """Fail in the way the port documents for this method, with `cause` as the reason.
 
         Raises:
             DeviceCoreError: the error that the port documents; `RuntimeError` if the call is one of a plugin.
@@ -176,7 +176,7 @@ class Script:
                 self._standing.pop(method, None)
 
     def run(self, call: Call) -> Answer:
-        """Answer `call` with the faults that this script has for it."""
+        """Answer `call` with the faults that this script defines for it."""
         return call.answer_with(self._next(call.method))
 
     def _next(self, method: str) -> list[Fault]:
@@ -416,7 +416,7 @@ class Delayed:
 
 
 class _Faulty:
-    """What the adapters below share: a wrapped adapter, a script, and a clock."""
+    """The base of the adapters below: a wrapped adapter, a script, and a clock."""
 
     def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:
         self._adapter = adapter
@@ -462,7 +462,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         self._transport.stop()
 
     def notify(self, event: Event) -> None:
-        """Deliver an event to the listener: one of the wrapped transport, or one that the test made."""
+        """Deliver an event to the listener, from the wrapped transport or from the test."""
         plugin = None if isinstance(event, RegistrationRequested) else event.plugin
         if self._listener is None or plugin in self._dropped:
             return

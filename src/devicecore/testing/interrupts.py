@@ -1,4 +1,4 @@
-"""Actions at each place where Python lets an interrupt (Ctrl-C) in, one after another.
+"""Run an action at each place where Python may raise an interrupt (Ctrl-C), one place after another.
 
 Law: a place is where Python handles signals: after a call, at the start of a function, and when a loop begins again.
 So an interrupt may come between a call and the assignment of its result.
@@ -22,7 +22,7 @@ class Interrupts:
     """Calls a function and does something at the `at`-th place in `modules`, counted from 1.
 
     Args:
-        at: which place.
+        at: the number of the place.
         modules: where places are counted.
         then: what to do there; by default, raise KeyboardInterrupt.
     """
@@ -37,13 +37,13 @@ class Interrupts:
 
     @property
     def is_reached(self) -> bool:
-        """Whether there was such a place. If not, there are fewer."""
+        """Whether there was such a place. If not, there are fewer places."""
         return self.passed >= self._at
 
     def interrupt(self, action: Callable[[], object]) -> bool:
         """Call `action` and return whether it was interrupted. An interrupt is not raised again."""
         before = sys.gettrace()
-        sys._getframe().f_trace_opcodes = True  # noqa: SLF001 - else Python 3.12.1 tells none the first time
+        sys._getframe().f_trace_opcodes = True  # noqa: SLF001 - otherwise Python 3.12.1 reports none the first time
         sys.settrace(self._enter)
         try:
             action()
@@ -53,10 +53,10 @@ class Interrupts:
             sys.settrace(before)
         return False
 
-    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace wants it
+    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace requires
         if frame.f_code.co_filename not in self._files:
             return None
-        frame.f_trace = self._step  # otherwise Python 3.14 tells no opcodes of the first call of a function
+        frame.f_trace = self._step  # otherwise Python 3.14 reports no opcodes for the first call of a function
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step
 
@@ -76,8 +76,8 @@ class Interrupts:
 def _is_place(code: CodeType, last: int, now: int) -> bool:
     """Return whether a signal may be handled between two instructions.
 
-    Python raises its exception from the first one. This raises it from the second one, which is the same if both are
-    in the same `try`; other places are left out.
+    Python raises its exception from the first one. This raises it from the second one, which makes no difference if
+    both are in the same `try`; other places are left out.
     """
     return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
 

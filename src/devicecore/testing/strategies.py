@@ -1,7 +1,7 @@
 """Hypothesis strategies for the values of the domain.
 
 Law: every drawn value can occur on a real node, and shrinks to the simplest value of its type. Ledgers and node states
-are made with public methods only, so the library itself can reach each of them.
+are built with public methods only, so the library itself can reach each of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ PODS = tuple(PodUid(uid) for uid in ("pod-a", "pod-b", "pod-c"))
 
 _PLAIN = tuple(f"gpu-{number}" for number in range(12))
 _TRAPS = (
-    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the order of these texts differs from their natural order
+    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the text order of these differs from their natural order
     *("2", "10", "02", "-1", "1.5", "0" * 40),
     *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),  # odd digits, escaping
 )
@@ -90,7 +90,7 @@ def resource_names() -> st.SearchStrategy[ResourceName]:
 
 
 def invalid_resource_names() -> st.SearchStrategy[str]:
-    """Names that `resource_name` refuses: almost valid names first, then any text."""
+    """Names that `resource_name` refuses: almost valid names first, then arbitrary text."""
     misses = st.sampled_from(
         (
             *("", "/", "gpu", "example.com", "example.com/", "/gpu", "a/b/c", "example.com/gpu\n", " example.com/gpu"),
@@ -103,7 +103,7 @@ def invalid_resource_names() -> st.SearchStrategy[str]:
 
 
 def _inside_out(end: str, inside: str) -> str:
-    """Return `inside` between two characters with which a name may begin and end."""
+    """Return `inside` between two characters that a name may begin and end with."""
     return f"{end}{inside}{end}" if inside else end
 
 
@@ -137,7 +137,7 @@ def device_lists(
 
 
 def device_sets() -> st.SearchStrategy[DeviceSet]:
-    """Device sets, each with an index of its own, which may have more devices than the set."""
+    """Device sets, each with a separate index, which may have more devices than the set."""
     listed = st.lists(device_ids(), max_size=8)
 
     def chosen(known: list[DeviceId]) -> st.SearchStrategy[DeviceSet]:
@@ -209,7 +209,7 @@ def pods(
     )
 
 
-@lru_cache(maxsize=64)  # making and checking a strategy takes longer than drawing from it
+@lru_cache(maxsize=64)  # creating and checking a strategy takes longer than drawing from it
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
@@ -300,7 +300,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def plugin_events(
     draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
-    """Events of a transport: instances register, report and are lost; some events are late, some come after a loss."""
+    """Events of a transport: instances register, report and are lost. Some events are late, some come after a loss."""
     reports = _SIMPLE_LISTS if lists is None else lists
     options = st.builds(PluginOptions, st.booleans(), st.booleans())
     seen: list[PluginId] = []
@@ -363,7 +363,7 @@ def admit(
 ) -> NodeState:
     """Return the node state after `containers` of `pod`, by default all, got the devices they request.
 
-    A request for more devices than there are is left out. The plugins have no preference.
+    A request for more devices than exist is left out. The plugins have no preference.
     """
     for container in pod.in_start_order if containers is None else containers:
         key = pod.key(container)

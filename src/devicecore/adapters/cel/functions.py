@@ -195,7 +195,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _comparable(left: object, right: object) -> bool:
-    """Return whether Kubernetes can compare the values: a version on the left cannot be compared with other types."""
+    """Return true if Kubernetes can compare the values; raise ValueError for a version and a value of another type."""
     if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
         raise ValueError(problem)

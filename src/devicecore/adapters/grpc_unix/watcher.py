@@ -236,7 +236,7 @@ class PluginWatcher:
             candidate.since = asyncio.get_running_loop().time()
         finally:
             self._attempts -= 1
-            if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:  # not at each end, because a look takes time
+            if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:  # not after each one: a scan takes time
                 self._changed.set()
 
     async def _registered(self, path: str) -> RegisteredPlugin:

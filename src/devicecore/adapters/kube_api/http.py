@@ -27,7 +27,7 @@ MAX_VALUES = 4_000_000
 """Commas and brackets in the pages of a list together, which bound the number of values."""
 
 _PAGES = 4  # the total size of a list, in pages of the largest size
-_SLOWEST = 2  # the total time, in pages of the longest duration
+_SLOWEST = 2  # the total time, in timeouts of one page
 
 _PART = 64 * 1024  # bytes per read
 

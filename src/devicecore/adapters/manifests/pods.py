@@ -133,7 +133,7 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
 
 
 def template_hint(kind: str) -> str:
-    """Return the path to the pod template of an object that creates pods, or an empty path for another kind."""
+    """Return a hint about the pod template of an object that creates pods, or an empty string for another kind."""
     if kind not in _MAKES_PODS:
         return ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"

@@ -1,4 +1,4 @@
-"""What the checks of transports use: a plugin with settable answers, and a listener that records every event.
+"""The tools of the transport checks: a plugin with settable answers, and a listener that records every event.
 
 Law: nothing here checks the transport; a check waits for events that the log has recorded.
 """
@@ -29,7 +29,7 @@ class Connection(Protocol):
 
 
 class TransportHarness(Protocol):
-    """A transport that is not started yet, and the way to connect plugins to it."""
+    """A transport that is not started yet, and a way to connect plugins to it."""
 
     @property
     def transport(self) -> PluginTransport:
@@ -39,7 +39,7 @@ class TransportHarness(Protocol):
         """Register `plugin` at its own endpoint. This returns after the transport has accepted it.
 
         Raises:
-            DeviceCoreError: the transport refused it; the error's text contains the reason that the plugin was given.
+            DeviceCoreError: the transport refused it; the error's text contains the reason sent to the plugin.
         """
 
 
@@ -179,7 +179,7 @@ class StartedTransport:
         before = len(self.log.registered())
         connection = self.harness.connect(plugin)
 
-        def ours() -> list[PluginId]:  # a plugin that was refused before may still try to register
+        def ours() -> list[PluginId]:  # a previously refused plugin may still be trying to register
             return [id_ for id_ in self.log.registered()[before:] if id_.resource == plugin.resource]
 
         id_ = self.log.wait("PluginRegistered", ours)[0]
@@ -195,7 +195,7 @@ class StartedTransport:
 def started(
     make: MakeTransport, refused: Mapping[ResourceName, DeviceCoreError] | None = None
 ) -> Iterator[StartedTransport]:
-    """Start a transport whose listener refuses plugins of some resources; stop it in the end."""
+    """Start a transport whose listener refuses plugins of some resources; stop it at the end."""
     with make() as harness:
         running = StartedTransport(harness, EventLog(refused or {}))
         harness.transport.start(running.log)
@@ -207,7 +207,7 @@ def started(
 
 @contextmanager
 def connected(make: MakeTransport) -> Iterator[tuple[StartedTransport, Probe, PluginId]]:
-    """Start a transport and connect a plugin; stop the transport in the end."""
+    """Start a transport and connect a plugin; stop the transport at the end."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)

@@ -1,6 +1,6 @@
 """The contract of `ClaimSource`.
 
-Law: a claim is returned as it was written last, or an error says why it cannot be read.
+Law: a claim is returned as last written, or an error says why it cannot be read.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ ALLOCATED_CLAIM = ResourceClaim(
 
 
 class ClaimSourceHarness(Protocol):
-    """A claim source, and the way to write what it reads."""
+    """A claim source, and a way to write the claims that it reads."""
 
     @property
     def source(self) -> ClaimSource:
@@ -43,7 +43,7 @@ class ClaimSourceHarness(Protocol):
 
 
 MakeClaimSource = Callable[[], AbstractContextManager[ClaimSourceHarness]]
-"""Makes a source without claims."""
+"""Creates a source without claims."""
 
 CLAIM_SOURCE: Suite[MakeClaimSource] = Suite()
 """For every claim source."""
@@ -51,7 +51,7 @@ CLAIM_SOURCE: Suite[MakeClaimSource] = Suite()
 
 @CLAIM_SOURCE.check
 def reads_every_field(make: MakeClaimSource) -> None:
-    """UID, owner, allocation and reservations come back as they were written."""
+    """UID, owner, allocation and reservations are returned as they were written."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         expect("the claim", harness.source.get(ALLOCATED_CLAIM.key), ALLOCATED_CLAIM)
@@ -79,7 +79,7 @@ def reads_what_was_written_last(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def says_that_a_claim_does_not_exist(make: MakeClaimSource) -> None:
-    """A claim of that name in another namespace is another claim."""
+    """A claim with the same name in another namespace is another claim."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         for key in (ClaimKey("default", "other"), ClaimKey("other", "claim")):

@@ -1,7 +1,7 @@
 """The contract of `DriverTransport`.
 
-Law: a driver is asked exactly what the caller asks, and the caller gets exactly what the driver answers, or an error
-that says whether the driver itself failed.
+Law: the driver gets exactly the caller's request, and the caller gets exactly the driver's answer, or an error that
+says whether the driver itself failed.
 """
 
 import threading
@@ -47,7 +47,7 @@ class DriverConnection(Protocol):
 
 
 class DriverTransportHarness(Protocol):
-    """A transport that is not started yet, and the way to register drivers with it."""
+    """A transport that is not started yet, and a way to register drivers with it."""
 
     @property
     def transport(self) -> DriverTransport:
@@ -57,7 +57,7 @@ class DriverTransportHarness(Protocol):
         """Register `driver` at its own endpoint. This returns after the transport has accepted it.
 
         Raises:
-            DeviceCoreError: the transport refused it; the error's text contains the reason that the driver was given.
+            DeviceCoreError: the transport refused it; the error's text contains the reason sent to the driver.
         """
 
 
@@ -69,7 +69,7 @@ DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
 
 
 class AnsweringDriver(DraDriver):
-    """A driver with settable answers, which records what it is asked."""
+    """A driver with settable answers, which records its requests."""
 
     def __init__(self, name: DriverName = GPU_DRIVER) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class DriverEvents:
     def wait_for(self, kind: type[DriverEvent], count: int = 1) -> list[InstanceId]:
         """Return the instances of the first `count` events of this kind.
 
-        Raises AssertionError if they do not come in time.
+        Raises AssertionError if they do not arrive in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: len(self.of(kind)) >= count, EVENT_TIMEOUT)
@@ -128,7 +128,7 @@ class DriverEvents:
 
 @contextmanager
 def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness, DriverEvents]]:
-    """Start a transport with a listener; stop it in the end."""
+    """Start a transport with a listener; stop it at the end."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.start(heard)
@@ -142,7 +142,7 @@ def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness
 def _connected(
     make: MakeDriverTransport, services: Sequence[str] = SERVICES[:1]
 ) -> Iterator[tuple[DriverTransport, AnsweringDriver, InstanceId]]:
-    """Start a transport and connect a driver; stop the transport in the end."""
+    """Start a transport and connect a driver; stop the transport at the end."""
     with _started(make) as (harness, heard):
         driver = AnsweringDriver()
         harness.register(driver, services)
@@ -162,7 +162,7 @@ def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
-    """A driver that lists `v1beta1.DRAPlugin` first is called by it."""
+    """A driver that lists `v1beta1.DRAPlugin` first is called through it."""
     with _started(make) as (harness, heard):
         harness.register(AnsweringDriver(), ["v9.DRAPlugin", SERVICES[1], SERVICES[0]])
         (instance,) = heard.wait_for(DriverRegistered)
@@ -185,7 +185,7 @@ def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> None:
-    """If the listener raises on `DriverRegistered`, the driver gets that sentence."""
+    """If the listener raises on `DriverRegistered`, the driver gets the error's text."""
     with _started(make) as (harness, heard):
         heard.refusal = DriverAlreadyRegisteredError(GPU_DRIVER, "/run/dra.sock")
         refused = expect_error(
@@ -224,7 +224,7 @@ def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
-    """What a driver raises is a `DriverCallError` with its text, and the driver has answered."""
+    """An exception in a driver becomes a `DriverCallError` with its text, which counts as an answer."""
     with _connected(make) as (transport, driver, instance):
         driver.error = ValueError("out of order")
         for method, call in ((PREPARE, transport.prepare), (UNPREPARE, transport.unprepare)):
@@ -259,7 +259,7 @@ def tells_instances_apart(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
-    """After the end of a registration its event has come, and calls to the instance fail."""
+    """Once a registration has ended, its event has been delivered, and calls to the instance fail."""
     with _started(make) as (harness, heard):
         driver = AnsweringDriver()
         connection = harness.register(driver, SERVICES[:1])

@@ -13,7 +13,7 @@ __all__ = ["DRA_METRICS", "DraMetricsHarness", "MakeDraMetrics"]
 
 
 class DraMetricsHarness(Protocol):
-    """A `DraMetrics` adapter, and what it has counted."""
+    """A `DraMetrics` adapter, and its counts."""
 
     @property
     def metrics(self) -> DraMetrics:
@@ -24,7 +24,7 @@ class DraMetricsHarness(Protocol):
 
 
 MakeDraMetrics = Callable[[], DraMetricsHarness]
-"""Makes an adapter that has counted nothing yet."""
+"""Creates an adapter that has counted nothing yet."""
 
 DRA_METRICS: Suite[MakeDraMetrics] = Suite()
 """For every adapter that counts."""
@@ -32,7 +32,7 @@ DRA_METRICS: Suite[MakeDraMetrics] = Suite()
 
 @DRA_METRICS.check
 def measures_every_operation(make: MakeDraMetrics) -> None:
-    """An operation is one sample of its name and its result, and of no other."""
+    """An operation is one sample for its name and result, and for no others."""
     harness = make()
     for operation, seconds, failed in (
         ("PrepareResources", 0.25, False),

@@ -16,7 +16,7 @@ __all__ = ["RESOURCE_SLICES", "MakeSlices", "SlicesHarness"]
 
 
 class SlicesHarness(Protocol):
-    """ResourceSlices, and what other programs see of them."""
+    """ResourceSlices, and the slices that other programs see."""
 
     @property
     def slices(self) -> ResourceSlices:
@@ -30,7 +30,7 @@ class SlicesHarness(Protocol):
 
 
 MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]
-"""Makes a node without slices."""
+"""Creates a node without slices."""
 
 RESOURCE_SLICES: Suite[MakeSlices] = Suite()
 """For every kind of ResourceSlices."""

@@ -1,4 +1,4 @@
-"""Suites of checks, and comparisons for these: their errors have the expected and the actual value.
+"""Suites of checks, and comparisons whose errors have the expected and the actual value.
 
 Law: a check ends without an exception or with an `AssertionError`.
 """
@@ -11,7 +11,7 @@ from typing import TypeVar
 from devicecore.domain.model import resource_name
 
 EVENT_TIMEOUT = 30.0
-"""Seconds that a check waits for an event that should come at once."""
+"""Seconds that a check waits for an event that should arrive at once."""
 
 GPU = resource_name("example.com/gpu")
 RDMA = resource_name("example.com/rdma")
@@ -56,7 +56,7 @@ def expect(what: str, actual: object, expected: object) -> None:
 
 
 def expect_in(what: str, whole: Container[T], part: T) -> None:
-    """Expect that a string or a list has a part. Raises AssertionError if it has not."""
+    """Expect that a string or a list contains something. Raises AssertionError if it does not."""
     __tracebackhide__ = True
     if part not in whole:
         message = f"{what}: expected {part!r} in it, got {whole!r}"

@@ -1,6 +1,6 @@
 """The contract of everything that starts and stops (docs/maintain/managers.md, "Starting and stopping").
 
-Law: what runs takes threads, descriptors, processes and files between its start and its stop, and at no other time.
+Law: an object uses threads, descriptors, processes and files only between its start and its stop.
 """
 
 import gc
@@ -27,29 +27,29 @@ from devicecore.runtime import lifecycle
 from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, expect_error
 from devicecore.testing.interrupts import Interrupts
 
-_PAUSE = 0.005  # seconds between two checks of what is left
-_MOST_PLACES = 12  # of a start or a stop in which something else is called
-_STEP = 1  # from one place that is interrupted to the next; a test that has little time takes a larger odd number
+_PAUSE = 0.005  # seconds between two checks for leftovers
+_MOST_PLACES = 12  # during a start or stop, to call something else
+_STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
 _SOON = 2.0  # seconds after which a call is made again, to see whether as much is left again
 _STILL = 20  # looks at a thread that has done nothing since: then it waits
 
 
 class LifecycleHarness(Protocol):
-    """Creates objects of one class that runs."""
+    """Creates objects of one class that starts and stops."""
 
     @property
     def directory(self) -> Path | None:
-        """Where they create files, all of which belong to a run. It is None if they create none."""
+        """The directory for their files, all of which belong to a run, or None if they create none."""
 
     def new(self) -> Runs:
-        """Make one, which is not started."""
+        """Create an object that is not started."""
 
     @property
     def modules(self) -> Sequence[ModuleType]:
         """The modules in which their starts and stops are interrupted."""
 
     def use(self, subject: Runs) -> bool:
-        """Use it as can be done only between its start and its stop. Return False if there is no such use."""
+        """Use it in a way that works only between its start and its stop. Return False if there is none."""
 
     def broken(self) -> AbstractContextManager[object] | None:
         """Return a context in which each start fails. Return None if a start cannot fail."""
@@ -59,15 +59,15 @@ class LifecycleHarness(Protocol):
 
 
 MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
-"""Makes a harness. All its objects are stopped in the end."""
+"""Creates a harness. All its objects are stopped at the end."""
 
 LIFECYCLE: Suite[MakeLifecycle] = Suite()
-"""The checks for everything that starts."""
+"""The checks for everything that starts and stops."""
 
 
 @LIFECYCLE.check
 def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
-    """Making an object takes no thread, descriptor, process or file."""
+    """Creating an object uses no thread, descriptor, process or file."""
     with make() as harness:
         _warm_up(harness)
         before = _Taken.now(harness)
@@ -91,7 +91,7 @@ def a_second_start_does_nothing(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
-    """When any of several starts at once has returned, the object runs, and one stop ends it."""
+    """Once any of several concurrent starts has returned, the object runs, and one stop ends it."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -172,7 +172,7 @@ def a_second_stop_is_no_error(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
-    """If a stop comes from another thread while a start is under way, the start fails and nothing is left."""
+    """If another thread stops the object during a start, the start fails and nothing is left."""
     with make() as harness:
         before = _warm_up(harness)
         failed = 0
@@ -190,7 +190,7 @@ def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
-    """What needs a run raises an error that says so, before the first start and after a stop."""
+    """Methods that need a run raise an error that says so, before the first start and after a stop."""
     with make() as harness:
         subject = harness.new()
         for when in ("before the start", "after the stop"):
@@ -208,7 +208,7 @@ def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_context_starts_and_stops(make: MakeLifecycle) -> None:
-    """Entering the context starts, and leaving it stops, even if the block has failed."""
+    """Entering the context starts the object, and leaving it stops the object, even if the block has failed."""
     with make() as harness:
         before = _warm_up(harness)
         for _ in range(2):
@@ -230,12 +230,13 @@ def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
     _interrupt(make, _stop)
 
 
-# --- what is taken ----------------------------------------------------------------------------------------------------
+# --- resources in use
+# ----------------------------------------------------------------------------------------------------
 
 
 @frozen
 class _Taken:
-    """What this process has at one time."""
+    """The resources of this process at one time."""
 
     threads: frozenset[threading.Thread]
     descriptors: "Counter[str]"
@@ -253,7 +254,7 @@ class _Taken:
         )
 
     def beyond(self, before: "_Taken") -> dict[str, list[str]]:
-        """Return what is new, by kind."""
+        """Return the new resources, by kind."""
         more = {
             "threads": sorted(thread.name for thread in self.threads - before.threads),
             "descriptors": sorted((self.descriptors - before.descriptors).elements()),
@@ -265,30 +266,30 @@ class _Taken:
 
 def _descriptors() -> Iterator[str]:
     for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the directory itself, and what other threads close meanwhile
+        with suppress(OSError):  # the descriptor of the directory itself, and those that other threads are closing
             yield entry.readlink().name.partition(":[")[0]
 
 
 def _children() -> Iterator[int]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there is none, and nothing has to be read for each process of the machine
+    except ChildProcessError:  # there are none, so there is no need to read about every process of the machine
         return
     threads = list(Path("/proc/self/task").glob("*/children"))
     for of_thread in threads:
-        with suppress(OSError):  # the thread has ended meanwhile, and its children are those of another one
+        with suppress(OSError):  # the thread has just ended, and its children belong to another one
             yield from map(int, of_thread.read_bytes().split())
     for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # a kernel without these lists
-        with suppress(OSError):  # the process has ended meanwhile
+        with suppress(OSError):  # the process has just ended
             if int(entry.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
                 yield int(entry.parent.name)
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
-    """Run one object, because a library may keep what its first use takes. Return what is free once it is gone."""
+    """Run one object, because a library may keep resources from its first use. Return a later state without it."""
     with harness.new() as subject:
         harness.use(subject)
-    del subject  # else what it still holds after its stop would count as taken before
+    del subject  # otherwise resources that it still holds after its stop would count as used before
     gc.collect()
     return _Taken.now(harness)
 
@@ -298,7 +299,7 @@ def _expect_nothing_left(when: str, harness: LifecycleHarness, before: _Taken) -
 
 
 def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[], None]) -> None:
-    """Call `action`, and once more if something is left: what a library keeps for its next use is not left again."""
+    """Call `action`, and once more if something is left: resources that a library caches do not grow again."""
     before = _Taken.now(harness)
     action()
     if _left(harness, before, _SOON):
@@ -310,16 +311,16 @@ def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[],
 def _left(harness: LifecycleHarness, before: _Taken, timeout: float | None = None) -> dict[str, list[str]]:
     deadline = time.monotonic() + (EVENT_TIMEOUT if timeout is None else timeout)
     while (left := _Taken.now(harness).beyond(before)) and time.monotonic() < deadline:
-        gc.collect()  # gRPC gives back some things when its objects go
-        time.sleep(_PAUSE)  # a thread that has done its work may still be about to end
+        gc.collect()  # gRPC releases some resources when its objects are deleted
+        time.sleep(_PAUSE)  # a thread that has finished its work may not have ended yet
     return left
 
 
-# --- calls that could hang, and calls in the middle of others ---------------------------------------------------------
+# --- calls that may hang, and nested calls ---------------------------------------------------------
 
 
 class _Call:
-    """A call in a daemon thread, so that one that hangs fails the check and nothing else."""
+    """A call in a daemon thread, so that a hanging call fails only the check."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
@@ -341,7 +342,7 @@ class _Call:
             time.sleep(_PAUSE)
 
     def error(self) -> BaseException | None:
-        """Return what it has raised, or None. Raises AssertionError if it has not ended in time."""
+        """Return the error that it raised, or None. Raises AssertionError if it has not ended in time."""
         if self._thread.ident is None:
             return None
         self._thread.join(EVENT_TIMEOUT)
@@ -366,7 +367,7 @@ class _Call:
 
 
 def _state_of(thread: threading.Thread) -> str:
-    """Return the state of a thread, `S` if it sleeps, and how often it has been switched, empty if it has ended."""
+    """Return the state of a thread, such as `S` for sleeping, and its context switches; empty if it has ended."""
     try:
         lines = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -388,7 +389,7 @@ def _modules(harness: LifecycleHarness) -> tuple[ModuleType, ...]:
 
 
 def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequence[int]:
-    """Return the numbers of some places of a start or a stop, which are as far from each other as possible."""
+    """Return the numbers of some places in a start or stop, as far apart as possible."""
     point = Interrupts(sys.maxsize, *_modules(harness))
     with _prepared(harness, method) as subject:
         point.interrupt(partial(method, subject))
@@ -398,7 +399,7 @@ def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequen
 
 @contextmanager
 def _prepared(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Iterator[Runs]:
-    """Make an object on which `method` can be called, and stop it in the end."""
+    """Create an object on which `method` can be called, and stop it at the end."""
     subject = harness.new()
     if method is _stop:
         subject.start()
@@ -429,7 +430,7 @@ def _works_or_is_refused(action: Callable[[], object]) -> None:
 
 def _interrupt(make: MakeLifecycle, method: Callable[[Runs], None]) -> None:
     with make() as harness, warnings.catch_warnings():
-        for kind in (ResourceWarning, RuntimeWarning):  # an object that an interrupt has cost its owner is closed late
+        for kind in (ResourceWarning, RuntimeWarning):  # an object whose owner lost it to an interrupt is closed late
             warnings.simplefilter("ignore", kind)
         _warm_up(harness)
         point = Interrupts(0)

@@ -28,7 +28,7 @@ class MetricsHarness(Protocol):
 
 
 MakeMetrics = Callable[[], MetricsHarness]
-"""Makes an adapter that has counted nothing yet."""
+"""Creates an adapter that has counted nothing yet."""
 
 METRICS: Suite[MakeMetrics] = Suite()
 """The checks for every `Metrics` adapter."""
@@ -36,7 +36,7 @@ METRICS: Suite[MakeMetrics] = Suite()
 
 @METRICS.check
 def counts_every_registration(make: MakeMetrics) -> None:
-    """One call is one registration of that resource and of no other."""
+    """One call counts one registration for that resource and for no other."""
     harness = make()
     for resource in (GPU, RDMA, GPU, GPU):
         harness.metrics.device_plugin_registration(resource)
@@ -54,7 +54,7 @@ def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_allocation(make: MakeMetrics) -> None:
-    """One call is one Allocate call of that many seconds, of that resource and of no other."""
+    """One call counts one Allocate call with that duration, for that resource and for no other."""
     harness = make()
     for resource, seconds in ((GPU, 0.0), (GPU, 0.25), (RDMA, 3600.0), (GPU, 1.5)):
         harness.metrics.device_plugin_alloc_duration(resource, seconds)
@@ -64,7 +64,7 @@ def measures_every_allocation(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_admission(make: MakeMetrics) -> None:
-    """One call is one admission of that many seconds, failed or not."""
+    """One call counts one admission with that duration, failed or not."""
     harness = make()
     for seconds, failed in ((0.0, False), (0.25, True), (60.0, False)):
         harness.metrics.topology_manager_admission(seconds, failed=failed)

@@ -13,7 +13,7 @@ from devicecore.ports.plugin import DevicePlugin
 from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect
 
 MakePlugin = Callable[[], DevicePlugin]
-"""Makes a plugin that lists at least one healthy device."""
+"""Creates a plugin that lists at least one healthy device."""
 
 DEVICE_PLUGIN: Suite[MakePlugin] = Suite()
 """The checks for every plugin."""
@@ -64,7 +64,7 @@ def prepares_the_same_devices_again(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
-    """If the plugin offers preferences, it names `size` of the available devices, with those it must include."""
+    """If the plugin offers preferences, it names `size` available devices, including those it must include."""
     plugin = make()
     if not plugin.options.get_preferred_allocation_available:
         return
@@ -135,7 +135,7 @@ def _healthy(plugin: DevicePlugin) -> list[DeviceId]:
 
 
 class ChangingPlugin(Protocol):
-    """A plugin whose list can change, and the way to change it."""
+    """A plugin whose list can change, and a way to change it."""
 
     @property
     def plugin(self) -> DevicePlugin:
@@ -146,10 +146,10 @@ class ChangingPlugin(Protocol):
 
 
 MakeChangingPlugin = Callable[[], ChangingPlugin]
-"""Makes a plugin that lists at least one healthy device, and whose list can be changed."""
+"""Creates a plugin that lists at least one healthy device, and whose list can be changed."""
 
 CHANGING_DEVICE_PLUGIN: Suite[MakeChangingPlugin] = Suite()
-"""Further checks for plugins whose list may change."""
+"""Additional checks for plugins whose list may change."""
 
 
 @CHANGING_DEVICE_PLUGIN.check

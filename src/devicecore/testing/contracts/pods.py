@@ -1,6 +1,6 @@
 """The contract of `PodSource`.
 
-Law: a listed pod may hold devices. After every source has delivered, a pod that is not listed may not.
+Law: a listed pod may hold devices. Once every source has reported, a pod that is not listed may not.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +13,7 @@ from devicecore.testing.contracts.expect import Suite, expect
 
 
 class PodsHarness(Protocol):
-    """A pod source, and the way to give it pods."""
+    """A pod source, and a way to set its pods."""
 
     @property
     def source(self) -> PodSource:
@@ -24,7 +24,7 @@ class PodsHarness(Protocol):
 
 
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
-"""Makes a source as it is when a manager starts: the containers of these pods run, and no source has delivered yet."""
+"""Creates a source as at a manager's start: the containers of these pods run, and no source has reported yet."""
 
 POD_SOURCE: Suite[MakePods] = Suite()
 """The checks for every pod source."""
@@ -54,14 +54,14 @@ def _expect_active(make: MakePods, *deliveries: Sequence[Pod]) -> None:
 
 @POD_SOURCE.check
 def is_not_ready_before_every_source_has_delivered(make: MakePods) -> None:
-    """`sources_ready` returns False until every source has delivered."""
+    """`sources_ready` returns False until every source has reported."""
     with make(()) as harness:
         expect("sources_ready before anything was delivered", harness.source.sources_ready(), expected=False)
 
 
 @POD_SOURCE.check
 def is_ready_once_every_source_has_delivered(make: MakePods) -> None:
-    """After that, `sources_ready` always returns True, even if no pods were delivered."""
+    """After that, `sources_ready` always returns True, even if no pods were reported."""
     with make(()) as harness:
         for pods in ((), (_POD_A,), ()):
             harness.deliver(pods)

@@ -1,6 +1,6 @@
 """The contract of an allocation policy.
 
-Law: a check asks policies that `make` makes the questions of `CASES`: those of a few small nodes.
+Law: a check asks the policies that `make` creates the questions of `CASES`, about a few small nodes.
 
 `devicecore.testing.strategies.choices` has other questions. `devicecore.domain.policies.answer` asks one and checks the
 answer, as a manager does.
@@ -19,7 +19,7 @@ from devicecore.ports.policy import AllocationPolicy
 from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 MakePolicy = Callable[[], AllocationPolicy]
-"""Makes a policy. A function is made by `lambda: it`."""
+"""Creates a policy. For a function, pass `lambda: function`."""
 
 ALLOCATION_POLICY: Suite[MakePolicy] = Suite()
 """The whole contract."""
@@ -38,7 +38,7 @@ def _cases() -> Iterator[Choice]:
             choice = Choice(GPU, ContainerKey(_OWN, "main"), listed - in_use, DeviceSet(), size, (), nodes, in_use)
             yield choice
             yield evolve(choice, preferred=tuple(reversed(ids)), of_pod={RDMA: {DeviceId("nic"): (NumaNode(1),)}})
-            if size > 1:  # it reuses a device of an init container, and has to have one of a chosen NUMA node
+            if size > 1:  # it reuses a device of an init container, and must get one of a chosen NUMA node
                 must = listed.index.select([ids[0], ids[15]])
                 yield evolve(
                     choice,
@@ -54,7 +54,10 @@ CASES: tuple[Choice, ...] = tuple(_cases())
 
 
 def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[DeviceId, ...]], object]) -> None:
-    """Ask a new policy each question. `wrong` returns what is wrong with its answer, something false if nothing is."""
+    """Ask a new policy each question.
+
+    `wrong` returns the problem with its answer, or a false value if there is none.
+    """
     for choice in CASES:
         answer = tuple(make()(choice))
         if found := wrong(choice, answer):
@@ -64,7 +67,7 @@ def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[Devi
 
 @ALLOCATION_POLICY.check
 def answers_as_many_as_are_asked_for(make: MakePolicy) -> None:
-    """A policy answers `size` devices."""
+    """A policy answers with `size` devices."""
 
     def wrong(choice: Choice, answer: Sequence[DeviceId]) -> object:
         return len(answer) != choice.size and counted(len(answer), "device")
@@ -74,13 +77,13 @@ def answers_as_many_as_are_asked_for(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def answers_different_devices(make: MakePolicy) -> None:
-    """A policy answers each device once."""
+    """A policy names each device at most once."""
     _check_each(make, "expected each device once", lambda _, answer: repeated(answer))
 
 
 @ALLOCATION_POLICY.check
 def answers_what_is_available(make: MakePolicy) -> None:
-    """A policy answers only devices of `available`."""
+    """A policy names only devices of `available`."""
 
     def wrong(choice: Choice, answer: Sequence[DeviceId]) -> object:
         return [device for device in answer if device not in choice.available]
@@ -90,7 +93,7 @@ def answers_what_is_available(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def includes_what_must_be_included(make: MakePolicy) -> None:
-    """A policy answers all devices of `must_include`."""
+    """A policy names all devices of `must_include`."""
 
     def wrong(choice: Choice, answer: Sequence[DeviceId]) -> object:
         left_out = choice.must_include - set(answer)
@@ -101,7 +104,7 @@ def includes_what_must_be_included(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def answers_the_same_question_the_same(make: MakePolicy) -> None:
-    """A policy gives the same answer to the same question: after others, and if it is made again."""
+    """A policy gives the same answer to the same question, after other questions and when created again."""
     policy = make()
     first = [set(policy(choice)) for choice in CASES]
     for choice, devices in zip(CASES, first, strict=True):

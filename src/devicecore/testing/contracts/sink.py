@@ -19,21 +19,21 @@ from devicecore.testing.interrupts import Interrupts
 
 
 class SinkHarness(Protocol):
-    """A sink, and what its readers see."""
+    """A sink, and the values that its readers see."""
 
     @property
     def sink(self) -> NodeStatusSink:
         """The sink."""
 
     def put(self, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> None:
-        """Write these counts to the same place as another program would."""
+        """Write these counts to the same place, as another program would."""
 
     def seen(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return capacity and allocatable as readers see them, after everything published has arrived."""
 
 
 MakeSink = Callable[[], AbstractContextManager[SinkHarness]]
-"""Makes a sink to which nothing was published yet."""
+"""Creates a sink that has published nothing yet."""
 
 NODE_STATUS_SINK: Suite[MakeSink] = Suite()
 """The checks for every sink."""
@@ -102,7 +102,7 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
-    """A `publish` that is interrupted, as by Ctrl-C, keeps no lock, so later ones are shown."""
+    """An interrupted `publish` (Ctrl-C) keeps no lock, so later ones are shown."""
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]
@@ -110,7 +110,7 @@ def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
         for place in count(1):
             is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
             status = NodeStatus({GPU: place}, {GPU: place})
-            in_time(partial(sink.publish, status), EVENT_TIMEOUT)  # by another thread, which needs the same locks
+            in_time(partial(sink.publish, status), EVENT_TIMEOUT)  # from another thread, which needs the same locks
             if not is_interrupted:
                 break
         expect("what readers see", _of(harness, GPU), ({GPU: place}, {GPU: place}))

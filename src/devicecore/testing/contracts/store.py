@@ -12,7 +12,7 @@ from devicecore.ports.store import CheckpointStore
 from devicecore.testing.contracts.expect import Suite, expect, expect_error
 
 MakeStore = Callable[[], CheckpointStore]
-"""Makes a store in which nothing was saved yet."""
+"""Creates a store in which nothing was saved yet."""
 
 CHECKPOINT_STORE: Suite[MakeStore] = Suite()
 """The checks for every store."""
@@ -66,7 +66,7 @@ def loads_none_once_the_blob_was_set_aside(make: MakeStore) -> None:
 
 @CHECKPOINT_STORE.check
 def tells_where_each_blob_was_set_aside(make: MakeStore) -> None:
-    """`set_aside` returns the place of the blob, and every blob gets a place of its own."""
+    """`set_aside` returns the place of the blob, and every blob gets a different place."""
     store = make()
     places: list[str | None] = []
     for blob in (b"one", b"one", b"two"):
@@ -102,7 +102,7 @@ def _short(blob: bytes | None) -> str:
 
 
 class StorePlace(Protocol):
-    """The place outside of the process where a store keeps its blob: a harness."""
+    """A harness: the place outside of the process where a store keeps its blob."""
 
     def open(self) -> CheckpointStore:
         """Return a store of this place, as another process would open it."""
@@ -118,10 +118,10 @@ class StorePlace(Protocol):
 
 
 MakePlace = Callable[[], StorePlace]
-"""Makes a place where nothing was saved yet."""
+"""Creates a place where nothing was saved yet."""
 
 DURABLE_CHECKPOINT_STORE: Suite[MakePlace] = Suite()
-"""Further checks for stores that keep their blob outside of the process."""
+"""Additional checks for stores that keep their blob outside of the process."""
 
 
 @DURABLE_CHECKPOINT_STORE.check

@@ -71,7 +71,7 @@ def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
-    """`DevicesReported` has every device as the plugin has it: health, NUMA nodes, and no topology or an empty one."""
+    """`DevicesReported` has every device as the plugin has it: health, NUMA nodes, and a missing or empty topology."""
     for listed in (DEVICES, tuple(reversed(DEVICES)), ()):
         with started(make) as running:
             id_, _ = running.connect(Probe(listed=listed))
@@ -215,7 +215,7 @@ def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
-    """`read` raises `UnreadableReceiptError` for bytes that are not answer of a plugin."""
+    """`read` raises `UnreadableReceiptError` for bytes that are not a plugin's answer."""
     with make() as harness:
         for junk in (b"\xff" * 20, b"\x0a\xff"):
             read = partial(harness.transport.read, Receipt(junk))
@@ -313,10 +313,10 @@ class RemoteTransportHarness(TransportHarness, Protocol):
 
 
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]
-"""Makes a transport to which no plugin is connected. The argument is the limit of every call, in seconds."""
+"""Creates a transport without connected plugins. The argument is the limit for every call, in seconds."""
 
 REMOTE_PLUGIN_TRANSPORT: Suite[MakeRemoteTransport] = Suite()
-"""Further checks for transports to plugins in other processes."""
+"""Additional checks for transports to plugins in other processes."""
 
 
 class _SleepingPlugin(Probe):
@@ -371,7 +371,7 @@ def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> Non
 
 
 def _expect_no_answer(calls: Mapping[str, Callable[[], object]]) -> None:
-    """Expect that each call fails. One that never ends fails the check, and nothing else."""
+    """Expect that each call fails. A call that never ends fails only the check."""
     for method, call in calls.items():
         watched = partial(in_time, call, EVENT_TIMEOUT / 2)
         expect_error(f"{method} of a plugin that does not answer", PluginCallError, watched)
