@@ -1,6 +1,7 @@
 """`devicecore fleet`: as a process that is killed and starts again, its commands, and its view."""
 
 import json
+import os
 import select
 import signal
 import socket
@@ -130,6 +131,26 @@ def test_a_fleet_without_a_terminal_reads_its_file_again_at_sighup(tmp_path: Pat
                 assert process.stderr
                 assert any("nothing is changed, because the file cannot be read" in line for line in process.stderr)
                 process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=60) == 0
+            finally:
+                process.kill()
+
+
+def test_a_fleet_tells_its_service_manager_that_it_is_ready_alive_and_ends(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("nodes: [{name: a}]")
+    with LocalApiServer() as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(f"\0{tmp_path}/notify")
+        channel.settimeout(60)
+        words = ("fleet", str(file), "--kubeconfig", str(server.kubeconfig(tmp_path / "config")))
+        env = {**os.environ, "NOTIFY_SOCKET": f"@{tmp_path}/notify", "WATCHDOG_USEC": "3000000"}
+        with Fork(words, env=env, stderr=subprocess.DEVNULL) as process:
+            try:
+                assert [channel.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+                process.send_signal(signal.SIGTERM)
+                while (message := channel.recv(100)) == b"WATCHDOG=1":
+                    pass
+                assert message == b"STOPPING=1"
                 assert process.wait(timeout=60) == 0
             finally:
                 process.kill()

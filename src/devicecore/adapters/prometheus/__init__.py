@@ -168,13 +168,16 @@ class PrometheusMetrics:
                 value=float(self._sink_problem() is None),
             )
 
-    def serve(self, port: int, host: str = "127.0.0.1") -> "MetricsServer":
-        """Answer scrapes over HTTP, on any path; port 0 means a free one. The caller stops the returned server.
+    def serve(self, port: int, host: str = "127.0.0.1", problem: Callable[[], str] = str) -> "MetricsServer":
+        """Answer scrapes over HTTP, on any path but `/healthz`; port 0 means a free one.
+
+        The caller stops the returned server. `/healthz` answers 200, or 503 with the sentence that `problem` returns if
+        that is not empty.
 
         Raises:
             CannotListenError: the port is in use, or we may not use it.
         """
-        server = MetricsServer(self.registry, host, port)
+        server = MetricsServer(self.registry, host, port, problem)
         try:
             server.start()
         except (OSError, OverflowError) as error:

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -123,10 +124,12 @@ class MetricsServer(HasLifecycle):
         registry: the registry that a scrape reads.
         host: a name or an address of this machine.
         port: 0 for a free one, which is kept from the first start on.
+        problem: returns why the process is not healthy, or an empty string; the answer to `/healthz`.
     """
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._app = make_wsgi_app(registry)
+    def __init__(self, registry: CollectorRegistry, host: str, port: int, problem: Callable[[], str] = str) -> None:
+        self._metrics = make_wsgi_app(registry)
+        self._problem = problem
         self._host = host
         self._port = port
         self._lifecycle = Lifecycle("the metrics server")
@@ -157,11 +160,21 @@ class MetricsServer(HasLifecycle):
         self._listener = _Listener(family, (str(address[0]), self._port))
         self._listener.listen()
         self._port = self._listener.server_port
-        self._listener.set_app(partial(self._lifecycle.call, "a scrape", self._app))
+        answer: Any = self._answer  # for mypy, which cannot match it with the parameters of `call`
+        self._listener.set_app(partial(self._lifecycle.call, "a scrape", answer))
         self._thread = threading.Thread(
             target=self._listener.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
         )
         self._thread.start()
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:  # noqa: ANN401 - as make_wsgi_app
+        """Answer a request (PEP 3333): `/healthz` with 200 or 503 and a sentence, any other path with the metrics."""
+        if environ.get("PATH_INFO") != "/healthz":
+            return self._metrics(environ, start_response)
+        problem = self._problem()
+        status = "503 Service Unavailable" if problem else "200 OK"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [(problem or "ok").encode()]
 
     def _end(self) -> None:
         if self._listener is None:

@@ -20,6 +20,7 @@ from devicecore_tools.command.groups import meant_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
 from devicecore_tools.command.output import print_json
+from devicecore_tools.command.service import Service
 from devicecore_tools.command.signals import Signals
 
 from devicecore.domain.text import foreign_text
@@ -200,13 +201,17 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
         running: list[Fleet] = []
         if control is not None:  # first, so that a second fleet exits before it registers nodes
             last_to_first.enter_context(FleetSocket(control, _ordered(running)))
-        chosen = assembly.FleetSettings(**settings)
-        started = assembly.start(description, chosen, signals.wake, last_to_first, lambda: read_fleet(file))
+        chosen, service = assembly.FleetSettings(**settings), Service()
+        started = assembly.start(
+            description, chosen, signals.wake, last_to_first, lambda: read_fleet(file), service.problem
+        )
         running.append(started)
         last_to_first.callback(running.clear)
         shown = kind()
         last_to_first.callback(shown.close)
-        _Loop(signals, started, shown, nodes, as_json, log_lines).run()
+        service.ready()
+        _Loop(signals, started, shown, nodes, as_json, log_lines, service).run()
+        service.stopping()
         _log.info("%s", signals.ended_by)
         if shown.is_broken:
             raise BrokenPipeError
@@ -244,6 +249,7 @@ class _Loop:
     nodes: str
     as_json: bool
     log_lines: Sequence[str]
+    service: Service
     _shown: object = None
     _next_show: float = 0.0
     _printed: dict[str, NodeView] = field(factory=dict)
@@ -251,7 +257,7 @@ class _Loop:
     def run(self) -> None:
         """Loop until a signal arrives."""
         while not self.signals.ended_by:
-            due = self.fleet.step()
+            due = min(self.fleet.step(), self.service.alive())
             self._show_if_due()
             if self._is_outdated:
                 due = min(due, self._next_show)

@@ -103,8 +103,11 @@ def start(
     wake: Callable[[], None],
     last_to_first: ExitStack,
     read: Callable[[], FleetDescription] | None = None,
+    problem: Callable[[], str] = str,
 ) -> Fleet:
     """Start a fleet, then the watch of its pods. `read` reads its file again on `reload`.
+
+    `problem` returns why the process is not healthy, or an empty string.
 
     Raises:
         RootInUseError: another fleet stores its files in the root.
@@ -121,7 +124,7 @@ def start(
     nodes = sum(1 for _ in description.nodes())
     threads = min(max(THREADS, nodes // NODES_OF_CONNECTION), MAX_CONNECTIONS)
     writer = ApiWriter(KubeApiRequests(access, MAX_CONNECTIONS), threads=threads, most=MAX_CONNECTIONS)
-    metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host)
+    metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host, problem=problem)
     saver = SaverThread()
     last_to_first.callback(saver.end)
     shared = SharedParts(saver, Workers(WORKERS), Workers(WORKERS), monotonic, settings.root, metrics)

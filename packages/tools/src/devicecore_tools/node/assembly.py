@@ -86,12 +86,14 @@ def start(
     outside: Outside | None,
     wake: Callable[[], None],
     last_to_first: ExitStack,
+    problem: Callable[[], str] = str,
 ) -> NodeEngine:
     """Start the manager, then the pod-resources API, which lists its allocations.
 
-    Pods come from `outside` if it has any, otherwise from manifests. Raises SetUpError and StoreError.
+    Pods come from `outside` if it has any, otherwise from manifests. `problem` returns why the process is not healthy,
+    or an empty string. Raises SetUpError and StoreError.
     """
-    root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first)
+    root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first, problem=problem)
     check_directory(root, allow_shared=options.allow_shared_directory)
     reporter = outside.pods if outside else None
     pods: PodFeed | None = reporter
@@ -131,14 +133,19 @@ def start(
     return engine
 
 
-def serve_metrics(port: int | None, last_to_first: ExitStack, host: str = "127.0.0.1") -> "PrometheusMetrics | None":
-    """Serve metrics on a port. Without a port, return None, so that the library for metrics need not be installed."""
+def serve_metrics(
+    port: int | None, last_to_first: ExitStack, host: str = "127.0.0.1", *, problem: Callable[[], str] = str
+) -> "PrometheusMetrics | None":
+    """Serve metrics and `/healthz` on a port.
+
+    Without a port, return None, so that the library for metrics need not be installed.
+    """
     if port is None:
         return None
     from devicecore.adapters.prometheus import PrometheusMetrics
 
     metrics = PrometheusMetrics()
-    server = metrics.serve(port, host)
+    server = metrics.serve(port, host, problem)
     last_to_first.callback(server.stop)
     _log.info("metrics at %s", server.url)
     return metrics

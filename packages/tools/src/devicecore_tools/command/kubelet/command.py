@@ -19,6 +19,7 @@ from devicecore_tools.command.distributions import fleet_entry_point
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.kubelet.options import cluster_settings, joins_cluster, kubelet_options, node_settings
 from devicecore_tools.command.output import complain, console_on, print_json
+from devicecore_tools.command.service import Service
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.node.settings import ClusterSettings, NodeSettings
 from devicecore_tools.node.status_log import LoggedSink
@@ -108,11 +109,12 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
     # Signals first: every thread has to inherit the blocked mask.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
+        service = Service()
         cluster = None
         if begin is not None and chosen is not None:
             cluster = begin(settings, chosen, signals.wake, last_to_first)
         sink = assembly.sink(settings, cluster, signals.wake, last_to_first)
-        engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first)
+        engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first, service.problem)
         if settings.manifests is not None:
             last_to_first.enter_context(assembly.watched(settings.manifests, MANIFEST_CHANGED))
         elif cluster is None:
@@ -120,8 +122,10 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
         shown = kind()
         last_to_first.callback(shown.close)
         file = screens.StateFile(settings.root / STATE_NAME)
-        loop = _Loop(signals, engine, sink, shown, settings.name, options, log_lines, file, PodTexts())
+        loop = _Loop(signals, engine, sink, shown, settings.name, options, log_lines, file, PodTexts(), service)
+        service.ready()
         loop.run()
+        service.stopping()
         if options.once and not signals.ended_by:
             sink.wait(options.wait)
         if signals.ended_by:
@@ -164,6 +168,7 @@ class _Loop:
     log_lines: Sequence[str]
     file: screens.StateFile
     pod_texts: "PodTexts"
+    service: Service
     _seen: object = None
     _shown: object = None
     _next_tick: float = field(factory=time.monotonic)
@@ -178,6 +183,7 @@ class _Loop:
         patience = self.options.wait if self.options.once else math.inf
         while not self.signals.ended_by:
             self._work()
+            report = self.service.alive()
             now = time.monotonic()
             if self._version != self._seen:
                 self._seen, quiet_since = self._version, now
@@ -188,7 +194,8 @@ class _Loop:
             self._show_if_due(at_once=is_over)
             if is_over:
                 return
-            self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self.engine.next_poll, self._next_tick))
+            until = end if now < end else now + _PAUSE
+            self._wait(min(until, self._next_poll, self.engine.next_poll, self._next_tick, report))
 
     def state(self) -> "KubeletState":
         """Return the current state."""
