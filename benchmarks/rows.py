@@ -54,7 +54,7 @@ def admit(size: Size) -> Times:
 
 
 def admit_after_a_pod_has_gone(size: Size) -> Times:
-    """Admit one more pod, during which the manager notices that another has gone."""
+    """Admit one more pod, during which the manager notices that another is gone."""
     with running(size) as bench:
         while True:
             newcomer = bench.newcomer()

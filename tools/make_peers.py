@@ -25,7 +25,7 @@ IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
-"""Programs in `peers/subjects/`, a module of its own. They are built only if named, or by the name `subjects`."""
+"""Programs in `peers/subjects/`, a separate module. They are built only if named, or by the name `subjects`."""
 DESCRIBED = "described-kubelet"
 """Kubernetes' kubelet with `peers/_described/`: the file in the variable DESCRIBED_MACHINE describes its machine."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}

@@ -83,7 +83,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if lines:
         return Verdict("the own name of a class" if _is_name_lost(case, classes, theirs["classes"]) else None, lines)
     if lacks:
-        return AGREED  # nobody asks for the claim
+        return AGREED  # no container uses the claim
     wanted, mappings = _claim_of(theirs)
     ours = [] if made is None else [(one.name, one.device_class, one.count) for one in made.alternatives]
     mapped = [] if made is None else [(one.container, one.resource, one.request) for one in made.mappings]

@@ -196,8 +196,8 @@ def _damaged(random: Random, file: bytes) -> bytes:
 def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
     """Compare the verdicts and the parsed content, by writing it again.
 
-    Today's kubelet does not accept a file in an older format (D23). It is compared with what older kubelets that knew
-    the format read.
+    Today's kubelet does not accept a file in an older format (D23). It is compared with the result of older kubelets
+    that knew the format.
     """
     theirs = oracle.ask("checkpoint-decode", case)
     found, data = examine(base64.b64decode(case["file_b64"]))

@@ -97,7 +97,7 @@ def test_an_exponent_is_another_form_of_a_suffix() -> None:
 
 @pytest.fixture(scope="module")
 def stable() -> Json:
-    """A case of the stable allocator in which nobody gets devices, without an error."""
+    """A case of the stable allocator in which no claim gets devices, without an error."""
     release = Release.V1_37
     made = (allocators.case(Random(str(number))) for number in range(1000))
     for case in made:

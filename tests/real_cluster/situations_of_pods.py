@@ -589,7 +589,7 @@ OF_PODS: dict[str, Situation] = {
     "selector-alone": two(a_pod(nodeSelector={ZONE: "b"})),
     "taint-alone": Situation((a_node("n1", taints=tainted()),), a_pod()),
     "another-scheduler": two(a_pod(schedulerName="volcano")),
-    # pods beside it
+    # pods next to it
     "near": two(a_pod(**near(a_term(DB))), bound("n2", "b", labels=DB)),
     "near-nobody": two(a_pod(**near(a_term(DB)))),
     "near-itself": two(a_pod(labels=ASK, **near(a_term(ASK))), is_close=True),

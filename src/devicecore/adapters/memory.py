@@ -71,7 +71,7 @@ class MemoryTransport:
         """Register `plugin` as if it were served on `socket` (by default a unique one), and read its first list.
 
         Raises:
-            TypeError: `plugin` is not a plugin, or lists something else than devices.
+            TypeError: `plugin` is not a plugin, or lists something other than devices.
             TransportNotStartedError: the transport is not started.
             InvalidResourceNameError: a kubelet would not accept the name of the plugin's resource.
             DeviceCoreError: the listener refuses the plugin.
@@ -160,7 +160,7 @@ class MemoryConnection:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
     def report(self) -> None:
-        """Send the list as it is now, as a heartbeat does. If it is too large, the plugin is lost."""
+        """Send the current list, as a heartbeat does. If it is too large, the plugin is lost."""
         with self._in_turn:
             if self.id not in self._transport._connections:  # noqa: SLF001  # as above
                 return

@@ -65,7 +65,7 @@ class MemoryDriverTransport:
     def register(
         self, driver: DraDriver, endpoint: str = "", services: Sequence[str] = (_V1,)
     ) -> "MemoryDriverInstance":
-        """Register a driver as if it served at `endpoint` (default: one of its own), and connect to it.
+        """Register a driver as if it served at `endpoint` (by default a unique one), and connect to it.
 
         Raises:
             TypeError: `driver` is not a driver.

@@ -83,7 +83,7 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """This index if it has all `ids`, or else a new index of its own ids and these."""
+        """This index if it has all `ids`, otherwise a new index of its ids and these."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":

@@ -22,8 +22,8 @@ class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
     Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. It
-    defines `__repr__` as attrs would, which otherwise takes half of the time to create each subclass at each start of a
-    program. `_text` is an error's message, with its fields in braces.
+    defines `__repr__` as attrs would, because generating it takes half of the time that attrs needs for each subclass
+    whenever a program starts. `_text` is an error's message, with its fields in braces.
     """
 
     _text: ClassVar[str] = ""

@@ -35,7 +35,10 @@ class DeviceReport:
 
     @classmethod
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
-        """Return the report of a plugin's list. Its sets use `index` if that has all ids, else an extended index."""
+        """Return the report of a plugin's list.
+
+        Its sets use `index` if that has all ids, otherwise an extended index.
+        """
         listed = DeviceList.of(devices)
         by_id = listed.by_id
         index = index or DeviceIndex.of(by_id)
@@ -182,13 +185,13 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """The current report, else the one that expired. Containers may still hold its devices (kubelet.md 3.6)."""
+        """The current report, or else the expired one. Containers may still hold its devices (kubelet.md 3.6)."""
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """Make a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
 
-        The devices stay as they are until its first list. Raises PluginAlreadyConnectedError if an instance is
+        The devices do not change until its first list. Raises PluginAlreadyConnectedError if an instance is
         connected over the same socket.
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))

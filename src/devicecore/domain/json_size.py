@@ -40,7 +40,7 @@ class Reader:
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
 """Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured).
 
-Each of 50,000 devices in an entry of its own counts ten. The copies are those that the checksum is computed over.
+Each of 50,000 devices in separate entries counts ten. The copies are those that the checksum is computed over.
 """
 
 OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)

@@ -66,7 +66,7 @@ Holding = Reservation | Allocation
 
 
 def _short(holding: Holding) -> str:
-    """One line for a reader: the container, and how many devices of which resource."""
+    """One line for a reader: the container, the resource, and the number of devices."""
     resource, container, pod = (
         foreign_text(text, 100) for text in (holding.resource, holding.key.container, holding.key.pod)
     )

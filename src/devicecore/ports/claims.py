@@ -1,6 +1,6 @@
 """Read ResourceClaims.
 
-Law: a claim is returned as it is now, never from a cache.
+Law: the returned claim is current, never from a cache.
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ class ClaimSource(Protocol):
     """A source of the ResourceClaims that pods may name. The manager reads each claim once when it prepares a pod."""
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim as it is now, not from a cache. Every call ends within a finite time.
+        """Return the current claim, not one from a cache. Every call ends within a finite time.
 
         Raises:
             ClaimSourceError: the claim does not exist, or it cannot be read. For a claim that does not exist, the cause

@@ -41,7 +41,7 @@ class PluginTransport(Protocol):
         """Ask `plugin` to prepare `devices` for one container. Return its answer: a receipt for `read`.
 
         Raises:
-            PluginStoppedError: this instance has gone, so nothing was sent.
+            PluginStoppedError: this instance is gone, so nothing was sent.
             EmptyAllocateResponseError: its answer has no container.
             PluginCallError: the call failed in another way.
         """
@@ -58,7 +58,7 @@ class PluginTransport(Protocol):
         """Ask `plugin` which `size` of `available` it would allocate. Return its answer, in its order and unchecked.
 
         Raises:
-            PluginStoppedError: this instance has gone, so nothing was sent.
+            PluginStoppedError: this instance is gone, so nothing was sent.
             PluginCallError: the call failed.
         """
 
@@ -68,7 +68,7 @@ class PluginTransport(Protocol):
         """Announce to `plugin` that a container with `devices` is about to start.
 
         Raises:
-            PluginStoppedError: this instance has gone, so nothing was sent.
+            PluginStoppedError: this instance is gone, so nothing was sent.
             PluginCallError: the call failed.
         """
 

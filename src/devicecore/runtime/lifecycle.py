@@ -1,6 +1,6 @@
 """Starting and stopping, once for everything that runs.
 
-Law: whatever interrupts a start or a stop, the next one first releases what is left, and no call waits for itself.
+Law: whatever interrupts a start or a stop, the next one first releases the leftovers, and no call waits for itself.
 
 A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
 sockets, files, processes. `_end` releases everything that `_begin` may have acquired. It is called after each failed

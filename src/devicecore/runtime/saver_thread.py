@@ -1,7 +1,7 @@
 """A thread that saves on request.
 
 Law: once a request has returned True, no save that began before it is still running. The thread ends when it is
-    stopped, or when nobody owns it anymore.
+stopped, or when its last owner is gone.
 
 A manager has its own thread or shares one with other managers. A shared thread saves one after another, so
 a disk that hangs delays all of them.
@@ -37,7 +37,7 @@ class SaverThread:
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
-        """Request a call of `save`, and wait until it has returned.
+        """Request a call to `save`, and wait until it has returned.
 
         Return False if that took longer than `patience` seconds.
 

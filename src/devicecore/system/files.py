@@ -174,7 +174,7 @@ class DurableFile:
             self._path.unlink(missing_ok=True)
             self._sync(lambda: None)
         except FileNotFoundError:
-            return  # its directory has gone
+            return  # its directory is gone
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was written>`. Return that path, or None if there is no file."""

@@ -17,7 +17,7 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 MAX_NUMA_NODES = 1024
-"""NUMA nodes in one list; Linux has at most as many."""
+"""The most NUMA nodes in one list; Linux supports no more."""
 
 MAX_DEVICES = 250_000
 """Devices in one list. One of 4 MB, which is what a kubelet accepts, has fewer if its ids have six characters."""

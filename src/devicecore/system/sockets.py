@@ -59,7 +59,7 @@ def is_served(path: str) -> bool:
         try:
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            return False  # no socket, or its process has gone
+            return False  # no socket, or its process is gone
         except (BlockingIOError, TimeoutError):
             pass  # its process is too busy to answer
         return True
@@ -118,7 +118,7 @@ class OwnedSocket:
         finally:
             with suppress(FileNotFoundError):
                 bound.unlink()
-            with suppress(OSError):  # its parent may have been renamed meanwhile
+            with suppress(OSError):  # its parent may have been renamed in the meantime
                 place.rmdir()
 
     def state(self) -> SocketState:

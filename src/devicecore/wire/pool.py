@@ -1,4 +1,4 @@
-"""Message classes from the checked-in descriptors, in a pool of their own.
+"""Message classes from the checked-in descriptors, in a separate pool.
 
 Law: protobuf's default pool is not changed.
 """

@@ -63,7 +63,7 @@ _GO_TYPES = {
     "kubernetes.IP": "net.IP",
     "kubernetes.CIDR": "net.CIDR",
 }
-"""Types that have another name in Go, besides those that differ only in case."""
+"""Types that have another name in Go, except those that differ only in case."""
 
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 

@@ -1,6 +1,6 @@
 """The program of the process that evaluates expressions within limits (see `limited`).
 
-Law: it answers one question after another, and ends when nobody is left to ask.
+Law: it answers one question after another, and ends when no process is left to ask.
 """
 
 import fcntl

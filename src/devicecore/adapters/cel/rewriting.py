@@ -186,7 +186,7 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
-    """Rewrite comparisons of an attribute so that a version next to something else is the error that it is in Go.
+    """Rewrite comparisons of an attribute so that comparing a version with another type fails, as in Go.
 
     That is `version == text`, and `version in [text]`. With `text == version` and `!=`, they are just different.
     """

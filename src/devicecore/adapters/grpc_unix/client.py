@@ -105,7 +105,7 @@ class PluginClient:
     ) -> Response:
         """Call the plugin and return its answer. Any thread but the loop's may call this.
 
-        Raises PluginStoppedError if the instance has gone, so nothing was sent, PluginCallError if the call failed, and
+        Raises PluginStoppedError if the instance is gone, so nothing was sent, PluginCallError if the call failed, and
         LoopStoppedError and ForkedError as `PeerConnection.call` does.
         """
         connection = self._connection

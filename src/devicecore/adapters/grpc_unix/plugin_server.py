@@ -1,7 +1,7 @@
 """The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
 
-Laws: The plugin is served before it registers. Each stream of lists begins with the list as it is, and sends it again
-after each change. If a kubelet restarts or cleans its directory, or the directory disappears and comes back, the plugin
+Laws: The plugin is served before it registers. Each stream begins with the current list, and sends the new list after
+each change. If a kubelet restarts or cleans its directory, or the directory disappears and comes back, the plugin
 automatically serves and registers again.
 """
 
@@ -208,7 +208,7 @@ class _Accepted:
     """A kubelet has accepted the plugin.
 
     `by` is that kubelet's socket, or None if its plugin watcher has found the plugin. `is_uncertain` says that a stream
-    ended while the plugin registered: it may have been that of the former kubelet, or of this one.
+    ended while the plugin registered: it may have been the previous kubelet's or this one's.
     """
 
     by: SocketIdentity | None

@@ -143,7 +143,7 @@ class ApiRequest:
     Attributes:
         permission: the verb and the resource, as errors name them.
         method: the HTTP method.
-        path: the path below the server's URL, with names as they are in URLs.
+        path: the path below the server's URL, with escaped names.
         query: the parameters.
         body: parsed JSON, or None if there is none.
         kind: the type of the body.
@@ -255,7 +255,7 @@ class ApiServer:
         """Yield the changes since a version of the objects that `selected` matches, as `selectors` returns it.
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
-        returns it. If `since` is empty, the first events are the objects as they are. The server ends the watch after
+        returns it. If `since` is empty, the first events are the current objects. The server ends the watch after
         some minutes. Raises RequestError even if the versions since then are no longer known.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}

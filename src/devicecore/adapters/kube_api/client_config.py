@@ -77,7 +77,7 @@ class ApiConnection:
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.
         headers: those of every request, such as the user to act as.
-        token: returns the bearer token as it is now, or None if none is used.
+        token: returns the current bearer token, or None if none is used.
         program: the credential program, or None if none is used.
     """
 

@@ -31,7 +31,7 @@ class KubeApiClaims(ApiServers):
         super().__init__("the client of ResourceClaims", access)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim as it is now.
+        """Return the current claim.
 
         Raises:
             ClaimSourceError: there is no such claim, or it cannot be read.

@@ -1,7 +1,7 @@
 """The desired and the actual status of a Node, and two ways to write the difference.
 
-Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It carries the
-version of the node that it was made for, so the API server refuses it if the node has changed since.
+Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It names the
+version of the Node that it was computed for, so the API server refuses it if the Node has changed since.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -63,7 +63,7 @@ class Wanted:
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
-        """Return the desired state if an earlier run wrote these keys. A key that a status named stays as it is."""
+        """Return the desired state if an earlier run wrote these keys. A key that a status named does not change."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
         return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 

@@ -1,6 +1,6 @@
 """Publishes a node's status on an API server, and repairs it.
 
-Law: a patch writes the newest status, and names the version of the Node that it was made for.
+Law: a patch writes the newest status, and names the version of the Node that it was computed for.
 """
 
 import re

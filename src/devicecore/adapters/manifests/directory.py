@@ -244,7 +244,7 @@ class ManifestPods(PodSource):
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the pods that are not among others. No two of them have the same UID."""
+    """Return the pods of one mapping that differ from those of another, without duplicate UIDs."""
     known = {pod.uid: pod for pod in others}
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 

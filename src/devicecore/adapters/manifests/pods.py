@@ -33,7 +33,7 @@ MAX_CONTAINERS = 1_000
 
 
 MAX_OBJECTS = 500
-"""Pods and claims of one manifest. A kubelet runs 110 pods unless it is told otherwise."""
+"""Pods and claims of one manifest. A kubelet runs 110 pods by default."""
 
 
 class ManifestError(DocumentError):

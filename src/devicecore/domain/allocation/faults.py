@@ -103,7 +103,7 @@ class Release(Enum):
 
     @classmethod
     def of(cls, version: str) -> "Release | None":
-        """Return the release whose allocator a version such as `v1.36.1` has, or None if `version` is not one.
+        """Return the release with the allocator of a version such as `v1.36.1`, or None if `version` is not a version.
 
         Versions before 1.36 count as 1.36.2, and those after 1.38, which are unknown, as 1.38. Of 1.38, the
         sources of its first beta are known.

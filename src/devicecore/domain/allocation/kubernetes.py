@@ -277,7 +277,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
     try:
         return Search(situation).goes_on(before, claim, place, number)
     except UndecidedError:
-        return False  # nobody can say
+        return False  # unknown
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:

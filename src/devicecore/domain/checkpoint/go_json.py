@@ -24,7 +24,7 @@ MAX_DEEP_MEMBERS = 100_000
 """Commas and brackets of a string that is nested deeper than Python calls. Such a string is read in Python, slowly."""
 
 MAX_REPLACED = 1_000_000
-"""Bytes that are not UTF-8. At most as many escapes are searched for lone surrogates."""
+"""The most bytes that are not UTF-8. This is also the most escapes to search for lone surrogates."""
 
 # Go replaces with U+FFFD every byte that is not UTF-8 (`surrogateescape` marks each of them), and every escaped
 # surrogate without its other half. The last branch of the second pattern steps over escaped backslashes.

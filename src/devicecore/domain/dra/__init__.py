@@ -1,6 +1,6 @@
 """Dynamic resource allocation: claims, the answers of drivers, and the pods that use them. Pure values and functions.
 
 Other modules import this package only if they are about claims or drivers, so a program that only uses device plugins
-does not load it. `preparing` and `releasing` decide what to ask of which driver, and what to save before and after.
+does not load it. `preparing` and `releasing` decide which drivers to call, and what to save before and after.
 `devices` says what a container gets. `state_file` and `health_file` are the kubelet's files.
 """

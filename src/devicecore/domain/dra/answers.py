@@ -112,7 +112,7 @@ def is_cdi_name(text: str) -> bool:
 def answer_warnings(
     driver: DriverName, allocation: Iterable[AllocatedDevice], devices: Iterable[PreparedDevice]
 ) -> tuple[str, ...]:
-    """Return the devices in a driver's answer that look wrong, one sentence for each problem.
+    """Return one sentence for each problem with the devices in a driver's answer.
 
     A kubelet accepts such devices, and so does the manager unless its caller sets `fail_on_warnings`. An accepted
     malformed CDI name is noticed only when the container runtime refuses to create the container.

@@ -70,7 +70,7 @@ class FetchClaimError(DraError):
 
 @frozen(repr=False)
 class NotOwnerError(DraError):
-    """The claim was made for another pod."""
+    """The claim was created for another pod."""
 
     namespace: str
     claim: str

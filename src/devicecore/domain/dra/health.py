@@ -190,7 +190,7 @@ class ClaimHealthChanged:
 
 
 def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ...]:
-    """Return the pods whose claims have a device whose health a report changed, sorted."""
+    """Return, sorted, the pods whose claims contain a device with changed health."""
     if not update.changed:
         return ()
     holding = (

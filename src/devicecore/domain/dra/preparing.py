@@ -1,4 +1,4 @@
-"""Preparing the claims of a pod: what to ask of which driver, and what to save before and after (kubelet-dra.md 4).
+"""Preparing the claims of a pod: which drivers to call, and what to save before and after (kubelet-dra.md 4).
 
 Laws: a pod is added to a claim, and the claim is saved, before any driver is called for it. A driver that has answered
 for a claim is not asked again for another pod. An answer replaces the driver's earlier answer, so no device is listed

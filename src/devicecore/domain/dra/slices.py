@@ -25,7 +25,7 @@ MAX_DEVICES = 128
 """Devices of one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
-"""Devices of one slice if a device has taints, consumes counters, or has lists or other fields of its own."""
+"""Devices of one slice if a device has taints, consumes counters, or has lists or additional fields."""
 
 MAX_COUNTER_SETS = 8
 """Counter sets of one slice, which then has no devices."""

@@ -81,7 +81,7 @@ class Probe(DevicePlugin):
         return self._listed
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after each call of `list`."""
+        """Call `changed` after each call to `list`."""
         self._subscribers.append(changed)
 
         def unsubscribe() -> None:

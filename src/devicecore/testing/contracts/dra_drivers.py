@@ -111,7 +111,7 @@ class DriverEvents:
             self._changed.notify_all()
 
     def of(self, kind: type[DriverEvent]) -> list[InstanceId]:
-        """The instances of the events of this kind."""
+        """The instances named in events of this kind."""
         with self._changed:
             return [event.instance for event in self._events if isinstance(event, kind)]
 

@@ -119,7 +119,7 @@ class DriverService(Service):
         self.changed()
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
-        """Return the code and the text of a `DriverCallError` as they are."""
+        """Return the unchanged code and text of a `DriverCallError`."""
         if isinstance(error, DriverCallError):
             return calls.CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message
         return super().status(error)
