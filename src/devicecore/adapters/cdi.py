@@ -170,7 +170,7 @@ def cdi_files(directory: Path) -> list[Path]:
 
 
 def _is_directory(path: Path) -> bool:
-    # The library looks at the entry, so that a symbolic link to a directory is a file that cannot be read.
+    # The library checks the directory entry itself, so a symbolic link to a directory counts as an unreadable file.
     return not path.is_symlink() and path.is_dir()
 
 

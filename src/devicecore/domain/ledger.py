@@ -137,7 +137,7 @@ class Ledger:
         return tuple([allocation for allocation in self.allocations.get(key.pod, ()) if allocation.key == key])
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
-        """Return the devices of a resource that each container of a pod holds, reserved or allocated."""
+        """Return a pod's devices of a resource by container, reserved or allocated."""
         if pod not in self.allocations and not self.reservations:
             return {}
         reserved = (holding for holding in self.reservations if holding.key.pod == pod)

@@ -33,7 +33,7 @@ MAX_EXPRESSION = 10 * 1024
 """Characters of an expression, as in the API."""
 
 MAX_GROWTH = 10**5
-"""How many times longer than its parts a value may become through additions in nested scopes."""
+"""The factor by which additions in nested scopes may make a value longer than its parts."""
 
 _LIBRARIES = """
 extensions:
@@ -212,7 +212,7 @@ class CelSelectors:
             result = compiled.expression.eval(self._activation(device))
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
-        except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
+        except (RuntimeError, TypeError, UnicodeError) as error:  # some values have no form in the other language
             raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
             problem = _in_go(str(value)) if kind == cel.Type.ERROR else f"expected a bool, got {_type_name(kind)}"

@@ -193,7 +193,7 @@ class Search:
         )
 
     def goes_on(self, taken: Iterable[Taken], claim: int, request: int, alternative: int) -> bool:
-        """Return whether an alternative of a request, and all requests after it, are possible in addition to `taken`.
+        """Return whether an alternative, and all requests after it, can be satisfied in addition to `taken`.
 
         Raises UndecidedError as `run` does.
         """
