@@ -8,10 +8,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
 from devicecore import DeviceManager
+from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.prometheus import MAX_LABEL_LENGTH, MAX_RESOURCES, PrometheusMetrics, devices_by_state
 from devicecore.adapters.prometheus import server as server_module
@@ -20,7 +22,7 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName
-from devicecore.domain.errors import SetUpError
+from devicecore.domain.errors import SetUpError, StoreError
 from devicecore.domain.inventory import DeviceReport, Inventory, Resource
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import (
@@ -358,3 +360,17 @@ def test_names_of_many_drivers_need_bounded_memory() -> None:
     names = {sample.labels["driver_name"] for sample in family.samples}
     assert len(names) == MAX_RESOURCES
     assert max(map(len, names)) <= MAX_LABEL_LENGTH
+
+
+def test_saves_are_measured_and_failed_ones_are_counted_by_file(
+    metrics: PrometheusMetrics, samples: Samples, tmp_path: Path
+) -> None:
+    store = metrics.measured(FileStore(tmp_path / "file"), "good")
+    store.save(b"first")
+    store.save(b"second")
+    assert store.load() == b"second"
+    with pytest.raises(StoreError):
+        metrics.measured(FileStore(tmp_path / "no" / "file"), "bad").save(b"first")
+    count = "devicecore_checkpoint_save_duration_seconds_count"
+    assert samples(count) == {'file="good"': 2.0, 'file="bad"': 1.0}
+    assert samples("devicecore_checkpoint_save_failures_total") == {'file="good"': 0.0, 'file="bad"': 1.0}

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.prometheus import PrometheusMetrics
 from devicecore.domain.errors import StoreError
 from devicecore.ports.store import CheckpointStore
 from devicecore.testing.contracts import CHECKPOINT_STORE, DURABLE_CHECKPOINT_STORE, MakePlace, MakeStore, StorePlace
@@ -54,6 +55,11 @@ class FilePlace:
         path = self._directory / ("x" * 250)
         path.write_bytes(blob)
         return FileStore(path)
+
+
+@pytest.mark.parametrize("check", CHECKPOINT_STORE)
+def test_a_measured_store_keeps_the_contract(check: Callable[[MakeStore], None]) -> None:
+    check(lambda: PrometheusMetrics().measured(MemoryStore(), "file"))
 
 
 @pytest.mark.parametrize("check", CHECKPOINT_STORE)

@@ -26,9 +26,11 @@ with needs_extra("prometheus"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from devicecore.adapters.prometheus.server import CannotListenError, MetricsServer
+from devicecore.adapters.prometheus.store import MeasuredStore
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
+    from devicecore.ports.store import CheckpointStore
 
 __all__ = ["PrometheusMetrics"]
 
@@ -77,6 +79,7 @@ class PrometheusMetrics:
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}
         self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # as for the resources
+        self._saves: OrderedDict[str, _Saves] = OrderedDict()  # by file, as the resources
         self._pod_resources: dict[str, dict[str, int]] = {
             "requests_total": {},
             **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
@@ -142,6 +145,20 @@ class PrometheusMetrics:
             for one in series:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
+    def measured(self, store: "CheckpointStore", file: str) -> "CheckpointStore":
+        """Return a store that does what `store` does. Its saves are measured under the name of this file.
+
+        Stores of several managers may have the same name; their saves are counted together.
+        """
+
+        def record(seconds: float, failed: bool) -> None:  # noqa: FBT001 - as `measured` calls it
+            with self._lock:
+                saves = _of(self._saves, foreign_text(file, MAX_LABEL_LENGTH), _Saves)
+                saves.durations.add(seconds)
+                saves.failed += failed
+
+        return MeasuredStore(store, record)
+
     def collect(self) -> Iterator[Metric]:
         """Return all metrics (prometheus_client: `Collector`)."""
         # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
@@ -152,10 +169,12 @@ class PrometheusMetrics:
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
             operations = {key: histogram.read() for key, histogram in self._operations.items()}
             driver_calls = {key: histogram.read() for key, histogram in self._driver_calls.items()}
+            saves = {file: (of.failed, of.durations.read()) for file, of in sorted(self._saves.items())}
         yield from _plugins(calls)
         yield from _topology_manager(*admissions, failed)
         yield from _pod_resources(pod_resources)
         yield from _dra(operations, driver_calls)
+        yield from _checkpoints(saves)
         if self._claims is not None:
             yield _claims_in_use(self._claims())
         if self._plugins is not None:
@@ -247,6 +266,14 @@ class _Calls:
     durations: _Histogram = Factory(lambda: _Histogram(BUCKETS))
 
 
+@define
+class _Saves:
+    """The saves of one file."""
+
+    failed: int = 0
+    durations: _Histogram = Factory(lambda: _Histogram(BUCKETS))
+
+
 MetricT = TypeVar("MetricT", CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily)
 
 
@@ -316,6 +343,25 @@ def _dra(
             "[ALPHA] Duration in seconds of calls to DRA drivers.",
             ("driver_name", "method_name", "grpc_status_code"),
             sorted(driver_calls.items()),
+        )
+
+
+def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
+    """Saves of files. A program whose stores are not measured shows none of this."""
+    if saves:
+        yield _family(
+            HistogramMetricFamily,
+            "devicecore_checkpoint_save_duration_seconds",
+            "Duration in seconds of saves, failed ones included, by file.",
+            ("file",),
+            (([file], read) for file, (_, read) in saves.items()),
+        )
+        yield _family(
+            CounterMetricFamily,
+            "devicecore_checkpoint_save_failures_total",
+            "Saves that failed, by file. The state is saved again with the next change.",
+            ("file",),
+            (([file], failed) for file, (failed, _) in saves.items()),
         )
 
 

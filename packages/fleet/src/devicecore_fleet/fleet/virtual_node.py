@@ -19,7 +19,7 @@ from devicecore_tools.node.feed import PodFeed, PodReporter
 from devicecore_tools.node.lanes import Workers
 from devicecore_tools.numa import CPU_FILE, MEMORY_FILE, NO_ZONES, NodeManagers, Zones
 
-from devicecore.adapters.file import FileStore
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.dra.claims import ClaimCache
@@ -114,6 +114,9 @@ class VirtualNode(HasLifecycle):
         self._checkpoint, self._claims_file, *self._pinned_files = _stores(
             self._directory or (shared.root and shared.root / name)
         )
+        if (metrics := shared.metrics) is not None:  # of all nodes together
+            self._checkpoint = metrics.measured(self._checkpoint, CHECKPOINT_NAME)
+            self._claims_file = metrics.measured(self._claims_file, CLAIMS_NAME)
         self._managers: NodeManagers | None = None
         self._plugins = {str(one.resource): SimulatedPlugin(one.resource, one.devices) for one in group.plugins}
         self._unhealthy: dict[str, frozenset[str]] = {str(one.name): frozenset() for one in group.drivers}

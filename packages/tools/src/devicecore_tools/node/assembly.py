@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devicecore.adapters.file import FileStore, JsonFileSink
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.domain.capacity import NodeStatus
@@ -33,6 +33,7 @@ from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, NodeManag
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
     from devicecore.ports.dra_observer import DraObserver
+    from devicecore.ports.store import CheckpointStore
 
 NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
@@ -167,7 +168,9 @@ def _manager(
         allow_shared_directory=options.allow_shared_directory,
         handlers=[claims.handler],
     )
-    store = FileStore.in_directory(plugins)
+    store: CheckpointStore = FileStore.in_directory(plugins)
+    if metrics is not None:
+        store = metrics.measured(store, CHECKPOINT_NAME)
     manager = DeviceManager(
         transport, store, sink, pods=pods, metrics=metrics, topology=topology, policy=options.policy
     )

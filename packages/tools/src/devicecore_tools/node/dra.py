@@ -23,6 +23,7 @@ from devicecore_tools.node.settings import NodeSettings
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
+    from devicecore.ports.store import CheckpointStore
 
 HEALTH_NAME = "dra_health_state"
 """The file in the kubelet's root directory with the health that drivers have reported."""
@@ -61,11 +62,14 @@ def make(
             claims = closing.enter_context(KubeApiClaims(options.server.access))
             if options.deletes_slices:
                 slices = closing.enter_context(KubeApiSlices(options.name, options.server.access))
+        store: CheckpointStore = FileStore(options.root / FILE_NAME)
+        if metrics is not None:
+            store = metrics.measured(store, FILE_NAME)
         transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
         manager = DraManager(
             transport,
             NodeClaimSource(pods, claims),
-            FileStore(options.root / FILE_NAME),
+            store,
             pods=pods,
             slices=slices,
             health_store=FileStore(options.root / HEALTH_NAME),

@@ -1,0 +1,42 @@
+"""A store whose saves are measured.
+
+Law: it does what the measured store does, and raises the same errors. Each save is counted once.
+"""
+
+import time
+from collections.abc import Callable
+
+from attrs import field, frozen
+
+from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.measuring import Clock, measured
+
+__all__ = ["MeasuredStore"]
+
+
+@frozen(eq=False)
+class MeasuredStore:
+    """Passes each call on to a store, and says how long its saves take.
+
+    Attributes:
+        store: the store.
+        record: called after each save with the seconds that it took, and whether it raised an error.
+        clock: monotonic seconds.
+    """
+
+    store: CheckpointStore
+    record: Callable[[float, bool], None]
+    clock: Clock = field(default=time.monotonic, kw_only=True)
+
+    def load(self) -> bytes | None:
+        """Return what the store has. Raises StoreError as it does."""
+        return self.store.load()
+
+    def save(self, blob: bytes) -> None:
+        """Save in the store. Raises StoreError as it does."""
+        with measured(self.clock, self.record):
+            self.store.save(blob)
+
+    def set_aside(self) -> str | None:
+        """Set the content of the store aside. Return the new place. Raises StoreError as the store does."""
+        return self.store.set_aside()
