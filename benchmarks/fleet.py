@@ -320,7 +320,7 @@ def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
 
 
 def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None], began: float) -> None:
-    """Take all measurements of something that started at `began`."""
+    """Take all measurements of a fleet that started at `began`."""
     bench.ready.wait(options.nodes)
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
     if options.kwok is None:

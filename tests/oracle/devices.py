@@ -486,7 +486,7 @@ def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], or
 
 
 def _joined(row: str, cause: str | None) -> str | None:
-    """Return the row together with those of the remaining steps, or None if these differ for an unknown reason."""
+    """Return this row and the rows of the remaining steps, or None if these differ for an unknown reason."""
     return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
 
 

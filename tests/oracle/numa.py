@@ -527,7 +527,7 @@ class Played:
         return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
 
     def without_refusals(self, last: int | None = None) -> "Played":
-        """Leave out the rejected pods, except that of the last step: a rejected pod holds nothing afterwards."""
+        """Leave out all rejected pods except the last step's: a rejected pod holds nothing afterwards."""
         end = len(self.case["steps"]) if last is None else last
         left_out = {*self.refused()} - {last}
         kept = [number for number in range(1, end + 1) if number not in left_out]

@@ -148,7 +148,7 @@ def _one_by_one(choice: Choice, group_of: Callable[[DeviceId], Hashable]) -> Dev
     used = Counter(map(group_of, choice.in_use | choice.must_include))
     chosen: list[DeviceId] = []
     while free and len(chosen) < choice.missing:
-        group = min(free, key=used.__getitem__)  # among equals the first, that of the first device in natural order
+        group = min(free, key=used.__getitem__)  # among equals, the group of the first device in natural order
         chosen.append(free[group].pop(0))
         used[group] += 1
         if not free[group]:

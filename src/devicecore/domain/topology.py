@@ -324,7 +324,7 @@ def _masks(
     """Return the sets of NUMA nodes to examine, smallest first.
 
     If there are up to `MAX_MASKS`, these are all. Otherwise sets that are too small for the request are left out, sets
-    of NUMA nodes with more free devices come first within a width, and after `MAX_BEST_MASKS` sets only that of all
+    of NUMA nodes with more free devices come first within a width, and after `MAX_BEST_MASKS` sets, only the set of all
     NUMA nodes follows.
     """
     if 1 << len(numa_nodes) <= MAX_MASKS:
@@ -427,7 +427,8 @@ def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[Topolo
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
-    # If every list prefers any mask, the masks that some lists name are candidates besides that of all NUMA nodes.
+    # If every list prefers any mask, the masks that some lists name are candidates, in addition to the mask of all NUMA
+    # nodes.
     candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
     return [mask & everywhere for mask in candidates if (mask & everywhere).bits]
 

@@ -54,7 +54,7 @@ class SimulatedDriver(CdiDriver):
         self.devices: tuple[str, ...] = tuple(devices)
 
     def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
-        """Return the device's variable, and those of the claim's parameters.
+        """Return the device's variable, and the variables in the claim's parameters.
 
         Raises:
             NotPreparedError: the driver has no such device, or cannot use the parameters.

@@ -12,7 +12,7 @@ from types import FrameType
 class OpenCall:
     """A call in progress: the thread it runs in, and its frame.
 
-    The call is that of the function which creates this object.
+    The call is the call of the function that creates this object.
     """
 
     __slots__ = ("_frame", "thread")

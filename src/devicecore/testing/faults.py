@@ -344,7 +344,7 @@ class AnswersTooLong:
 
 @frozen
 class AnswersForeign:
-    """A plugin prefers devices that are not available: those of `ids`, by default ids that no plugin has."""
+    """A plugin prefers devices that are not available: `ids`, by default ids that no plugin has."""
 
     ids: tuple[str, ...] = ("foreign-0", "foreign-1", "foreign-2", "foreign-3")
 

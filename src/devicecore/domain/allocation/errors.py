@@ -39,7 +39,7 @@ class UndecidedError(DeviceCoreError):
 class ExpressionError(UndecidedError):
     """An expression cannot be evaluated.
 
-    `device` is the one for which it has no value, or None if it has no value at all.
+    `device` is the device that the expression fails for, or None if it fails for every device.
     """
 
     device: DeviceKey | None = None

@@ -2,8 +2,8 @@
 
 Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the
 highest generation that exists. Counters belong to the whole pool, whichever node their slice names. A pool that is
-incomplete or contradicts itself provides no devices. The order of pools, slices and devices is that in which a
-scheduler tries them.
+incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which a scheduler
+tries them.
 """
 
 from collections import defaultdict
@@ -80,8 +80,8 @@ class Slices:
     ) -> list[Pool]:
         """Return the pools with devices that a node may use, in the order in which they are tried.
 
-        Pools with devices that bind late, because they have binding conditions, come last. `faults` are those to
-        apply when slices are read: none, or those of a Kubernetes release.
+        Pools with devices that bind late, because they have binding conditions, come last. `faults` are the faults to
+        apply when slices are read: none, or the faults of a Kubernetes release.
         """
         keys = self._of_node.get(node.name, []) + self._of_node.get("", [])
         pools = [pool for key in keys if (pool := self._pool(key, node, features, faults))]

@@ -57,7 +57,7 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
 
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
-    """Return a sentence about the first request for which too few devices fit, or "" if there is none."""
+    """Return a sentence about the first request that too few devices fit, or "" if there is none."""
     by_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for verdict in found:
         by_request[verdict.claim, verdict.request].append(verdict)

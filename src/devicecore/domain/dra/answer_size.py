@@ -11,8 +11,11 @@ from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import MAX_OF_OWNER, share_of_file
 
 MAX_SIZE = 256 * 1024
-"""Bytes that the answer of one driver for one claim may take up in the file. That is enough for 600 devices; a claim
-has at most 32 allocated ones. `MAX_OF_OWNER` is the limit for all answers of the driver, enough for 10,000 devices."""
+"""Bytes that the answer of one driver for one claim may take up in the file.
+
+That is enough for 600 devices; a claim has at most 32 allocated ones. `MAX_OF_OWNER` is the limit for all answers of
+the driver, enough for 10,000 devices.
+"""
 
 
 def devices_json(devices: tuple[PreparedDevice, ...] | None) -> list[dict[str, object]] | None:
@@ -43,7 +46,7 @@ def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
 def check_size(driver: DriverName, claim: str, size: int, last: int, total: int) -> DriverAnswerTooLargeError | None:
     """Return why an answer of `size` bytes for `claim` is refused. Return None if it is not.
 
-    `last` is the size of the driver's last answer for this claim, 0 without one, and `total` that of all its answers.
+    `last` is the size of the driver's last answer for this claim, or 0, and `total` the size of all its answers.
     """
     if size > max(MAX_SIZE, last):
         return DriverAnswerTooLargeError(driver, claim, size, MAX_SIZE, is_sum=False)

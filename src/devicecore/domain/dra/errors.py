@@ -221,7 +221,7 @@ class SkippedClaimsError(DraError):
 class DriverAnswerTooLargeError(DraError):
     """A driver's answer for a claim would take up too much of the file of claims. `size` and `limit` are in bytes.
 
-    With `is_sum`, `size` is that of all answers of the driver.
+    With `is_sum`, `size` is the total of the driver's answers.
     """
 
     driver: str

@@ -290,7 +290,7 @@ class _WantedSlices:
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def _field(self, name: str) -> str:
-        """Return the content of a slice: counter sets, which have `counters`, or devices, which do not."""
+        """Return the content of a slice: either counter sets, recognized by their `counters`, or devices."""
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:

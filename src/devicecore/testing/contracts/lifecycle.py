@@ -286,7 +286,7 @@ def _children() -> Iterator[int]:
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
-    """Run one object, because a library may keep resources from its first use. Return a later state without it."""
+    """Run one object, because a library may keep resources from its first use. Return the resources in use after it."""
     with harness.new() as subject:
         harness.use(subject)
     del subject  # otherwise resources that it still holds after its stop would count as used before

@@ -38,7 +38,7 @@ from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
-"""Health reports to read from one instance at once; more must wait, because a change is written to a file."""
+"""Health reports to read from one instance, per second and at once. Others wait, because changes go into a file."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
