@@ -173,7 +173,7 @@ def _requests_none(situation: Situation, name: str) -> Situation:
 _CURES: tuple[tuple[re.Pattern[str], Callable[..., Situation]], ...] = (
     (re.compile(r"node (\S+) is uncordoned$"), _uncordoned),
     (re.compile(r"the pod tolerates ([^=:]+)[^:]*:(\w+), or node"), _tolerated),
-    (re.compile(r"the nodeSelector of the pod does not want"), _selects_anything),
+    (re.compile(r"the pod's nodeSelector does not require"), _selects_anything),
     (re.compile(r"the pod's affinity accepts node"), _has_no_affinity),
     (re.compile(r"the pod requests at most (\S+) of ([^,]+)"), _requests),
     (re.compile(r"the pod requests no ([^,]+)"), _requests_none),

@@ -95,7 +95,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "of 3 devices on the node, 2 not selected, 1 short of a counter",  # what is in use is no whole GPU
             "gets them if  claim ml/other of pod infer-0 is released",
-            "too little is free of counter gpu-0/memory",
+            "too little is free in counter gpu-0/memory",
         ],
     ),
     "MIG: whole GPUs have no profile": (
@@ -276,7 +276,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         [
-            "but rdma is true; it is no text: write true without quotes",
+            "but rdma is true; it is not a string: write true without quotes",
             "gets them if  request r of claim ml/train writes true in place of 'true'\n  how  ",
         ],
     ),
@@ -449,11 +449,11 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         ["device gpu.nvidia.com/n1/gpu-0 has no rank, which the expression reads; it has"],
     ),
-    "a text is compared with a number": (
+    "a string is compared with a number": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].type > 1")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
-        ['type of device gpu.nvidia.com/n1/gpu-0 is "gpu", a text, and 1 is a number: compare it with a value of its'],
+        ['type of device gpu.nvidia.com/n1/gpu-0 is "gpu", a string, and 1 is a number: compare it with a value of'],
     ),
     "the class is misspelt": (
         a_claim(a_request("r", "gpus")),

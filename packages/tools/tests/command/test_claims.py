@@ -94,7 +94,7 @@ def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     assert best["changes"] == [
         "claim ml/other of pod infer-0 is released",
         f"claim ml/train tolerates the taint example.com/xid:NoSchedule: {tolerations} in its requests",
-        f"request r of claim ml/train does not want {WANTS_H100}",
+        f"request r of claim ml/train does not require {WANTS_H100}",
     ]
 
 

@@ -70,7 +70,7 @@ def test_whether_a_pod_fits_is_unknown_if_the_checkpoint_is_damaged(
     assert (answer["fits"], answer["changes"]) == (None, [])
     assert "nothing in the checkpoint is believed, because it is damaged: " in answer["warnings"][0]
     assert fits(place, "one.yaml", "node", "node.yaml") == 0
-    assert "no source that is believed names example.com/gpu" in capsys.readouterr().out
+    assert "no trusted source names example.com/gpu" in capsys.readouterr().out
     why = (
         "why",
         "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu",
@@ -114,8 +114,8 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> N
     for code, cure in (
         ("kubelet-gone", "a kubelet runs on the node"),
         ("node-not-ready", "the Node becomes Ready"),
-        ("node-missing", "the kubelet makes its Node again"),
-        ("node-closed", "the Node takes pods again"),
+        ("node-missing", "the kubelet creates its Node again"),
+        ("node-closed", "the Node accepts pods again"),
     ):
         report["findings"] = [{"code": code, "sentence": "No pod starts."}]
         (place / "stopped.json").write_text(json.dumps(report))

@@ -46,7 +46,7 @@ INVALID = {
     "a value that exists": (sized(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "and a value"),
     "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
     "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, and its limit is 1"),
-    "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages and neither CPU nor memory"),
+    "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages but neither CPU nor memory"),
     "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
     "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
     "a device of the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
@@ -55,8 +55,11 @@ INVALID = {
         sized({"cpu": "2"}, resources={"limits": {"cpu": "1"}}),
         "container app one of 2",
     ),
-    "a port twice": (sized(ports=[*a_port(80), *a_port(80)]), "host port 80 is there twice"),
-    "another port": (sized(hostNetwork=True, ports=[{"containerPort": 1, "hostPort": 2}]), "is not its containerPort"),
+    "a port twice": (sized(ports=[*a_port(80), *a_port(80)]), "host port 80 is used twice"),
+    "another port": (
+        sized(hostNetwork=True, ports=[{"containerPort": 1, "hostPort": 2}]),
+        "differs from its containerPort",
+    ),
     "no skew": (sized(**spread(maxSkew=0)), "maxSkew of a topology spread constraint is 0"),
     "no values": (sized(**AFFINITY), "operator In of z in its affinity cannot have 0 values"),
     "a node and a gate": (sized(schedulingGates=[{"name": "a.b/c"}], nodeName="n1"), "a node and has scheduling gates"),
@@ -212,7 +215,7 @@ def test_an_allocated_claim_waits_for_its_conditions(
 
 def test_a_claim_that_is_not_there_is_waited_for(tmp_path: Path, capsys: Capsys) -> None:
     found, said = asked(tmp_path, capsys, with_claim("gone"), *fabric())
-    assert (found, "the pod names the ResourceClaim ml/gone" in said) == (1, True)
+    assert (found, "the pod names ResourceClaim ml/gone" in said) == (1, True)
 
 
 def a_workload(kind: str, **spec: Json) -> Json:
@@ -269,7 +272,7 @@ WITH_VOLUMES = {
     "nobody has it": ((*a_disk("v", ONE_POD), takes(1)), 0, "fits"),
     "too many": ((*a_disk("v"), *a_disk("w"), takes(1), using("w", "b", nodeName="n1")), 1, "exceed max volume count"),
     "it is there": ((*a_disk("v"), takes(1), using("v", "b", nodeName="n1")), 0, "fits"),
-    "nobody knows": (a_disk("v"), 0, "assumed  no node has as many volumes as it takes"),
+    "nobody knows": (a_disk("v"), 0, "assumed  no node has reached its volume limit"),
 }
 
 
@@ -364,13 +367,13 @@ def test_limits_of_several_containers_are_proposed_together(tmp_path: Path, caps
     pod = a_pod(limits={CARD: "3"})
     pod["spec"]["initContainers"] = [{"name": "warm", "image": "i", "resources": {"limits": {CARD: "3"}}}]
     found, said = asked(tmp_path, capsys, pod, a_node("n1"), served, slice_)
-    assert (found, f"no limit of {CARD} is for more than 1 device" in said) == (1, True), said
+    assert (found, f"no limit of {CARD} exceeds 1 device" in said) == (1, True), said
 
 
 @pytest.mark.parametrize(
     ("cpu", "says"),
     [
-        ("2", "at most 2 of cpu, besides the 2 that its RuntimeClass adds"),
+        ("2", "at most 2 of cpu, apart from the 2 that its RuntimeClass adds"),
         ("5", "has no RuntimeClass with an overhead"),
     ],
 )

@@ -148,7 +148,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
         (a_pod(**beside(APART)), [on("n1"), on("n2", "db2")], "didn't match pod anti-affinity rules"),
         (a_pod(labels=DB), [on("n1", **beside(APART))], "on n2: fits"),
         (a_pod(labels=DB, **spread()), [on("n1")], "on n2: fits"),
-        (a_pod(labels=DB, **spread(minDomains=3)), [on("n1"), on("n2", "db2")], "and 2 of 3 places are there"),
+        (a_pod(labels=DB, **spread(minDomains=3)), [on("n1"), on("n2", "db2")], "and 2 of 3 domains exist"),
         (a_pod(labels=DB, **spread(topologyKey="rack")), [], "(missing required label)"),
         (a_pod(ports=a_port(80)), [on("n1", ports=a_port(80))], "on n2: fits"),
         (a_pod(ports=a_port(80)), [on("n1", ports=a_port(80)), on("n2", "x", ports=a_port(80))], "free ports"),
@@ -250,4 +250,4 @@ def test_a_sentence_about_what_pods_use_may_be_outdated_if_pods_were_read(tmp_pa
 
 def test_a_pod_that_another_wants_to_be_apart_from_is_named(tmp_path: Path, capsys: Capsys) -> None:
     assert asked(tmp_path, a_pod(**beside("podAntiAffinity")), a_node("n1"), on("n1")) == 1
-    assert "pod ml/db, which its anti-affinity keeps it away from, runs at" in capsys.readouterr().out
+    assert "pod ml/db, which its anti-affinity excludes, runs at" in capsys.readouterr().out

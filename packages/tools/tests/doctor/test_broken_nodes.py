@@ -346,7 +346,7 @@ def test_a_pod_without_a_sandbox_is_a_doubt_of_fits(tmp_path: Path, capsys: pyte
     }
     (tmp_path / "pod.yaml").write_text(json.dumps({**pod, "spec": {"containers": pod["spec"]["containers"]}}))
     assert main(["fits", str(tmp_path / "pod.yaml"), "--node", str(tmp_path)]) == 3
-    assert "the runtime makes no sandbox for pod team-1/waits here: VF 3 is in use" in capsys.readouterr().out
+    assert "the runtime cannot create the sandbox of pod team-1/waits here: VF 3 is in use" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("trouble", BROKEN)

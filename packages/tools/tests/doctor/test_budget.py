@@ -106,7 +106,7 @@ def test_a_plugin_node_that_was_not_tried_is_unknown() -> None:
     assert not fit(node, pod).is_unknown
     answer = fit(evolve(node, name="n1"), pod, clock(11.0))
     assert answer.is_unknown
-    assert str(answer.verdict).startswith("nothing of it was tried")
+    assert str(answer.verdict).startswith("the pod was not tried")
 
 
 def test_a_spent_budget_stays_spent() -> None:

@@ -106,14 +106,14 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
         around(f"0/4 nodes are available: 1 Insufficient {GPU}, 3 Insufficient memory. preemption: 0/4 no.")
     )
     assert f"of 4 nodes. 1 node: the Node has none of {GPU}" in found.because
-    assert found.because.endswith("; 3 nodes: the pods there leave less memory than this pod requests.")
+    assert found.because.endswith("; 3 nodes: other pods there leave less memory than this pod requests.")
     assert f"start the plugin of {GPU} there" in found.change
     assert "or request less." in found.change
 
 
 def test_a_reason_of_the_scheduler_without_a_number_is_that_of_all_nodes() -> None:
     (found,) = explain("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: no")
-    assert found.because.endswith("of 3 nodes. 3 nodes: a PersistentVolumeClaim of the pod has no volume yet.")
+    assert found.because.endswith("of 3 nodes. 3 nodes: one of the pod's PersistentVolumeClaims has no volume yet.")
     assert found.change
 
 
@@ -150,7 +150,7 @@ SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime e
                 "value: null: field cannot be modified once set"
             ),
             "SC-02",
-            ["changed by somebody else", "default/h0"],
+            ["Another client changed the ResourceClaim", "default/h0"],
         ),
         (
             (
@@ -167,7 +167,7 @@ SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime e
                 "completed, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             ),
             "SC-01",
-            ["released a ResourceClaim", "tries again within seconds"],
+            ["released an unused ResourceClaim", "tries again within seconds"],
         ),
         (
             (

@@ -61,8 +61,8 @@ def test_an_explanation_fills_in_the_numbers() -> None:
 def test_numbers_that_contradict_a_refusal_are_not_explained_away(text: str) -> None:
     found = find(text if text.startswith("Node") else f"Allocate failed due to {text}, which is unexpected")
     assert found is not None
-    assert "The numbers contradict that" in found.because
-    assert found.change.startswith("Read the message again")
+    assert "The numbers contradict this" in found.because
+    assert found.change.startswith("Read the original message again")
 
 
 def test_an_explanation_has_no_braces_left() -> None:

@@ -33,11 +33,11 @@ GPU = "nvidia.com/gpu"
 @pytest.mark.parametrize(
     ("nodes", "says", "never"),
     [
-        ({"a": {}}, ["Node a never had any", "or it is misspelt"], "leave fewer"),
+        ({"a": {}}, ["Node a never had any", "or it is misspelled"], "leave fewer"),
         ({"a": {"amd.com/gpu": (8, 8)}}, ["The Nodes have amd.com/gpu"], "leave fewer"),
         ({"a": {GPU: (4, 0)}}, ["Node a has 0 of", "its plugin is gone, or reports all"], "leave fewer"),
         ({"a": {GPU: (0, 0)}}, ["its plugin is gone, or lists none"], "leave fewer"),
-        ({"a": {GPU: (4, 4)}}, [f"a has 4 of {GPU}, and the pods there leave fewer"], "plugin"),
+        ({"a": {GPU: (4, 4)}}, [f"a has 4 of {GPU}, and other pods there leave fewer"], "plugin"),
         ({"a": {GPU: (4, 4)}, "b": {}, "c": {}}, ["Nodes b, c never had", "a has 4 of"], "misspelt, "),
     ],
 )
@@ -51,7 +51,7 @@ def test_insufficient_begins_with_the_nodes_that_have_none(nodes: NodesSeen, say
 @pytest.mark.parametrize("resource", ["nvidia.com/gpumem", "volcano.sh/vgpu-number", "tencent.com/vcuda-core"])
 def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> None:
     (found,) = explain(f"0/3 nodes are available: 3 Insufficient {resource}.", nodes={"a": {}})
-    assert "this scheduler knows nothing of it" in found.because
+    assert "this scheduler does not know it" in found.because
     assert "plugin" not in found.change
 
 
@@ -60,7 +60,7 @@ def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> N
     [
         (" {node.kubernetes.io/unreachable: }", "does not report to the API server", False),
         (" {node.kubernetes.io/disk-pressure: }", "disk is nearly full", False),
-        (" {node.kubernetes.io/of-tomorrow: }", "because it has a trouble", False),
+        (" {node.kubernetes.io/of-tomorrow: }", "because of a problem", False),
         (" {node.cloudprovider.kubernetes.io/uninitialized: true}", "cloud", False),
         (" {nvidia.com/gpu: present}", "the taint nvidia.com/gpu", True),
         ("(s)", "a taint that the pod does not tolerate", True),
@@ -82,21 +82,21 @@ RESTORE = "could not restore state from checkpoint: "
 @pytest.mark.parametrize(
     ("text", "id_", "says", "never"),
     [
-        (f'err="{RESTORE}checkpoint is corrupted, please drain this node"', "KL-06", "cannot start", "be given again"),
-        (f'err="{RESTORE}configured policy "static" differs"', "KL-06", "cannot start", "be given again"),
+        (f'err="{RESTORE}checkpoint is corrupted, please drain this node"', "KL-06", "cannot start", "still use"),
+        (f'err="{RESTORE}configured policy "static" differs"', "KL-06", "cannot start", "still use"),
         ("0/1 nodes are available: 1 node(s) had volume node affinity conflict.", "SC-01", "zone", "nodeSelector"),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.", "SC-01", "StorageClass", "says"),
         ("0/0 nodes are available: .", "SC-01", "gives no reason", ". ."),
-        ("no nodes available to schedule pods", "SC-01", "no Node at all", "reason"),
+        ("no nodes available to schedule pods", "SC-01", "The cluster has no Nodes", "reason"),
         (
             "0/1 nodes are available: 1 node(s) had untolerated taint {ToBeDeletedByClusterAutoscaler: 1}.",
             "SC-01",
             "Wait for another node",
             "add a toleration",
         ),
-        ("pod triggered scale-up: [{group 1->2 (max: 3)}]", "CA-02", "makes a new node", "no new node"),
+        ("pod triggered scale-up: [{group 1->2 (max: 3)}]", "CA-02", "is adding a node", "adds no node"),
         ('Failed to create pod sandbox: no runtime for "nvidia" is configured', "RT-04", "RuntimeClass", "checkpoint"),
-        ('"Got registration request from device plugin with resource"', "KL-07", "Nothing is wrong", "ended"),
+        ('"Got registration request from device plugin with resource"', "KL-07", "This is normal", "ended"),
         ('pod "default/x": ResourceClaim not created yet', "DX-02", "ResourceClaimTemplate exists", "Delete the pod."),
     ],
 )
@@ -109,11 +109,11 @@ def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, sa
 @pytest.mark.parametrize(
     ("text", "id_", "says"),
     [
-        ("The node had condition: [DiskPressure]. ", "KL-08", "does not look at devices"),
+        ("The node had condition: [DiskPressure]. ", "KL-08", "Devices play no part in this"),
         ("The node was low on resource: memory. Threshold quantity: 100Mi, available: 5Mi. ", "KL-09", "was short of"),
         ("Pod was rejected as the node is shutting down.", "KL-10", "admits none"),
-        ("Failed: Error: ImageInspectError", "KL-11", "holds its devices meanwhile"),
-        ('Back-off pulling image "registry.example/train:1"', "KL-11", "holds its devices meanwhile"),
+        ("Failed: Error: ImageInspectError", "KL-11", "holds its devices in the meantime"),
+        ('Back-off pulling image "registry.example/train:1"', "KL-11", "holds its devices in the meantime"),
         ("TaintManagerEviction: Marking for deletion Pod default/train", "TE-01", "NoExecute"),
     ],
 )

@@ -272,7 +272,7 @@ def test_why_reads_events_of_a_pod_that_waits_for_a_claim(tmp_path: Path, capsys
 def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(tmp_path: Path, capsys: Capsys) -> None:
     said = explained("12-pending-insufficient", "big", tmp_path, capsys)
     assert "decided by scheduler" in said
-    assert "of acme.io/gpu, and the pods there leave fewer than this pod requests" in said
+    assert "of acme.io/gpu, and other pods there leave fewer than this pod requests" in said
     assert "acme.io/gpu: 4 listed, 4 healthy, 3 held, 1 free" in said
     assert "it fits if pod team-12/train ends" in said
     assert "No kubelet has seen the pod" in said
@@ -459,7 +459,7 @@ def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tm
         said.append(answer["reason"])
     assert said == [
         "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has ended",
-        "ResourceClaim team-13/k1 is reserved for 256 pods already, and no more may use it",
+        "ResourceClaim team-13/k1 is already reserved for 256 pods, and no more may use it",
     ]
 
 

@@ -1,1 +1,1 @@
-"""A pod's question to a node or a cluster, the answer, and what kubelets and schedulers say about it."""
+"""Answers whether a pod can run on a node or in a cluster, and explains the messages of kubelets and schedulers."""

@@ -1,6 +1,6 @@
-"""Why an API server refuses a new pod, and what it adds to one.
+"""Finds the reasons why an API server refuses a new pod, and makes the additions of an API server to a pod.
 
-Law: only a pod that is not stored yet can be refused because of the cluster's objects. A stored pod has been accepted.
+Law: the cluster's objects are a reason to refuse only pods that are not stored yet. A stored pod has been accepted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _VALUES: Mapping[str, Callable[[int], bool]] = {
 
 @frozen
 class Quota:
-    """A ResourceQuota: how much of each resource its namespace may have, and has."""
+    """A ResourceQuota: how much of each resource its namespace may use, and how much it uses."""
 
     namespace: str
     name: str
@@ -67,7 +67,7 @@ class Quota:
         return cls(metadata["namespace"].text("default"), metadata["name"].text(""), limits, used, tuple(scopes))
 
     def counts(self, spec: Value) -> bool:
-        """Return whether a pod counts (Kubernetes: `podMatchesScopeFunc`)."""
+        """Return whether a pod counts toward the quota (Kubernetes: `podMatchesScopeFunc`)."""
         named = spec["priorityClassName"].text("")
         is_best_effort = not any(name in _COMPUTE for name in (*sizes_of(spec), *limits_of(spec)))
         for scope, operator, values in self.scopes:
@@ -88,9 +88,9 @@ class Quota:
         return True
 
     def exceeded(self, asked: Sizes) -> str:
-        """Return what one more object would exceed, in an API server's words, or an empty string.
+        """Return the limits that one more object would exceed, in an API server's words, or an empty string.
 
-        A resource that the object does not request is ignored, even if too much of it is used.
+        A resource that the object does not request is ignored, even if its usage exceeds the quota.
         """
         over = [
             name
@@ -109,18 +109,18 @@ class Quota:
 
 
 _TOLERATED_FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""The taints of nodes that a new pod tolerates for 300 s, unless it says for how long."""
+"""The node taints that a new pod tolerates for 300 s unless it sets another duration."""
 
 
 @frozen
 class Admission:
-    """The cluster's objects that determine whether a new pod is accepted.
+    """The cluster's objects that decide whether an API server accepts a new pod.
 
     Attributes:
         runtimes: the RuntimeClasses by name.
         quotas: the quotas of all namespaces.
         limited: the namespaces with a LimitRange.
-        kinds: the kinds for which a list was read, even if empty.
+        kinds: the kinds whose list was read, even if it was empty.
         priorities: the names of the PriorityClasses.
     """
 
@@ -131,7 +131,7 @@ class Admission:
     priorities: frozenset[str] = frozenset()
 
     def admitted(self, pod: Value) -> Value:
-        """Return a new pod with what an API server adds: of its RuntimeClass, if that is known, and tolerations.
+        """Return a new pod with an API server's additions: the fields of its RuntimeClass, if known, and tolerations.
 
         The admission plugins are RuntimeClass and DefaultTolerationSeconds.
         """
@@ -147,14 +147,14 @@ class Admission:
             more = {
                 "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
                 "overhead": _joined(found["overhead"]["podFixed"]),
-                "runtimeClassName": None,  # everything is known
+                "runtimeClassName": None,  # all of its fields are known
             }
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _TOLERATED_FOR_A_WHILE]
         more["tolerations"] = [*tolerations, *added]
         return Value({**_joined(pod), "spec": {**_joined(spec), **more}}, pod.place, pod.step)
 
     def why_refused(self, pod: Value) -> str:
-        """Return why a new pod is refused because of the cluster's objects, or an empty string."""
+        """Return why the cluster's objects make an API server refuse a new pod, or an empty string."""
         if _is_stored(pod):
             return ""
         spec, namespace = pod["spec"], pod["metadata"]["namespace"].text("default")
@@ -169,12 +169,12 @@ class Admission:
                 if not problem and namespace not in self.limited and (lacking := _unwritten(spec, one)):
                     problem = f"failed quota: {one.name}: must specify {lacking}"
                 if problem:
-                    # An administrator can raise it; a user can delete what uses it up.
+                    # An administrator can raise the quota; a user can delete the objects that use it.
                     return f"{REFUSES}: {problem}. See: kubectl describe quota {one.name} --namespace {namespace}"
         return ""
 
     def why_claim_refused(self, claim: UnallocatedClaim, namespace: str) -> str:
-        """Return why a claim that is created for a pod is refused, or an empty string."""
+        """Return why an API server refuses a claim that is created for a pod, or an empty string."""
         asked: dict[str, Quantity] = {"count/resourceclaims.resource.k8s.io": Quantity(10**9)}
         for ways in claim.requests:
             most: dict[str, int] = {}
@@ -188,13 +188,13 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield what an API server adds to a new pod and is unknown here."""
+        """Yield an API server's additions to a new pod that are unknown here."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
 
     def assumed(self, pod: Value) -> Iterator[str]:
-        """Yield what is taken as granted of a new pod, because the objects that tell were not read."""
+        """Yield the assumptions about a new pod, made because the relevant objects were not read."""
         lacking = [one for one in ("ResourceQuota", "LimitRange") if one not in self.kinds]
         if not _is_stored(pod) and lacking:
             namespace = foreign_text(pod["metadata"]["namespace"].text("default"))
@@ -223,7 +223,7 @@ def _usage(spec: Value) -> Sizes:
 
 
 def _unwritten(spec: Value, quota: Quota) -> str:
-    """Return what a container must specify because the quota names it (`enforcePodContainerConstraints`)."""
+    """Return the values that a quota forces a container to specify (`enforcePodContainerConstraints`)."""
     for name in () if spec["resources"].data else sorted(quota.hard):
         section, _, resource = name.rpartition(".")
         if resource in _COMPUTE and section in {"", "requests", "limits"}:
@@ -238,7 +238,7 @@ def _unwritten(spec: Value, quota: Quota) -> str:
 
 
 def _written_in(section: str) -> tuple[str, ...]:
-    return ("limits",) if section == "limits" else ("requests", "limits")  # a limit without a request is also a request
+    return ("limits",) if section == "limits" else ("requests", "limits")  # a limit without a request implies a request
 
 
 def why_invalid(pod: Value) -> str:
@@ -248,7 +248,7 @@ def why_invalid(pod: Value) -> str:
     """
     name = pod["metadata"]["name"].text("")
     if name and not is_dns_subdomain(name):
-        return f"{REFUSES}: its name is {foreign_text(name, 300)}: expected small letters, digits, - and ."
+        return f"{REFUSES}: its name is {foreign_text(name, 300)}: expected lowercase letters, digits, - and ."
     problem = next(_problems(pod["spec"]), "")
     return f"{REFUSES}: {problem}" if problem else ""
 
@@ -277,7 +277,7 @@ def _problems(spec: Value) -> Iterator[str]:
 
 
 def _of_sizes(resources: Value) -> Iterator[str]:
-    """Yield what is wrong with the sizes of a container (Kubernetes: `validateResourceRequirements`)."""
+    """Yield errors in a container's requests and limits (Kubernetes: `validateResourceRequirements`)."""
     limits, requests = (
         {name: one.amount() for name, one in resources[which].mapping().items()} for which in ("limits", "requests")
     )
@@ -291,16 +291,16 @@ def _of_sizes(resources: Value) -> Iterator[str]:
     for name, size in requests.items():
         limit = limits.get(name)
         if limit is not None and size.nanos > limit.nanos and name in _OVERCOMMITTED:
-            yield f"requests {size} of {name}, and its limit is {limit}. Write a request that is not larger"
+            yield f"requests {size} of {name}, and its limit is {limit}. Write a request that does not exceed the limit"
         elif name.startswith(_HUGE) and (limit is None or size.nanos != limit.nanos):
             yield f"requests {size} of {name}: expected the same number under limits"
     names = {*limits, *requests}
     if any(one.startswith(_HUGE) for one in names) and not names & {*_COMPUTE}:
-        yield "has huge pages and neither CPU nor memory. Write a request or a limit of one of these"
+        yield "has huge pages but neither CPU nor memory. Write a request or a limit for CPU or memory"
 
 
 def _of_pod_sizes(spec: Value) -> Iterator[str]:
-    """Yield what is wrong with the sizes of the pod as a whole (Kubernetes: `validatePodResources`)."""
+    """Yield errors in pod-level requests and limits (Kubernetes: `validatePodResources`)."""
     own = spec["resources"]
     of_containers = sizes_of(spec, with_own=False)
     for which in ("limits", "requests"):
@@ -308,7 +308,7 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
             if name not in _COMPUTE and not name.startswith(_HUGE):
                 yield (
                     f"has {foreign_text(name, 100)} in spec.resources.{which}: expected cpu, memory or huge pages. "
-                    "Write it in a container"
+                    "Move it to a container"
                 )
             size = one.amount()
             if which == "requests" and name in of_containers and of_containers[name].nanos > size.nanos:
@@ -323,7 +323,7 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
 
 
 def _of_ports(spec: Value) -> Iterator[str]:
-    """Yield the host ports that two containers have, or that differ from the container port."""
+    """Yield errors for host ports that two containers use, or that differ from the container port."""
     seen = set()
     is_on_host = spec["hostNetwork"].boolean()
     for container in containers_of(spec):
@@ -331,20 +331,20 @@ def _of_ports(spec: Value) -> Iterator[str]:
             port = one["hostPort"].integer(0)
             key = one["protocol"].text("TCP"), one["hostIP"].text(""), port
             if port and key in seen:
-                yield f"host port {port} is there twice"
+                yield f"host port {port} is used twice"
             if port and is_on_host and one["containerPort"].integer(0) != port:
-                yield f"hostPort {port} is not its containerPort, although it is on the network of the host"
+                yield f"hostPort {port} differs from its containerPort, although the pod uses the host network"
             seen.add(key)
 
 
 def _of_tolerations(tolerations: Value) -> Iterator[str]:
-    """Yield what is wrong with the tolerations of a pod (Kubernetes: `ValidateTolerations`)."""
+    """Yield errors in a pod's tolerations (Kubernetes: `ValidateTolerations`)."""
     for one in map(toleration_of, tolerations.sequence()):
         shown = foreign_text(one.key, 100) or "all keys"
         if one.operator == "Exists" and one.value:
             yield f"its toleration of {shown} has operator Exists and a value. Remove the value, or write Equal"
         if not one.key and one.operator != "Exists":
-            yield "a toleration has no key: expected operator Exists then"
+            yield "a toleration has no key: expected the operator Exists"
         if one.effect not in _EFFECTS:
             yield f"the effect of its toleration of {shown} is {foreign_text(one.effect, 100)}"
 
@@ -363,7 +363,7 @@ def _of_spread(constraints: Value) -> Iterator[str]:
 
 
 def _of_affinity(required: Value) -> Iterator[str]:
-    """Yield what is wrong with a required node affinity (Kubernetes: `ValidateNodeSelectorRequirement`)."""
+    """Yield errors in a required node affinity (Kubernetes: `ValidateNodeSelectorRequirement`)."""
     if required.data is not None and not required["nodeSelectorTerms"].sequence():
         yield "its required node affinity has no nodeSelectorTerms"
     for term in required["nodeSelectorTerms"].sequence():
@@ -378,12 +378,12 @@ def _of_affinity(required: Value) -> Iterator[str]:
 
 
 def limited_namespaces(items: Iterable[Value]) -> frozenset[str]:
-    """Return the namespaces of LimitRanges."""
+    """Return the namespaces that have a LimitRange."""
     return frozenset(one["metadata"]["namespace"].text("default") for one in items)
 
 
 def why_refused(pod: Pod) -> str:
-    """Return why an API server would refuse a pod because of its devices, or an empty string."""
+    """Return why an API server would refuse a pod because of its device requests, or an empty string."""
     for one in pod.in_start_order:
         for resource, size in one.requests.items():
             if is_extended_resource(resource):
@@ -402,11 +402,11 @@ def _refused_claims(pod: Pod) -> str:
         if claim.claim is None and claim.template is None:
             return (
                 f"{REFUSES}: its claim {claim.name} names neither resourceClaimName nor "
-                "resourceClaimTemplateName. Write one of them beside its name; Kubernetes before 1.31 had them below "
+                "resourceClaimTemplateName. Write one of them next to its name; before Kubernetes 1.31, they were in "
                 "the field source"
             )
         if claim.claim is not None and claim.template is not None:
-            return f"{REFUSES}: its claim {claim.name} names a claim and a template. Write one of them only"
+            return f"{REFUSES}: its claim {claim.name} names both a claim and a template. Write only one of them"
         if claim.name == twice:
             return f"{REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
     for container in pod.in_start_order:

@@ -1,7 +1,7 @@
-"""Small changes after which claims may get devices: something is rewritten, released, dropped or tolerated.
+"""Proposes small changes after which claims may get devices: edits, releases, dropped parts and tolerations.
 
-Law: a change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each, and only those that help are
-    shown.
+Law: a change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each change, and shows only those that
+help.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,20 +38,20 @@ from devicecore_tools.doctor.pod.expression_edits import conjuncts, optional, re
 from devicecore_tools.doctor.pod.extended_claim import ExtendedRequest, ExtendedResourceClaim
 
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
-_MAX_AMOUNTS = 6  # values of a capacity that are tried
-_MAX_PARTED = 2_000  # characters of an expression whose parts may be dropped
-_MAX_ATTRIBUTES = 6  # changes that are tried for a constraint
+_MAX_AMOUNTS = 6  # how many values of a capacity are tried
+_MAX_PARTED = 2_000  # maximum length of an expression whose parts may be dropped
+_MAX_ATTRIBUTES = 6  # how many changes are tried for a constraint
 
 
 class Rank(IntEnum):
-    """The order in which changes are shown: first those that fix a mistake, last those that hide one.
+    """The order in which changes are shown: changes that fix a mistake come first, changes that hide one come last.
 
     Parts of a request are dropped only if nothing else helps.
     """
 
     REPAIR = 0
     AMOUNT = 1
-    WATCH = 2  # a taint that something that only monitors devices tolerates
+    WATCH = 2  # a taint that is tolerated by software that only monitors devices
     RELEASE = 3
     VALUE = 4
     LESS = 5
@@ -61,7 +61,7 @@ class Rank(IntEnum):
 
 
 _MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
-_MAX_OF_PAIR = 3  # changes of each request that are combined with those of another
+_MAX_OF_PAIR = 3  # how many changes of each request are combined with changes of another
 _MAX_PAIRED = 8  # requests
 
 
@@ -71,11 +71,11 @@ class Change(NamedTuple):
     Of several changes of one `kind`, the first that helps is enough.
 
     Attributes:
-        holder: who releases devices.
-        pods: the pods that the holder has them for.
+        holder: the owner of the devices that are released.
+        pods: the pods for which the owner holds them.
         device_class: the new class of a request.
         classes: the changed classes, by name.
-        is_pair: whether it consists of two changes, which is pointless if one of them helps.
+        is_pair: whether it consists of two changes. It is pointless if one of them alone helps.
     """
 
     sentence: str
@@ -94,17 +94,17 @@ class Change(NamedTuple):
 
 @frozen
 class Refused:
-    """What is known about a node that refuses claims.
+    """The facts about a node that refuses claims.
 
     Attributes:
         verdicts: the reason against each device.
         devices: all devices of its pools.
         held_by: the devices that each claim holds, by the claim's name.
-        holders: the same claims, with their pods.
+        holders: the pods of each of these claims.
         classes: all classes.
         matches: evaluates an expression for a device.
         budget: the budget for finding changes.
-        described: the requests, by claim and name, for which matching devices exist somewhere.
+        described: the requests, by claim and name, whose devices exist somewhere.
     """
 
     verdicts: Sequence[DeviceVerdict]
@@ -118,12 +118,12 @@ class Refused:
     _parted: dict[tuple[str, DeviceRequest], tuple[list[PoolDevice], list[PoolDevice]]] = field(
         init=False, factory=dict, eq=False, repr=False
     )
-    """The devices that a request's class selects, and the others, cached by claim and request."""
+    """The devices that a request's class selects, and all other devices, cached by claim and request."""
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return changes. A release and another change take turns, so that both are tried if there are many.
+        """Return changes. Releases and other changes alternate, so that some of both are tried if there are many.
 
-        For shared devices and counters, all holders are in the way. Raises QuestionGivenUpError at the end of
+        For shared devices and counters, all holders must release theirs. Raises QuestionGivenUpError at the end of
         the budget.
         """
         reasons = [one.reason for one in self.verdicts]
@@ -196,7 +196,7 @@ class Refused:
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
-        if not isinstance(claim, ExtendedResourceClaim):  # a limit of a pod has no tolerations
+        if not isinstance(claim, ExtendedResourceClaim):  # a pod's limit cannot have tolerations
             for taint in taints:
                 yield _tolerating(claim, taint)
         for constraint in claim.constraints:
@@ -226,14 +226,14 @@ class Refused:
         self.budget.ask()
         amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
         devices = self._devices_of(claim, request)
-        if not isinstance(request, ExtendedRequest):  # the class of a limit is that of its resource
+        if not isinstance(request, ExtendedRequest):  # the resource determines the class of a limit
             yield from self._classes_of(claim, request)
         yield from _less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices))
         is_known = (claim.name, request.result_name) in self.described
         yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
 
     def _pairs_of(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return pairs of changes to two requests that keep what the requests describe."""
+        """Return pairs of changes to two requests that preserve the meaning of both."""
         requests = [(number, request) for number, claim in enumerate(claims) for request in claim.alternatives]
         if len(requests) == 1:
             return
@@ -272,7 +272,7 @@ class Refused:
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes that may be meant: with the same name in another domain or in Kubernetes'."""
+        """Return attributes that may be meant: the same name in another domain or in the domain of Kubernetes."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -287,7 +287,7 @@ class Refused:
         )[:_MAX_ATTRIBUTES]
 
     def _edits_of_classes(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return classes with the names and types that devices have, if they select no device of the node."""
+        """Return corrected classes, with the names and types that devices have, for classes that select no device."""
         for name in dict.fromkeys(one.device_class for one in claim.alternatives):
             known = self.classes.get(name)
             requests = [one for one in claim.alternatives if one.device_class == name]
@@ -303,13 +303,13 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Return a request with a different class, if its expressions match devices that its class does not select."""
+        """Return a request with a different class if its expressions match devices outside its class."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
 
     def _fitting(self, claim: UnallocatedClaim, request: DeviceRequest) -> int:
-        """Return how many devices fit a request if nothing else is taken."""
+        """Return how many devices fit a request if nothing else is allocated."""
         return sum(one.reason is None for one in self._about(claim, request))
 
     def _about(self, claim: UnallocatedClaim, request: DeviceRequest) -> Sequence[DeviceVerdict]:
@@ -334,7 +334,7 @@ class Refused:
 
 
 def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Quantity]:
-    """Return the largest amounts that a device's policy allows below the one that it cannot provide."""
+    """Return the largest amounts that a device's policy allows below the amount that the device cannot provide."""
     capacity = device.capacity.get(reason.name)
     most = min(reason.needed.nanos, reason.free.nanos) if reason.free is not None else 0
     if capacity is None or most <= 0:
@@ -355,7 +355,7 @@ def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Qua
 
 
 def _defaults(request: DeviceRequest, devices: Sequence[PoolDevice]) -> str:
-    """Return the default amount of each capacity that a request asks for."""
+    """Return the default amount of each capacity in a request, in words."""
     parts = []
     for name in request.capacity or {}:
         found = [capacity for one in devices for own, capacity in one.capacity.items() if _is_same(own, name, one)]
@@ -389,7 +389,7 @@ def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
 
 
 def _limits_of(claim: ExtendedResourceClaim) -> Iterator[Change]:
-    """Return the claim with lower limits of several containers, which may use the devices of each other."""
+    """Return the claim with lower limits of several containers, which may share devices."""
     groups = [(resource,) for resource in claim.classes]
     for resources in [*groups, *([tuple(claim.classes)] if len(groups) > 1 else [])]:
         sizes = {(name, one): size for one in resources for name, size in claim.sizes(one).items()}
@@ -397,7 +397,7 @@ def _limits_of(claim: ExtendedResourceClaim) -> Iterator[Change]:
             for most in range(min(max(sizes.values(), default=0) - 1, MAX_RESULTS), 0, -1):
                 limits = {of: min(size, most) for of, size in sizes.items()}
                 named = " and ".join(resources)
-                sentence = f"no limit of {named} is for more than {counted(most, 'device')}"
+                sentence = f"no limit of {named} exceeds {counted(most, 'device')}"
                 yield Change(sentence, [claim.with_limits(limits)], Rank.LESS, f"{claim.name} each limit of {named}")
 
 
@@ -423,15 +423,15 @@ def _with_request(claim: UnallocatedClaim, request: DeviceRequest, changed: Devi
 def _less_of(
     request: DeviceRequest, amounts: Mapping[str, Sequence[Quantity]], fitting: int, defaults: str
 ) -> Iterator[_ChangedRequest]:
-    """Return a request for less.
+    """Yield smaller versions of a request.
 
     Args:
         request: the request.
-        amounts: how much devices could provide of each insufficient capacity, largest first.
-        fitting: how many devices fit.
-        defaults: how much it gets of capacities that it does not request.
+        amounts: the amounts that devices could provide of each insufficient capacity, largest first.
+        fitting: the number of devices that fit.
+        defaults: a description of the capacities that it gets without requesting them.
     """
-    # A count is any number of 64 bits; no claim gets more than `MAX_RESULTS` devices.
+    # A count can be any 64-bit number, but no claim gets more than `MAX_RESULTS` devices.
     most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)
     for fewer in range(most, 0, -1):
         changed = evolve(request, mode="ExactCount", count=fewer)
@@ -444,17 +444,17 @@ def _less_of(
     for name, of in amounts.items():
         for amount in of:
             capacity = {**(request.capacity or {}), name: amount}
-            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
+            yield f"requests {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
     if request.capacity:
-        yield f"asks for no capacity{defaults}", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
+        yield f"requests no capacity{defaults}", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
 
 
 def _selectors_of(
     request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
 ) -> Iterator[_ChangedRequest]:
-    """Return a request with one expression fixed, changed in a value, or removed.
+    """Yield versions of a request with one expression fixed, changed in a value, or removed.
 
-    `is_known` says whether devices that match the request exist somewhere.
+    `is_known` is whether devices that match the request exist somewhere.
     """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"
@@ -469,6 +469,6 @@ def _selectors_of(
         for number, part in enumerate(parts if len(parts) > 1 else ()):
             rest = " && ".join(one for place, one in enumerate(parts) if place != number)
             shown = " ".join(part.split())
-            yield f"does not want {shown}", evolve(request, selectors=(*before, rest, *after)), Rank.DROP, kind
+            yield f"does not require {shown}", evolve(request, selectors=(*before, rest, *after)), Rank.DROP, kind
         shown = " ".join((expression or "").split())
-        yield f"does not want {shown}", evolve(request, selectors=(*before, *after)), Rank.DROP, kind
+        yield f"does not require {shown}", evolve(request, selectors=(*before, *after)), Rank.DROP, kind

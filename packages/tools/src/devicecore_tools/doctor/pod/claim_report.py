@@ -1,7 +1,7 @@
-"""The report about claims: the reasons against devices by kind, and what a constraint lacks.
+"""Reports on claims: the reasons against devices, grouped by kind, and the shortages behind constraints.
 
 Law: a line only states the verdicts of a trial. Devices with the same reason share a line, with their number and an
-example. What a constraint lacks is computed for the closest value of its attribute.
+example. A constraint's shortage is computed for the value of its attribute that comes closest.
 """
 
 import re
@@ -28,7 +28,7 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.pod.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # names in one line
-_MAX_ASKED = 20  # devices whose counters' users are listed
+_MAX_ASKED = 20  # how many devices are listed with their counters' users
 _MAX_EXPRESSION = 120
 
 
@@ -37,9 +37,9 @@ class ReasonLine:
     """The devices with the same reason against them.
 
     Attributes:
-        count: how many.
+        count: the number of devices.
         text: the reason.
-        example: one of them.
+        example: one of the devices.
         is_of_others: whether the devices are of other drivers or classes.
     """
 
@@ -55,13 +55,13 @@ class ReasonLine:
 def reason_lines(
     verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
 ) -> list[ReasonLine]:
-    """Return the reasons against the devices of one request: first what can change, then the devices' properties.
+    """Return the reasons against the devices of one request. Reasons that can change come before device properties.
 
-    Devices that the class does not select are the last lines, those of other drivers in one.
+    Devices that the class does not select come last, with all devices of other drivers in one line.
 
     Args:
         verdicts: the reasons.
-        fits: the text for devices without a reason.
+        fits: the text for devices that fit.
         holders: returns who holds what a device lacks.
     """
     about = list(verdicts)
@@ -99,7 +99,7 @@ def _is_of_class(reason: Reason | None) -> bool:
 
 
 def _kind(reason: Reason | None) -> str:
-    """Return the same key for reasons that share a line."""
+    """Return the key of a reason. Reasons with the same key share a line."""
     if isinstance(reason, NotSelected):
         return f"selected {reason.source} {reason.expression}"
     if isinstance(reason, ConstraintBroken):
@@ -114,7 +114,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return which counter each of a few devices lacks, and who uses it, or nothing for one device or many."""
+    """Return the missing counter of each of a few devices and its users, or nothing for one device or many."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -124,7 +124,7 @@ def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceV
 
 
 def _held_by(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return who holds the capacity that the first device lacks, or the counters that devices lack."""
+    """Return the holders of the capacity that the first device lacks, or of the counters that devices lack."""
     if isinstance(group[0].reason, CapacityExceeded):
         names = holders(group[0])
         return f"; {_listed(names)}" if names else ""
@@ -142,7 +142,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
         shown = foreign_text(" ".join(first.expression.split()), _MAX_EXPRESSION)
         found = [value for one in reasons if isinstance(one, NotSelected) for value in one.values]
         values = f"{', but ' * bool(found)}{_values_shown(found)}"
-        return f"{first.source} wants {shown}{values}{_without_quotes(first)}"
+        return f"{first.source} requires {shown}{values}{_without_quotes(first)}"
     if isinstance(first, ConstraintBroken):
         broken = [one for one in reasons if isinstance(one, ConstraintBroken)]
         own = [one.device.attribute(first.constraint.attribute) for one in broken]
@@ -155,7 +155,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
     if isinstance(first, CounterExhausted):
         short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))
         free = f": needs {first.needed}, and {first.free} is free" if len(reasons) == 1 else ""
-        return f"too little is free of {_listed(short.elements(), 'counter')}{free}"
+        return f"too little is free in {_listed(short.elements(), 'counter')}{free}"
     return str(first)
 
 
@@ -165,7 +165,7 @@ def _without_quotes(reason: NotSelected) -> str:
         identifier = re.escape(name.rpartition("/")[2])
         quoted = rf"""\b{identifier}\b["'\]]*\s*==\s*(["']){re.escape(str(one))}\1"""
         if one.kind in ("int", "bool") and re.search(quoted, reason.expression):
-            return f"; it is {'a number' if one.kind == 'int' else 'no text'}: write {one} without quotes"
+            return f"; it is {'a number' if one.kind == 'int' else 'not a string'}: write {one} without quotes"
     return ""
 
 
@@ -179,7 +179,7 @@ def _values_shown(found: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str], noun: str = "") -> str:
-    """Return some names, most frequent first, and how many more there are."""
+    """Return some names, most frequent first, and the number of further names."""
     found = [name for name, _ in Counter(names).most_common()]
     shown = listed(found, _MAX_SHOWN)
     return f"{noun}{'s' * (len(found) > 1)} {shown}" if noun else shown
@@ -191,7 +191,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Return what the unsatisfiable constraints lack, although each request has devices."""
+    """Return the shortages of unsatisfiable constraints if each request by itself has devices."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:
@@ -213,11 +213,11 @@ def constraint_lines(
                 values = {str(value) for one in found if one is not None for value in one.values}
                 if len(values) < wanted:
                     there = (
-                        f"only {_shown(values)} {'is' if len(values) == 1 else 'are'} there"
+                        f"only {_shown(values)} {'exists' if len(values) == 1 else 'exist'}"
                         if values
                         else "none has it"
                     )
-                    yield f"distinctAttribute{named}: {wanted} different {constraint.attribute} are wanted, and {there}"
+                    yield f"distinctAttribute{named}: needs {wanted} different {constraint.attribute}, and {there}"
 
 
 def _lacking(shortage: Shortage) -> str:
@@ -228,8 +228,8 @@ def _lacking(shortage: Shortage) -> str:
     enough = sum(shortage.supply.values())
     needs = " and ".join(f"{request.count} for {request.result_name}" for request, _ in shortage.roles)
     if enough:
-        alike = " or the like" if shortage.wanted > 1 else ""
-        return f"{shortage.wanted} values of {name} with {needs}{alike} are wanted, and only {enough} have them"
+        alike = " or similar" if shortage.wanted > 1 else ""
+        return f"the claim needs {shortage.wanted} values of {name} with {needs}{alike}, and only {enough} have them"
     if len(shortage.roles) > 1:
         if not set.intersection(*(set(have) for _, have in shortage.roles)):
             parts = [f"{_shown(have)} for {request.result_name}" for request, have in shortage.roles]
@@ -272,15 +272,15 @@ def expression_advice(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows with the error in an expression that a scheduler cannot evaluate, and what to write instead.
+    """Return rows with the error in an expression that a scheduler cannot evaluate, and the replacement.
 
     Args:
         problem: the error.
-        expressions: the possible causes.
+        expressions: the expressions that may have caused it.
         device: the device for which the expression has no value, if known.
         devices: all known devices.
-        is_mended: whether a tested edit is proposed elsewhere, so that none is needed here.
-        then: what follows if an expression has a value for devices without an attribute.
+        is_mended: whether another row already proposes a tested edit.
+        then: the consequence of giving an expression a value for devices without an attribute.
     """
     missing = _NO_KEY.search(problem)
     if missing and device is not None:
@@ -297,7 +297,7 @@ def expression_advice(
     elif unknown := _UNDECLARED.search(problem):
         yield from (("do", text) for text in _advice_of_unknown(unknown[1], devices))
     elif not told and ("_==_" in problem or "no matching overload" in problem.lower()):
-        yield "do", 'compare a value with one of its own type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
+        yield "do", 'compare a value with another of the same type: quantity("1Gi"), semver("1.2.3"), "text", 1 or true'
 
 
 def _about_missing(
@@ -309,7 +309,7 @@ def _about_missing(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows about a name that an expression reads but a device does not have, as in `expression_advice`."""
+    """Return rows about a name that an expression reads but a device lacks, as in `expression_advice`."""
     uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
     kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
     of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"
@@ -326,15 +326,15 @@ def _about_missing(
         yield "do", f"write a name that devices have, because no device has {of}"
         return
     if any(one.owner.startswith("DeviceClass") and name in one.text for one in expressions):
-        yield "do", f"have {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
+        yield "do", f"make {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
     for one in expressions:
         if name in one.text and (edit := optional(one.text, devices)) is not None:
-            skipped = f"devices without {name} are skipped then, with no error{then}"
+            skipped = f"devices without {name} are then skipped without an error{then}"
             yield "do", f"{one.owner}: write {edit}: {skipped}"
 
 
 def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
-    """Return whether an expression reads this domain and name. An empty `domain` matches any."""
+    """Return whether an expression reads this name in this domain. An empty `domain` matches every domain."""
     return found[1] == name and domain in ("", found[0])
 
 
@@ -347,7 +347,7 @@ def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str
 
 
 def _has(device: PoolDevice, kind: str, missing: str) -> str:
-    """Return what identifies a device without this name, or the same name in another domain."""
+    """Return the same name in the device's other domains, or else the values that identify the device."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
     shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
     return f"; it has {_listed(shown)}" if names else ""
@@ -369,12 +369,12 @@ _TYPES = {
 
 
 def type_of(node: TargetNode) -> str:
-    """Return the type of a machine from its Node's labels, such as `instance type p5`, or an empty string."""
+    """Return the machine type from a Node's labels, such as `instance type p5`, or an empty string."""
     return next((f"{what} {node.labels[label]}" for label, what in _TYPES.items() if node.labels.get(label)), "")
 
 
 def shape_of(node: TargetNode, verdicts: Iterable[DeviceVerdict]) -> str:
-    """Return what nodes of one kind have in common: the type of the machine, or otherwise their devices by driver."""
+    """Return a description of nodes of one kind: the machine type, or otherwise the devices by driver."""
     devices = Counter(driver for driver, _, _ in {one.device for one in verdicts})
     listed = ", ".join(f"{counted(count, 'device')} of {driver}" for driver, count in sorted(devices.items()))
     return type_of(node) or listed or "no device"

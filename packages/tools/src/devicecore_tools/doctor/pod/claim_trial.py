@@ -1,7 +1,7 @@
-"""Finds out which devices ResourceClaims get on one or all nodes of a cluster, and which small changes help if none.
+"""Finds the devices that ResourceClaims get on one node or all nodes of a cluster, or small changes that would help.
 
 Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. If a needed
-    object was not read, or an expression cannot be evaluated here, the pod's claim is named as undecided.
+object was not read, or an expression cannot be evaluated here, the answer names the pod's claim as undecided.
 """
 
 from collections import defaultdict
@@ -74,22 +74,22 @@ Fewer are tried on a node with over 4,000 devices.
 """
 
 MAX_PODS = 256
-"""The maximum number of consumers that a claim can be reserved for."""
+"""The maximum number of consumers of a claim."""
 
 MAX_ADVICE_SECONDS = 2.0
-"""Seconds of processor time for the trials of changes."""
+"""Seconds of CPU time for the trials of changes."""
 
 _MIN_TRIALS = 10
-_PATIENCE = 0.5  # seconds of trials after which the user is informed
+_PATIENCE = 0.5  # seconds of trials before the user is informed
 _MAX_DEVICES_TRIED = 1_000_000  # by all trials together
 _STEPS_OF_TRIAL = 20_000
-_STEPS_FOR_DEVICE = 3  # so that the search sees every device of a large node
+_STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
 OF_TEMPLATE = "of ResourceClaimTemplate "
 """The name used for a claim from a template, because its own name is unknown before the pod exists."""
 
 _MAX_OUT_OF_QUESTION = 20
-"""How many ineligible nodes are tried anyway, if no other node has the devices."""
+"""How many ineligible nodes are tried anyway if no eligible node has the devices."""
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label without which an API server refuses claims with admin access."""
@@ -102,12 +102,12 @@ _MAX_ALTERNATIVES = 8
 
 @frozen
 class ClaimsDecision:
-    """What is known about a pod's claims.
+    """A node's answer about a pod's claims.
 
     Attributes:
-        problem: why they get no devices, or an empty string if they do.
-        undecided: the claims that could not be decided.
-        drivers: the drivers of the devices that claims would get, by `namespace/name` of the claim.
+        problem: why the claims get no devices, or an empty string if they do.
+        undecided: the claims about which the sources do not decide.
+        drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
 
     problem: str = ""
@@ -121,17 +121,17 @@ def _name(one: Value) -> str:
 
 @frozen
 class AllocatedClaim:
-    """What a claim has.
+    """A claim's allocation.
 
     Attributes:
         name: `namespace/name`.
         devices: each device with the name of its request.
         nodes: the known nodes on which the devices can be used, or None for all nodes.
-        pods: the pods that the claim is reserved for.
+        pods: the pods for which the claim is reserved.
         waits_for: the binding conditions of its devices that are not true yet.
-        failed: the condition that says that a device cannot be bound, or an empty string.
-        since: when it was allocated; empty if that is not known.
-        uids: those of the pods, empty where it is not written.
+        failed: the condition that reports a binding failure, or an empty string.
+        since: when the claim was allocated, or an empty string if unknown.
+        uids: the UIDs of `pods`, each empty if it is not recorded.
     """
 
     name: str
@@ -144,9 +144,9 @@ class AllocatedClaim:
     uids: tuple[str, ...] = ()
 
     def others(self, pod: str, uid: str = "") -> list[str]:
-        """Return the pods that it is reserved for besides one.
+        """Return the pods other than this one for which the claim is reserved.
 
-        A former pod of the same name is another one. If the UID of the pod is not known, its name tells.
+        A former pod of the same name counts as another pod. Without a UID, pods are compared by name.
         """
         uids = self.uids or ("",) * len(self.pods)
         return [name for name, own in zip(self.pods, uids, strict=True) if (own != uid if own and uid else name != pod)]
@@ -155,7 +155,7 @@ class AllocatedClaim:
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
     """Return a claim's allocation from its status, or None.
 
-    Raises DocumentError if a field has the wrong type. Raises QuestionGivenUpError if the budget ends.
+    Raises DocumentError if a field has the wrong type, and QuestionGivenUpError if the budget ends.
     """
     allocation = claim["status"]["allocation"]
     if allocation.data is None:
@@ -184,7 +184,7 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | 
 
 
 def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
-    """Return the binding conditions that are not true, and which failure is (scheduler: `isClaimReadyForBinding`)."""
+    """Return the false binding conditions, and the true failure condition (scheduler: `isClaimReadyForBinding`)."""
     waits_for: dict[str, None] = {}
     keys = ("driver", "pool", "device", "shareID")
     stated = {tuple(one[key].text("") for key in keys): one for one in claim["status"]["devices"].sequence()}
@@ -203,28 +203,28 @@ def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
 
 
 class Outcome(Enum):
-    """What a scheduler does with claims. The value is the exit status of commands."""
+    """A scheduler's decision about claims. The value is the exit status of commands."""
 
     FITS = 0
     FITS_NOT = 1
     UNKNOWN = 3
-    MISSED = 4  # the rules allow it, but a scheduler of a possible release does not find it
+    MISSED = 4  # the rules allow devices, but the scheduler of a possible release does not find them
 
 
 _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
-"""Node outcomes in order of their weight for the cluster: "no" is certain only if no node is unknown."""
+"""Outcomes of nodes, by decreasing weight for the cluster: "no" is certain only if no node is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
     """A node's verdict on claims, and the changes that turn a no into a yes.
 
     Attributes:
-        causes: why a scheduler answers differently, by release.
+        causes: why a scheduler decides differently, by release.
         obstacles: why the node is ineligible regardless of its devices, the scheduler's reason first.
-        has_devices: whether an ineligible node has the devices.
+        has_devices: whether the node has the devices although it is ineligible.
         victims: the pods that a scheduler preempts first to make room.
-        broken: how many of them a PodDisruptionBudget protects.
-        are_all_tried: whether all changes were tried, or only as many as time allowed.
+        broken: how many of the victims a PodDisruptionBudget protects.
+        are_all_tried: whether all changes were tried, not only as many as time allowed.
     """
 
     node: TargetNode
@@ -269,7 +269,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does."""
+        """The scheduler's decision."""
         if isinstance(self.answer, DeviceAllocation):
             return Outcome.MISSED if self.causes or self.answer.causes else Outcome.FITS
         if self.answer.is_unknown:
@@ -278,24 +278,24 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fitting(self) -> int:
-        """How many devices fit each request on its own."""
+        """How many devices fit each request by itself."""
         return sum(
             one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
         )
 
     @property
     def refusal(self) -> NoAllocation | None:
-        """Why there are no devices, or None if there are some."""
+        """Why the claims get no devices, or None if they get some."""
         return self.answer if isinstance(self.answer, NoAllocation) else None
 
     @property
     def verdicts(self) -> Sequence[DeviceVerdict]:
-        """The reasons against devices, or none if the claims get some."""
+        """The reasons against devices. It is empty if the claims get devices."""
         return () if self.refusal is None else self.refusal.verdicts
 
 
 class OverCommitted(NamedTuple):
-    """An over-committed counter, and who uses it."""
+    """An over-committed counter and its users."""
 
     pool: Pool
     counter: str
@@ -305,15 +305,15 @@ class OverCommitted(NamedTuple):
 
 
 class ClaimTrial:
-    """Tries claims on the nodes of a cluster.
+    """Tries to allocate claims on the nodes of a cluster.
 
     Args:
-        objects: the objects that the decision depends on.
-        releases: the possible releases of the cluster's scheduler, most probable first; by default those that the
-            kubelets allow.
-        sources: where the objects are from, such as `in slices.json`.
-        budget: the budget of the question that this trial is part of; by default a new one.
-        lists_claims: whether the objects have all claims and templates of the cluster.
+        objects: the objects on which the decision depends.
+        releases: the possible releases of the cluster's scheduler, most probable first. The default is every release
+            that the kubelets' versions allow.
+        sources: the origins of the objects, such as `in slices.json`.
+        budget: the budget of the surrounding question; by default a new one.
+        lists_claims: whether the objects include all claims and templates of the cluster.
     """
 
     def __init__(
@@ -334,12 +334,12 @@ class ClaimTrial:
         self._classes = {one.name: one for one in objects.classes}
         self._known_nodes = {one.name for one in objects.nodes}
         self._budget = budget or Budget()
-        self.on_trials: Callable[[], None] = lambda: None  # called once if the trials of changes take a while
+        self.on_trials: Callable[[], None] = lambda: None  # called once if trials of changes take long
         self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object], budget: Budget | None = None) -> "ClaimTrial | None":
-        """Return a trial on the node of a record, by the names of its files. It is None if one was not read."""
+        """Return a trial on the node of a record, whose files are given by name, or None if a file was not read."""
         from devicecore_tools.doctor.reading.record import CLAIMS, CLASSES, NODE, RULES, SLICES
 
         kinds = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
@@ -355,7 +355,7 @@ class ClaimTrial:
             return None
 
     def filters(self, asks: PodAsks) -> Filters:
-        """Return what a scheduler's filters say about a pod in this cluster."""
+        """Return the results of a scheduler's filters for a pod in this cluster."""
         return Filters(asks, self._objects, self._budget)
 
     @property
@@ -369,37 +369,37 @@ class ClaimTrial:
         return self._matches.lacks_library
 
     def unpublished(self, answer: DeviceAllocation) -> list[Held]:
-        """Return devices that are allocated but no longer published, in pools whose counters an answer uses."""
+        """Return allocated devices that are no longer published, in the pools whose counters an answer uses."""
         pools = {(one.key.driver, one.key.pool) for one in answer.taken if one.candidate.device.counters}
         held = (one for device, of in self._held.items() if device[:2] in pools for one in of)
         return [one for one in held if one.device not in self._objects.devices]
 
     def class_for(self, resource: str) -> str | None:
-        """Return the DeviceClass that serves an extended resource if no plugin does. Of several it is the newest."""
+        """Return the DeviceClass that serves an extended resource without a plugin. The newest class wins."""
         return self._objects.extended.get(resource)
 
     def served_resources(self, pod: Pod) -> list[str]:
-        """Return the extended resources of a pod that a DeviceClass serves, and no claim serves yet."""
+        """Return the pod's extended resources that a DeviceClass serves and no claim covers yet."""
         return [name for name in extended_resources(pod) if self.class_for(name)]
 
     def unjudged(self, resources: Iterable[str]) -> list[str]:
-        """Return which of a pod's extended resources not every scheduler knows, in words."""
+        """Return sentences about the pod's extended resources that not every scheduler knows."""
         other = self._objects.uncertain
         return [
-            f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]} first, "
-            "which serves the same extendedResourceName"
+            f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]}, "
+            "which has the same extendedResourceName, first"
             for name in resources
             if name in other
         ]
 
     def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:
-        """Return the claim that a scheduler creates for the resources that DeviceClasses serve, or None."""
+        """Return the claim that a scheduler creates for the resources from DeviceClasses, or None if there are none."""
         return extended_claim(pod, {name: served for name in resources if (served := self.class_for(name))})
 
     def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
-        """Return the pod as a node's kubelet gets it: claims have the resources that DeviceClasses serve there.
+        """Return the pod as a node's kubelet receives it: claims cover the resources that DeviceClasses serve there.
 
-        `plugins` has the number of plugin devices of each resource, according to the kubelet.
+        `plugins` maps each resource to its number of plugin devices, according to the kubelet.
         """
         if pod.extended_claim is not None:
             return pod
@@ -408,13 +408,13 @@ class ClaimTrial:
         return pod if claim is None else evolve(pod, extended_claim=ExtendedClaim(name, claim.mappings))
 
     def delegated(self, pod: Pod, node: str, plugins: Mapping[str, int] | None = None) -> dict[str, str]:
-        """Return the resources of a pod that no plugin serves on a node, with the classes that serve them instead."""
+        """Return the pod's resources that no plugin serves on a node, with the classes that serve them instead."""
         here = [name for name in self.served_resources(pod) if not (plugins or {}).get(name)]
         by_plugins = self._of_plugins(node, here)
         return {name: self._objects.extended[name] for name in here if name not in by_plugins}
 
     def _of_plugins(self, node: str, resources: Iterable[str]) -> list[str]:
-        """Return the resources that a node has through a device plugin, which takes precedence over a class.
+        """Return the resources that a device plugin serves on a node. A plugin takes precedence over a class.
 
         The scheduler checks the Node's allocatable (`shouldDelegateResourceToDRA`).
         """
@@ -436,14 +436,14 @@ class ClaimTrial:
         return after
 
     def idle_claims(self, pod: Pod, uid: str = "") -> list[str]:
-        """Return the allocated claims of a pod that no other pod uses.
+        """Return the pod's allocated claims that no other pod uses.
 
-        If no node is left for the pod, a scheduler deallocates them (`deallocateOrDeletePodClaims`).
+        A scheduler deallocates them if it finds no node for the pod (`deallocateOrDeletePodClaims`).
         """
         return self._idle(self.claims_named_by(pod), pod.name, uid)
 
     def _idle(self, names: Iterable[str], pod: str, uid: str = "") -> list[str]:
-        """Return the allocated claims that only the pod with this name uses."""
+        """Return the allocated claims whose only user is the pod with this name."""
         idle = []
         for name in names:
             allocated = allocated_claim(self._objects.claims[name], ())
@@ -452,12 +452,12 @@ class ClaimTrial:
         return idle
 
     def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
-        """Return what the node of a record says about the claims of one pod.
+        """Return the answer of a record's node about the claims of one pod.
 
         Args:
-            pod: its name.
-            names: of its ResourceClaims, `namespace/name`.
-            extended: the claim that a scheduler makes for the extended resources that DeviceClasses serve.
+            pod: the pod's name.
+            names: the names of its ResourceClaims, `namespace/name`.
+            extended: the claim that a scheduler creates for extended resources from DeviceClasses.
         """
         asked, node = tuple(names), self.node("")
         missing = tuple(name for name in asked if name not in self._objects.claims)
@@ -491,24 +491,24 @@ class ClaimTrial:
         return ClaimsDecision(undecided=missing, drivers=drivers)
 
     def _unallocated(self, name: str) -> UnallocatedClaim | None:
-        """Return the claim with this name, or None if it is already allocated."""
+        """Return the claim with this name, or None if the claim is already allocated."""
         claim = self._objects.claims[name]
         return claim_of(claim) if claim["status"]["allocation"].data is None else None
 
     def asks_for_capacity(self, claim: str) -> bool:
-        """Return whether a stored claim asks for capacity."""
+        """Return whether a stored claim requests capacity."""
         known = self._objects.claims.get(claim)
         return known is not None and any(one.capacity for one in claim_of(known).alternatives)
 
     @property
     def has_classes(self) -> bool:
-        """Whether any DeviceClass is known, without which no claim can be decided."""
+        """Whether any DeviceClass is known. Without one, no claim can be decided."""
         return bool(self._objects.classes)
 
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
-        """Return the known reason why the pod with this name cannot run on a node with these claims, or "".
+        """Return a known reason why the pod with this name cannot use these claims on a node, or an empty string.
 
-        Without its `uid`, a claim that is reserved for a pod of this name is taken to be its own.
+        Without its `uid`, a claim that is reserved for a pod of this name is assumed to belong to it.
 
         Raises QuestionGivenUpError if the budget ends.
         """
@@ -525,7 +525,7 @@ class ClaimTrial:
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
             if allocated and len(allocated.pods) >= MAX_PODS and not is_own:
                 return (
-                    f"ResourceClaim {name} is reserved for {len(allocated.pods)} pods already, and no more may use it"
+                    f"ResourceClaim {name} is already reserved for {len(allocated.pods)} pods, and no more may use it"
                 )
             if allocated and not is_here and node.name in self._known_nodes:
                 by = f" for pod {listed(others, 3)}" if others else ""
@@ -561,18 +561,18 @@ class ClaimTrial:
         return found
 
     def _missing_claim(self, pod: Pod) -> str:
-        """Return which claim or template of a pod is unknown, or an empty string."""
+        """Return a sentence about the first unknown claim or template of a pod, or an empty string."""
         places = ", and not ".join(self._sources) or "known"
         for entry in pod.claims:
             name = entry.claim or pod.generated_claims.get(entry.name)
             is_known = name is not None and f"{pod.namespace}/{name}" in self._objects.claims
             if not is_known and f"{pod.namespace}/{entry.template}" not in self._objects.templates:
                 kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
-                return f"the pod names the {kind} {pod.namespace}/{wanted}, which is not {places}"
+                return f"the pod names {kind} {pod.namespace}/{wanted}, which is not {places}"
         return ""
 
     def _foreign_claim(self, pod: Pod, uid: str) -> str:
-        """Return which claim was created for a pod other than this stored one (Kubernetes: `IsForPod`)."""
+        """Return an error if a claim was created for a pod other than this stored one (Kubernetes: `IsForPod`)."""
         for name in pod.generated_claims.values():
             claim = self._objects.claims.get(f"{pod.namespace}/{name}")
             owners = claim["metadata"]["ownerReferences"].sequence() if claim is not None else []
@@ -583,7 +583,7 @@ class ClaimTrial:
         return ""
 
     def lacking_claim(self, pod: Pod, uid: str) -> str:
-        """Return why a scheduler waits for a missing claim of a pod (`foreachPodResourceClaim`).
+        """Return why a scheduler waits for a pod's missing claim (`foreachPodResourceClaim`).
 
         The result is empty if none is missing, or if not all claims of the cluster were read.
         """
@@ -597,7 +597,7 @@ class ClaimTrial:
     def why_refused(self, pod: Pod) -> str:
         """Return why an API server refuses a pod's claim, or an empty string if it accepts or has accepted all.
 
-        Without the label, a namespace has no claims with admin access (KEP-5018).
+        A namespace without the label cannot have claims with admin access (KEP-5018).
         """
         for name in self.claims_named_by(pod):
             claim = self._objects.claims[name]
@@ -609,7 +609,7 @@ class ClaimTrial:
                 lacks = "does not have" if labels is not None else "must have, and was not read with,"
                 label = f'{_ADMIN_LABEL}: "true"'
                 return (
-                    f"an API server refuses the claim {name}: it asks for admin access, for which the namespace "
+                    f"an API server refuses the claim {name}: it requests admin access, for which the namespace "
                     f"{pod.namespace} {lacks} the label {label}"
                 )
         for entry in pod.claims:
@@ -620,10 +620,10 @@ class ClaimTrial:
                 wants_admin = any(one.admin_access for one in made.alternatives)
                 if wants_admin and labels is not None and labels.get(_ADMIN_LABEL) != "true":
                     lacks = f'does not have the label {_ADMIN_LABEL}: "true"'
-                    return f"an API server refuses the claim that is made for {entry.name}: namespace {lacks}"
+                    return f"an API server refuses the claim that is created for {entry.name}: namespace {lacks}"
                 problem = self._objects.admission.why_claim_refused(made, pod.namespace)
                 if problem:
-                    return f"an API server refuses the claim that is made for {entry.name}: {problem}"
+                    return f"an API server refuses the claim that is created for {entry.name}: {problem}"
         return ""
 
     def claims_named_by(self, pod: Pod) -> list[str]:
@@ -636,16 +636,16 @@ class ClaimTrial:
         known = [self._objects.claims[key] for key in self.claims_named_by(pod)]
         nodes = self._objects.target_nodes()
         found = []
-        with suppress(QuestionGivenUpError):  # each node that was not tried reports that
+        with suppress(QuestionGivenUpError):  # each node that was not tried reports this itself
             for one in known:
                 self._budget.ask()
                 found.append(allocated_claim(one, nodes, self._budget))
         return [one for one in found if one is not None]
 
     def name_of(self, name: str, *, is_named: bool) -> str | None:
-        """Return the name of a node whose objects are known, or None.
+        """Return the name of the node whose objects are known, or None.
 
-        Without a name, it is the only node that they name.
+        If no name is passed, it is the only node in the objects.
         """
         known = [one.name for one in self._objects.target_nodes()]
         everywhere = any(one.place is None or not one.place.node for one in self._objects.slices)
@@ -670,16 +670,17 @@ class ClaimTrial:
         filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
-        """Return each node's answer, best first. If all are no, the first one names what must change.
+        """Return each node's answer, best first. If every answer is no, the first one names the necessary changes.
 
         Args:
-            claims: what to try.
-            only: the name of the node to try, if not all.
-            names: all claims that the pod needs, `namespace/name`; one may keep it from a node whatever is tried.
-            pod: the pod, or None if the question is about claims alone.
-            uid: that of the pod, empty if it is not known.
-            filters: what a scheduler's filters say about the pod besides.
-            resources: the extended resources that DeviceClasses serve for the pod, where no plugin does.
+            claims: the claims to try.
+            only: the only node to try, or None for all nodes.
+            names: all claims that the pod needs, `namespace/name`, because a claim that is not tried may exclude a
+                node, too.
+            pod: the pod, or None if the question is only about claims.
+            uid: the pod's UID, or an empty string if unknown.
+            filters: the results of a scheduler's other filters for the pod.
+            resources: the pod's extended resources that DeviceClasses serve on nodes without a plugin for them.
         """
         nodes = self._objects.target_nodes(only)
         problems: dict[str, str] = {}
@@ -719,7 +720,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers, starting with the node on which a scheduler preempts pods, or none if it does not.
+        """Return the answers, starting with the node where a scheduler preempts pods, or nothing if it preempts none.
 
         Preemption does not release claims, so the devices must already be free.
         """
@@ -742,7 +743,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Also try the first ineligible nodes: one that has the devices shows what is in the way."""
+        """Also try the first ineligible nodes: if one of them has the devices, its answer shows the obstacle."""
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -757,7 +758,7 @@ class ClaimTrial:
     def _wanted_on(
         self, node: str, claims: Sequence[UnallocatedClaim], pod: Pod | None, resources: Sequence[str]
     ) -> Sequence[UnallocatedClaim]:
-        """Return a pod's claims, including the one that a scheduler creates for what no plugin serves on a node."""
+        """Return a pod's claims, including the one that a scheduler creates for resources without a plugin."""
         plugins = self._of_plugins(node, resources)
         extended = self.extended_claim(pod, [name for name in resources if name not in plugins]) if pod else None
         return claims if extended is None else [*claims, extended]
@@ -776,7 +777,7 @@ class ClaimTrial:
         if filters is not None:
             served = [name for name in resources if name not in plugins]
             if node.name not in self._objects.machines and (lacking := filters.needs_node(served, claims)):
-                why = f"no Node was read, so it is not known whether it has {lacking}: {_GET_NODES}"
+                why = f"no Node was read, so it is unknown whether the node has {lacking}: {_GET_NODES}"
                 return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
             try:
                 out = tuple(filters.obstacles(machine, served))
@@ -789,18 +790,18 @@ class ClaimTrial:
             return ClaimAnswer(node, NoAllocation(problem, is_error=True))
         answer = self._allocate(claims, node)
         if plugins and bound is None and isinstance(answer, DeviceAllocation):
-            why = f"a device plugin serves {listed(plugins, 3)} there, and no pods were read that may hold its devices"
+            why = f"a device plugin serves {listed(plugins, 3)} there, but no pods were read that may hold its devices"
             return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
         return ClaimAnswer(node, answer)
 
     def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
         """Return the answer for a node at the end of the budget, or None while some budget is left."""
         if why := self._budget.spent():
-            return ClaimAnswer(node, NoAllocation(f"nothing of it was tried: {why}", is_error=True, is_unknown=True))
+            return ClaimAnswer(node, NoAllocation(f"the node was not tried: {why}", is_error=True, is_unknown=True))
         return None
 
     def _is_found(self, situation: Situation) -> bool:
-        """Return whether schedulers of all possible releases find devices, if the rules allow them."""
+        """Return whether the schedulers of all possible releases find devices that the rules allow."""
         answers = (
             allocate(
                 situation.claims,
@@ -819,7 +820,7 @@ class ClaimTrial:
         return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
     def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
-        """Return why schedulers of the possible releases answer differently."""
+        """Return why schedulers of the possible releases decide differently."""
         found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
             found[release.value] = self._allocate(claims, answer.node, release).causes
@@ -841,25 +842,25 @@ class ClaimTrial:
         )
 
     def wants_driver(self, claims: Iterable[UnallocatedClaim], driver: str) -> bool:
-        """Return whether an expression of claims or of their classes names a driver."""
+        """Return whether an expression in the claims or their classes names a driver."""
         requests = [one for claim in claims for one in claim.alternatives]
         classes = [self._classes[one.device_class] for one in requests if one.device_class in self._classes]
         selectors = [*(one.selectors for one in requests), *(one.selectors for one in classes)]
         return any(driver in wanted_drivers(text) for texts in selectors for text in texts if text)
 
     def nodes_of(self, drivers: Iterable[str]) -> list[str]:
-        """Return the nodes for which drivers publish something."""
+        """Return the nodes for which drivers publish devices."""
         slices = [one for one in self._objects.slices if one.driver in drivers]
         named = {one.place.node for one in slices if one.place and one.place.node}
         known = {one.name for one in self._objects.nodes if any(each.targets(one) for each in slices)}
         return sorted(named | known)
 
     def pools(self, node: TargetNode) -> Sequence[Pool]:
-        """Return the pools whose slices a node sees."""
+        """Return the pools whose slices apply to a node."""
         return self._slices.pools(node, self._objects.features)
 
     def holders(self, verdict: DeviceVerdict) -> list[str]:
-        """Return who holds what a device lacks: shares of it, or devices of its pool that use the same counter."""
+        """Return the holders of a device's missing capacity: its other shares, or devices that use the same counter."""
         device, reason = verdict.device, verdict.reason
         known = self._objects.devices.get(device)
         if isinstance(reason, CapacityExceeded) and known is not None:
@@ -872,12 +873,12 @@ class ClaimTrial:
         return []
 
     def rule_of(self, device: DeviceKey, taint: Taint) -> str | None:
-        """Return the DeviceTaintRule that taints a device, or None if its driver does."""
+        """Return the DeviceTaintRule that taints a device, or None if the driver itself taints it."""
         rules = (name for name, rule in self._objects.rules.items() if taint in added_taints(device, [rule]))
         return next(rules, None)
 
     def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
-        """Return the over-committed counters in the pools of a node."""
+        """Return the over-committed counters in a node's pools."""
         for pool in self.pools(node):
             used: dict[Use, int] = defaultdict(int)
             holders: dict[Use, list[str]] = defaultdict(list)
@@ -893,7 +894,7 @@ class ClaimTrial:
                     yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
 
     def refused(self, answer: ClaimAnswer, others: Iterable[ClaimAnswer] = ()) -> Refused:
-        """Return what is known about a node that refuses claims. `others` are the answers of all nodes."""
+        """Return the facts about a node that refuses claims. `others` are the answers of all nodes."""
         devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
         holders: dict[str, Held] = {}
@@ -914,9 +915,9 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return the single changes after which the node provides the devices, and whether all were tried.
+        """Return the single changes after which the node provides the devices, and whether all changes were tried.
 
-        Fixes of mistakes come first.
+        Changes that fix mistakes come first.
         """
         node, pools = self.refused(refused, others), self.pools(refused.node)
         trials = min(MAX_TRIALS, _MAX_DEVICES_TRIED // max(len(node.devices), 1))
@@ -964,6 +965,6 @@ def _until_given_up(changes: Iterator[Change]) -> Iterator[Change]:
 
 
 def _all_of(pool: Pool) -> Iterator[PoolDevice]:
-    """Return the devices of a pool, including those that a node cannot use."""
+    """Return the devices of a pool, including devices that a node cannot use."""
     yield from (device for _, device in pool.devices)
     yield from pool.elsewhere

@@ -1,6 +1,6 @@
-"""The cluster objects that determine which devices pods get, read once.
+"""Reads, once, the cluster objects that determine the devices that pods get.
 
-Law: any parsed JSON gives objects, or an error that names the field.
+Law: any parsed JSON results in objects, or in an error that names the field.
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, l
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
 OF_A_CLASS = "deviceclass.resource.kubernetes.io/"
-"""The prefix of the resource that every DeviceClass serves under its own name."""
+"""The prefix of the resource name that every DeviceClass serves for its own name."""
 
 
 def may_be_of_a_class(resource: str) -> bool:
@@ -66,9 +66,9 @@ class ClusterObjects:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[TargetNode, ...] = ()
     held: tuple[Held, ...] = ()
-    extended: Mapping[str, str] = {}  # the DeviceClass of each extended resource that a class serves
-    uncertain: Mapping[str, str] = {}  # those that not every scheduler knows, with the conflicting class
-    claims: Mapping[str, Value] = {}  # by `namespace/name`, as the templates
+    extended: Mapping[str, str] = {}  # the DeviceClass that serves each extended resource
+    uncertain: Mapping[str, str] = {}  # the resources that not every scheduler knows, with the conflicting class
+    claims: Mapping[str, Value] = {}  # by `namespace/name`, like the templates
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # of the kubelets
     rules: Mapping[str, TaintRule] = {}  # by name
@@ -100,7 +100,7 @@ class ClusterObjects:
         return Features(list_attributes=any(one.is_list for one in attributes))
 
     def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
-        """Return the pods whose end breaks a budget, if all end in this order (`filterPodsWithPDBViolation`)."""
+        """Return the pods whose end violates a budget if all pods end in this order (`filterPodsWithPDBViolation`)."""
         left = [one.allowed for one in self.budgets]
         found = []
         for pod in pods:
@@ -112,7 +112,7 @@ class ClusterObjects:
         return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: the known nodes, or otherwise those that slices name. A name selects one."""
+        """Return the nodes to try: the known Nodes, or otherwise the nodes that slices name. A name selects one."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}
@@ -124,7 +124,7 @@ class ClusterObjects:
 
 @frozen
 class _Objects:
-    """The objects that have been read so far, by name. If two have the same kind and name, the first counts."""
+    """The objects read so far, by name. If two objects have the same kind and name, the first one counts."""
 
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
@@ -246,9 +246,9 @@ class _Objects:
 
     @property
     def uncertain(self) -> dict[str, str]:
-        """For each class whose own name a scheduler may not know, the newer DeviceClass that causes this.
+        """For each class whose own name a scheduler may not know, the newer DeviceClass that is the reason.
 
-        It skips the own name of a class that it sees after a newer class of the same resource
+        A scheduler skips the own name of a class that it sees after a newer class of the same resource
         (Kubernetes: `updateResourceName2class`).
         """
         served = self.served
@@ -257,7 +257,7 @@ class _Objects:
 
     @property
     def served(self) -> dict[str, str]:
-        """The DeviceClass that serves each resource: the newest one, or the first of these by name."""
+        """The DeviceClass that serves each resource: the newest class, or the first by name among equally new ones."""
         classes = sorted(self.classes.values(), key=lambda of: of[2].name, reverse=True)
         classes.sort(key=itemgetter(0))
         named = {resource: one.name for _, resource, one in classes}
@@ -292,12 +292,11 @@ def objects_of(
 ) -> ClusterObjects:
     """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
 
-    If several objects have the same kind and name, for example because a file is given twice, the first counts.
+    If several objects have the same kind and name, for example because a file is passed twice, the first one counts.
 
     Args:
         documents: lists or objects.
-        kinds: the kind of each document's objects if they do not contain it, as in an API
-            server's lists.
+        kinds: the kind of each document's objects if the objects do not include it, as in an API server's lists.
         budget: the budget for all slices; by default a new one.
 
     Raises:
@@ -317,7 +316,7 @@ def objects_of(
             found.add(item["kind"].text(kind), name, item)
             if item is not document:
                 lists.add(item["kind"].text(kind))
-        # Each file of a large cluster is forgotten before the next one is read.
+        # Free the memory of each file of a large cluster before the next file is read.
         document = item = metadata = Value(None, "")  # noqa: PLW2901 - see above
     rules = tuple(found.rules.values())
     bound: dict[str, list[BoundPod]] = defaultdict(list)
@@ -363,13 +362,13 @@ def objects_of(
 
 
 def template_of(template: Value) -> UnallocatedClaim:
-    """Return what the claims of a ResourceClaimTemplate request. Raises DocumentError like `claim_of`."""
+    """Return the requests of a ResourceClaimTemplate's claims. Raises DocumentError like `claim_of`."""
     fields = {name: template[name].data for name in ("apiVersion", "metadata")}
     return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
 
 
 def _tainted(one: PoolSlice, rules: Sequence[TaintRule]) -> PoolSlice:
-    """Return a slice with the taints that rules add to its devices."""
+    """Return a slice with the taints that DeviceTaintRules add to its devices."""
 
     def with_taints(device: PoolDevice) -> PoolDevice:
         added = added_taints(device.key, rules)

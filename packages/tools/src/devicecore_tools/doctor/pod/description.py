@@ -1,4 +1,4 @@
-"""A node in a file: the output of `devicecore doctor --json`, or a few lines of YAML in the same form.
+"""Reads a node from a file: the output of `devicecore doctor --json`, or a few lines of YAML in the same form.
 
 Law: a description is used completely, or refused with the name of the invalid field.
 """
@@ -38,11 +38,11 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     If `doctor` has found that no kubelet runs, the node admits no pod.
 
     Args:
-        document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        topology: the default for what the document does not say; without NUMA nodes, they are taken from the devices.
+        document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
+        topology: the defaults for missing fields. If it lists no NUMA nodes, those of the devices are used.
 
     Raises:
-        DocumentError: something in it cannot be used.
+        DocumentError: part of the document cannot be used.
     """
     devices: dict[ResourceName, dict[DeviceId, Device]] = {}
     held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}

@@ -1,7 +1,7 @@
-"""Problems of a node that may keep a pod from running although its devices are free.
+"""Finds problems of a node that may keep a pod from running although its devices are free.
 
-Law: each sentence is a finding of `doctor` about what the pod requests, or something that `doctor` could not
-rule out.
+Law: each sentence is a finding of `doctor` about a resource that the pod requests, or a problem that `doctor` could
+not rule out.
 """
 
 import re
@@ -17,19 +17,19 @@ from devicecore_tools.doctor.look.values import ClaimsSeen
 from devicecore_tools.doctor.pod.explanation import concerning
 
 _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
-"""Findings about other pods that also affect a pod with the same resource."""
+"""Findings about other pods that also affect a pod that requests the same resource."""
 
 _ADMITTED = "request-without-device"
-"""A finding that does not keep a kubelet from admitting the pod. A warning says that other pods may use its devices."""
+"""A finding that does not stop a kubelet from admitting the pod. A warning says that other pods may use its devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
-"""Refusals that say what was free then. What is free now has been tested."""
+"""Refusals that report which devices were free at that time. The trial has tested which devices are free now."""
 
 _ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
 
 
 def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
-    """Yield a sentence for each problem that keeps the pod from running in spite of free devices."""
+    """Yield a sentence for each problem that keeps the pod from running although devices are free."""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size}
     for one in concerning(pod, facts, wanted, _TELLING):
         is_past = one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)
@@ -38,11 +38,11 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
     given = dict.fromkeys((one.resource, one.hole) for one in entries(facts) if one.kind is Kind.CDI and one.hole)
     for resource, hole in given:
         if resource in wanted:
-            # The plugin returns the CDI device again, and a runtime starts no container with an undefined one.
-            yield f"a container got {resource} as a CDI device before, and this was not ruled out: {hole}"
+            # The plugin returns the CDI device again, and a runtime starts no container with an undefined CDI device.
+            yield f"a container got {resource} as a CDI device before, and this problem was not ruled out: {hole}"
     for other, failed in without_sandbox(facts):
         said = foreign_text(failed.message, 300).rstrip(".")
-        yield f"the runtime makes no sandbox for pod {foreign_text(other.identity)} here: {said}"
+        yield f"the runtime cannot create the sandbox of pod {foreign_text(other.identity)} here: {said}"
     if facts.look.machine is not None or policy not in _ALIGNING:
         return
     for resource in sorted(wanted & facts.numa_nodes.keys()):
@@ -51,15 +51,15 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
         if odd := sorted(node for node in nodes if node > len(named)):
             yield (
                 f"devices of {resource} are on NUMA node {', '.join(map(str, odd[:8]))}, which the machine may not "
-                "have: then the kubelet refuses the pod (TopologyAffinityError)"
+                "have: if so, the kubelet refuses the pod (TopologyAffinityError)"
             )
 
 
 def still_prepared(chosen: Iterable[Taken], facts: Facts) -> Iterator[str]:
-    """Yield each device that the pod would get and that is prepared here for another ResourceClaim, a sentence each.
+    """Yield a sentence for each of the pod's devices that is still prepared here for another ResourceClaim.
 
-    The scheduler knows the claims at the API server alone: one that was deleted or changed by force gives its devices
-    back there, and the driver on the node may still have them, and refuse to prepare them again.
+    The scheduler knows only the claims at the API server. Deleting or changing a claim by force frees its devices
+    there, but the driver on the node may still hold them and refuse to prepare them again.
     """
     prepared = {one.key: one.claim for one in (facts.look.claims.value or ClaimsSeen()).devices}
     for one in chosen:

@@ -1,6 +1,6 @@
-"""Why a pod does not run: explains the kubelet's or the scheduler's message with what is known about the node.
+"""Explains why a pod does not run, from the kubelet's or scheduler's message and the facts about the node.
 
-Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
+Law: the explanation of a message is the same for every node. Every statement about the node comes from its sources.
 """
 
 import json
@@ -28,15 +28,15 @@ _PINS = ("CPU manager", "memory manager")
 _UNSERVED = "could not find the requested resource"
 _ASK_VERSIONS = (
     "kubectl api-versions lists which versions of resource.k8s.io the API server serves: use a kubelet and a driver "
-    "that speak one of them, or serve theirs (--runtime-config of the API server)."
+    "that support one of them, or make the API server serve their version (--runtime-config)."
 )
 
 
 @frozen
 class ResourceNow:
-    """The current numbers of devices of a resource. A number is None if the sources do not show it.
+    """The current device counts of a resource. A count is None if the sources do not show it.
 
-    `absent` says why the kubelet has none of them, or is empty if it has some.
+    `absent` is the reason why the kubelet has no devices of the resource, or an empty string if it has some.
     """
 
     resource: str
@@ -50,9 +50,9 @@ class ResourceNow:
 
 @frozen
 class Explanation:
-    """An explained refusal, and what the node's sources say about its resources.
+    """An explained refusal, with the facts from the node's sources about its resources.
 
-    `values` are the variable parts of the kubelet's sentence: the numbers, the resource, the container.
+    `values` are the variable parts of the kubelet's message: the numbers, the resource, the container.
     """
 
     text: str
@@ -68,25 +68,25 @@ class Explanation:
 
     @property
     def concerns_devices(self) -> bool:
-        """Whether a trial on the node's devices can say more."""
+        """Whether a trial on the node's devices can explain more."""
         return self.manager in _DECIDES_ON_DEVICES
 
     @property
     def concerns_pinning(self) -> bool:
-        """Whether a trial with the node's CPU manager and memory manager can say more."""
+        """Whether a trial with the node's CPU manager and memory manager can explain more."""
         return self.manager in _PINS
 
 
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each refusal by a kubelet in a string, or otherwise the sentences of the scheduler and other programs.
+    """Explain each refusal by a kubelet in a string, or otherwise the messages of the scheduler and other programs.
 
     Args:
-        text: a pod's status message, the message of an event, that of a waiting container, or lines of a kubelet's log;
-            surrounding output of `kubectl` or a log is ignored.
-        pod: the refused pod, if known: many sentences do not name the resource.
-        facts: what the sources of the node say, if they were read.
+        text: the message of a pod's status, of an event or of a waiting container, or lines of a kubelet's log.
+            Surrounding output of `kubectl` or a log is ignored.
+        pod: the refused pod, if known, because many messages do not name the resource.
+        facts: the facts from the node's sources, if they were read.
         nodes: the Nodes of the cluster, if they were read.
     """
     refusals, rest = parted(text)
@@ -99,7 +99,7 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain what the scheduler and others say. Next to a refusal, lines of the kubelet's log show what led to it."""
+    """Explain messages of the scheduler and other programs. Beside a refusal, kubelet log lines show its cause."""
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:
@@ -113,12 +113,12 @@ def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_re
 
 
 def _unknown(text: str) -> Iterator[Explanation]:
-    """Return the warnings of unknown programs in a description, so that none is dropped."""
+    """Return the warnings of unknown programs in a description, so that no warning is dropped."""
     for reason, message in warnings_in(text):
         if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
-            because = "Nobody whom devicecore knows says this, so it is repeated as it is."
+            because = "devicecore does not know which program writes this message, so it is repeated unchanged."
             shown = foreign_text(f"{reason}: {message}", _MAX_UNKNOWN)
-            yield Explanation(shown, "unknown", "somebody else", because, "", "Ask who sent the event.", (), ())
+            yield Explanation(shown, "unknown", "another program", because, "", "Find out who sent the event.", (), ())
 
 
 _MAX_UNKNOWN = 600  # characters
@@ -127,9 +127,9 @@ _MAX_UNKNOWN = 600  # characters
 def concerning(
     pod: Pod | None, facts: Facts, resources: Iterable[str] = (), telling: Container[str] = ()
 ) -> tuple[NodeFinding, ...]:
-    """Return the node's problems that keep this pod, or one that requests these resources, from running.
+    """Return the node's problems that keep this pod, or a pod that requests these resources, from running.
 
-    `telling` are the codes of additional findings that count if they concern one of these resources.
+    `telling` are the codes of additional findings, which count if they concern one of these resources.
     """
     identity = f"{pod.namespace}/{pod.name}" if pod else ""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()
@@ -186,7 +186,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
 
 
 def _of_update(found: Match) -> Match | None:
-    """Return the device manager's refusal inside a sentence of kubelets before 1.29."""
+    """Return the device manager's refusal within a message of kubelets before 1.29."""
     if found.message.id != "PR-05":
         return None
     inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")
@@ -194,7 +194,7 @@ def _of_update(found: Match) -> Match | None:
 
 
 def _of_resize(found: Match) -> Match | None:
-    """Return the refusal inside the event of a resize."""
+    """Return the refusal within the event of a resize."""
     try:
         error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
     except (ValueError, RecursionError):
@@ -203,7 +203,7 @@ def _of_resize(found: Match) -> Match | None:
 
 
 def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
-    """Return the resource that the sentence names, or otherwise the node's resources that the pod requests."""
+    """Return the resource that the message names, or otherwise the node's resources that the pod requests."""
     if "resource" in found.values:
         return (found.values["resource"],)
     if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
@@ -213,7 +213,7 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
 
 
 def _seen(names: Iterable[str], facts: Facts | None) -> tuple[tuple[ResourceNow, ...], tuple[DeviceRow, ...]]:
-    """Return what the sources now say about resources, and the rows of their devices, if any are known."""
+    """Return the current counts of resources from the sources, and the rows of their devices, if any are known."""
     if facts is None or not facts.look.is_enough:
         return (), ()
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names)
@@ -228,7 +228,7 @@ def _now(resource: str, facts: Facts, rows: Iterable[DeviceRow]) -> ResourceNow:
     gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
     is_told = lists.allocatable is not None or resource in lists.is_confirmed
     healthy = list(healths.values()).count(Health.HEALTHY.value)
-    # An answer of the pod-resources API without allocatable devices has only the held ones.
+    # An answer of the pod-resources API without allocatable devices includes only devices that are held.
     is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
     free = len([row for row in mine if row.owner == FREE])
     is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)

@@ -1,7 +1,7 @@
-"""Edits of CEL expressions that may make them select published devices.
+"""Proposes edits that may make CEL expressions select published devices.
 
-Law: an edit replaces one name, type or value that devices do not have with one that they have. Whether it helps is
-unknown here; callers test it before they propose it.
+Law: an edit replaces one name, type or value that devices do not have with one that they have. Callers test whether
+the edit helps before they propose it.
 """
 
 import re
@@ -19,13 +19,13 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
-_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer ones are ignored
+_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer expressions are ignored
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
-_MAX_VALUES = 100  # of an attribute that are compared with a literal
-_LEAST_ALIKE = 0.7  # of names: `tpye` is `type`
-_MAX_EDITS = 12  # of an expression
-_MAX_PLACES = 4  # up to which two values are replaced together
-_MAX_TOGETHER = 3  # values of each of two places
+_MAX_VALUES = 100  # how many values of an attribute are compared with a literal
+_LEAST_ALIKE = 0.7  # the minimum similarity of names: `tpye` is `type`
+_MAX_EDITS = 12  # per expression
+_MAX_PLACES = 4  # with more places, values are not replaced in pairs
+_MAX_TOGETHER = 3  # how many values of each of two places
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
 _NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
@@ -49,15 +49,15 @@ _UNQUOTED = re.compile(r"device\.(?P<kind>attributes|capacity)\[\s*(?P<domain>[a
 _JOINED = re.compile(
     rf"device\.(?P<kind>attributes|capacity)(?:\[\s*(?P<whole>{_TEXT})\s*\](?!\s*[.\[])|\.(?P<bare>[A-Za-z_]\w*)(?!\w*\())"
 )
-"""A name that is written without its domain, or with it in one string."""
+"""A name without its domain, or with its domain in the same string."""
 
-_WORDS = {"int": "a number", "bool": "true or false", "string": "a text", "version": "a version", "": "a value"}
+_WORDS = {"int": "a number", "bool": "true or false", "string": "a string", "version": "a version", "": "a value"}
 _DEFAULTS = {"int": "0", "bool": "false", "string": '""', "capacity": 'quantity("0")'}
 
 
 @frozen
 class Edit:
-    """An expression after an edit, and what was replaced with what."""
+    """An expression after an edit, with each replaced part and its replacement."""
 
     expression: str
     replaced: tuple[tuple[str, str], ...]
@@ -74,7 +74,7 @@ class Edit:
 
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression with the names and types that devices have, or None if it already has these."""
+    """Return an expression with the names and types that devices have, or None if it already uses them."""
     if len(expression) > _MAX_EDITED:
         return None
     spelt = _respelled(expression, devices)
@@ -97,7 +97,7 @@ def _with_known_names(expression: str, devices: Sequence[PoolDevice]) -> Edit | 
 
 
 def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression in CEL's spelling: operators, quotes, and names with their domain."""
+    """Return an expression in CEL syntax: with its operators, its quotes, and names with their domain."""
     literals = [match.span() for match in _ANY_TEXT.finditer(expression)]
     found = [
         (match.start(), match[0], _OPERATORS[match[0].lower()])
@@ -121,9 +121,9 @@ def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """Return the parts of an expression that must all hold.
+    """Return the parts of an expression that must all be true.
 
-    An expression with `||` outside brackets is a single part.
+    An expression with `||` outside parentheses is a single part.
     """
     parts, depth, start, place = [], 0, 0, 0
     literals = {match.start(): match.end() for match in _ANY_TEXT.finditer(expression)}
@@ -145,7 +145,7 @@ def conjuncts(expression: str) -> list[str]:
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression that also has a value for devices without an attribute."""
+    """Return a version of an expression that also has a value for devices without an attribute."""
     found = []
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"
@@ -174,7 +174,7 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
             for value in others
             if value != text and not set(value) & set("\"'\\\n")
         )
-    most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each takes time and memory by its length
+    most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each costs time and memory by its length
     best = nsmallest(most, found)
     singles = [(_written(expression, start, end, value), start) for _, value, start, end in best]
     nearest: dict[int, list[tuple[str, str]]] = {}
@@ -189,7 +189,7 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
 
 
 def _written(expression: str, start: int, end: int, value: str) -> tuple[str, str]:
-    """Return the literal at a place, and a value in the same notation."""
+    """Return the literal at a place, and a value in the literal's notation."""
     before = expression[start:end]
     return before, f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
 
@@ -204,7 +204,7 @@ def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
                 example = f'semver("{one.values[0]}")' if one.kind == "version" else str(one)
                 yield (
                     f"{name} of device {device.key} is {one}, {_WORDS.get(one.kind, 'a value')}, and {match['right']} "
-                    f"is {_WORDS[literal]}: compare it with a value of its own type, such as {example}"
+                    f"is {_WORDS[literal]}: compare it with a value of the same type, such as {example}"
                 )
 
 
@@ -221,7 +221,7 @@ def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def wanted_drivers(expression: str) -> list[str]:
-    """Return the drivers that an expression requires. They are unknown if it negates something."""
+    """Return the drivers that an expression requires, or none if it contains a negation."""
     found = re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)
     return [] if re.search("!(?!=)", expression) else list(map(_unquoted, found))
 
@@ -235,9 +235,9 @@ def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | 
 
 
 def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[int, str, str]]:
-    """Return a path with the domain, map or spelling that devices have, if none has the given one.
+    """Return a path with the domain, map or spelling that devices have, if no device has the given path.
 
-    `known` has the domains and names of attributes and of capacities.
+    `known` contains the domains and names of attributes and of capacities.
     """
     kind, domain, name = match["kind"], _unquoted(match["domain"]), _unquoted(match["name"])
     if (domain, name) in known[kind]:
@@ -256,7 +256,7 @@ def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]
 
 
 def _retyped(match: re.Match[str], kinds_of: Mapping[str, set[str]]) -> Iterator[tuple[int, str, str]]:
-    """Return a comparison with the type that the attribute or the capacity has. `kinds_of` has those of attributes."""
+    """Return a comparison with the type of the attribute or capacity. `kinds_of` returns the types of attributes."""
     left, operator, right, inner = match["left"], match["operator"], match["right"], match["inner"]
     name, text = _identifier(match["name"]), _unquoted(right)
     kinds = {"capacity"} if left.startswith("device.capacity") else kinds_of.get(name, set())
@@ -312,7 +312,7 @@ def _called(identifier: str, device: PoolDevice) -> Iterator[Attribute]:
 
 
 def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
-    """Return the values of an attribute or a capacity, as an expression writes them, without quotes."""
+    """Return the values of an attribute or a capacity in an expression's notation, without quotes."""
     for device in devices:
         for one in _called(identifier, device):
             yield from (str(value).lower() if isinstance(value, bool) else str(value) for value in one.values)
@@ -322,7 +322,7 @@ def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def _likeness(one: str, other: str) -> float:
-    """Return the similarity of two values: of quantities and numbers by distance, of others by letters."""
+    """Return the similarity of two values: by distance for quantities and numbers, otherwise by letters."""
     with suppress(InvalidQuantityError):
         mine, its = Quantity.parse(one).nanos, Quantity.parse(other).nanos
         return min(mine, its) / max(mine, its, 1) if min(mine, its) >= 0 else 0.0

@@ -1,6 +1,6 @@
-"""The claim that a scheduler creates for a pod's extended resources that DeviceClasses serve on a node.
+"""Builds the claim that a scheduler creates for a pod's extended resources from DeviceClasses.
 
-Law: its requests, their order, and what each container gets are those of Kubernetes' `createRequestsAndMappings`.
+Law: its requests, their order and the mapping to containers equal those of Kubernetes' `createRequestsAndMappings`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _MAX_SHOWN = 4  # requests
 
 @frozen(eq=False)
 class ExtendedRequest(DeviceRequest):
-    """A request for what a container needs of a resource beyond the requests of other containers that it may use."""
+    """A request for the devices that a container needs beyond those that it may share with other containers."""
 
     container: str = ""
     resource: str = ""
@@ -31,22 +31,22 @@ class ExtendedRequest(DeviceRequest):
 
 @frozen
 class ExtendedResourceClaim(UnallocatedClaim):
-    """The claim, with its pod and classes, and what each container gets."""
+    """The claim with its pod, its classes and the requests of each container."""
 
     pod: Pod | None = None
     classes: Mapping[str, str] = {}
     mappings: tuple[RequestMapping, ...] = ()
 
     def with_limits(self, limits: Mapping[tuple[str, str], int]) -> "ExtendedResourceClaim":
-        """Return the claim if containers have other limits, by container and resource."""
-        assert self.pod is not None  # noqa: S101 - for mypy: `extended_claim` gives it
+        """Return the claim that results from other limits, given by container and resource."""
+        assert self.pod is not None  # noqa: S101 - for mypy: `extended_claim` sets it
         init, main = ([_limited(one, limits) for one in of] for of in (self.pod.init_containers, self.pod.containers))
         made = extended_claim(evolve(self.pod, init_containers=init, containers=main), self.classes)
         return self if made is None else evolve(made, name=self.name)
 
     @property
     def users(self) -> str:
-        """What each request is for, in words, because its name only contains a container's index."""
+        """The purpose of each request, in words, because its name contains only a container's index."""
         users: dict[tuple[str, str], list[str]] = {}
         for one in self.mappings:
             users.setdefault((one.request, one.resource), []).append(one.container)
@@ -60,7 +60,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
 
 
 def extended_resources(pod: Pod) -> list[str]:
-    """Return the pod's resources that DeviceClasses may serve and no claim of the pod serves yet."""
+    """Return the pod's resources that DeviceClasses may serve and no claim of the pod covers yet."""
     served = {one.resource for one in pod.extended_claim.mappings} if pod.extended_claim is not None else set()
     names = dict.fromkeys(name for one in pod.in_start_order for name in (*one.limits, *one.requests))
     return [
@@ -73,7 +73,7 @@ def extended_resources(pod: Pod) -> list[str]:
 
 
 def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClaim | None:
-    """Return the claim for the resources that classes serve, or None if none is requested."""
+    """Return the claim for the resources that classes serve, or None if the pod requests no such resource."""
     requests: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for resource in sorted(classes):
@@ -98,7 +98,7 @@ def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClai
 def _of_init_containers(
     pod: Pod, resource: str, device_class: str, long_lived: Mapping[int, ExtendedRequest]
 ) -> tuple[Sequence[ExtendedRequest], Sequence[RequestMapping]]:
-    """Return the largest request of the terminating init containers, which they all share, and who uses what."""
+    """Return the largest request of the terminating init containers, which share it, and the users of each request."""
     made: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for index, container in enumerate(pod.in_start_order):
@@ -113,13 +113,13 @@ def _of_init_containers(
             mappings.append(RequestMapping(container.name, resource, request.name))
     if not made:
         return (), mappings
-    largest = max(made, key=lambda one: one.count)  # the first of several
+    largest = max(made, key=lambda one: one.count)  # the first one if several are equally large
     own = {one.name for one in made}
     return [largest], [evolve(one, request=largest.name) if one.request in own else one for one in mappings]
 
 
 def _used(later: Sequence[ExtendedRequest], size: int) -> Iterator[ExtendedRequest]:
-    """Return the requests of other containers that a container uses before it needs one of its own."""
+    """Return the requests of other containers that a container can use before it needs a request of its own."""
     total = 0
     for one in later:
         if total >= size:
@@ -131,11 +131,11 @@ def _used(later: Sequence[ExtendedRequest], size: int) -> Iterator[ExtendedReque
 def _request(
     index: int, container: Container, resource: str, device_class: str, used: Sequence[ExtendedRequest]
 ) -> ExtendedRequest | None:
-    """Return the request for what a container needs in addition to what it can use, or None if that suffices."""
+    """Return the request for a container's additional devices, or None if the devices that it can share suffice."""
     size, has = _size(container, resource), sum(one.count for one in used)
     if size <= has:
         return None
-    # An API server turns limits into requests, so a container with limits has both.
+    # An API server sets requests from limits, so a container with limits has both.
     number = sorted({*container.limits, *container.requests}).index(resource)
     return ExtendedRequest(
         f"container-{index}-request-{number}",

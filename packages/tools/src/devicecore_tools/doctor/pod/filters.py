@@ -1,7 +1,7 @@
-"""The results of a scheduler's filters for nodes and one pod, before the filter for claims' devices.
+"""Runs a scheduler's filters for nodes and one pod, up to the filter for claims' devices.
 
-Law: the filters are those of a scheduler, in its order, and reasons use its words. Whatever needs unread objects is
-    named, and never assumed.
+Law: the filters are a scheduler's filters, in its order, and reasons use its words. Checks that need unread objects
+are named, never assumed to pass.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ from devicecore_tools.doctor.pod.pod_terms import SpreadConstraint
 from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
-_ALIKE = 0.8  # how alike the names of two resources are if one may be meant by the other
-_MOST = 1_000  # resources among which such a name is looked for
+_ALIKE = 0.8  # how similar two resource names must be for one to be a likely typo of the other
+_MOST = 1_000  # how many resources are searched for such a name
 
 
 class Filters:
@@ -38,7 +38,7 @@ class Filters:
             evolve(objects.volumes, claims={**made, **objects.volumes.claims}) if made else (objects.volumes)
         )
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
-        self._users: dict[str, dict[str, str]] = {}  # for each node: its pods by the claims that they use
+        self._users: dict[str, dict[str, str]] = {}  # for each node, its pods by the claims that they use
         wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
         if wanted:
             for node, pods in (objects.bound or {}).items():
@@ -56,14 +56,14 @@ class Filters:
             names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
             if self._needs_namespaces:
                 wishes = evolve(wishes, near=(), apart=())  # `unjudged` names them
-            with suppress(QuestionGivenUpError):  # no node is tried then
+            with suppress(QuestionGivenUpError):  # then no node is tried
                 self._neighbors = Neighbors(
                     asks.name, asks.own_labels, wishes, machines, bound, names, self._is_counted, budget.ask
                 )
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """What else a scheduler considers, in words."""
+        """Descriptions of whatever else a scheduler considers."""
         asks, objects = self._asks, self._objects
         found = list(asks.unjudged)
         if objects.bound is None:
@@ -77,7 +77,7 @@ class Filters:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What is assumed because the relevant objects were not read."""
+        """The assumptions made because the relevant objects were not read."""
         asks, found = self._asks, []
         if self._objects.bound is None:
             found.append("no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)")
@@ -92,11 +92,11 @@ class Filters:
         return self._objects.namespaces is None and any(one.needs_namespaces for one in (*wishes.near, *wishes.apart))
 
     def needs_node(self, served: Iterable[str], claims: Sequence[UnallocatedClaim]) -> str:
-        """Return the pod's requirements that only a Node can answer, or an empty string."""
-        return self._asks.needs_node(served) or ("" if claims else "what the pod asks for")
+        """Return the pod's requirements that cannot be checked without a Node, or an empty string."""
+        return self._asks.needs_node(served) or ("" if claims else "what the pod requests")
 
     def obstacles(self, node: ClusterNode, served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield why a node is ineligible, the scheduler's reason first.
+        """Yield the reasons why a node is ineligible, the scheduler's reason first.
 
         `served` are the resources that a claim serves on this node.
         """
@@ -113,10 +113,10 @@ class Filters:
             yield from self._beside(node, there, served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
-        """Return the pods that a scheduler preempts so that the pod fits on a node, and how many budgets that breaks.
+        """Return the pods that a scheduler preempts to make room on a node, and how many budgets that violates.
 
-        There are none if that does not help. It removes all pods of lower priority and restores those for which
-        there is room, first those that a PodDisruptionBudget protects, most important first (scheduler:
+        Return no pods if preemption does not help. The scheduler removes all pods of lower priority and then restores
+        as many as fit, starting with pods that a PodDisruptionBudget protects, most important first (scheduler:
         `SelectVictimsOnNode`).
         """
         asks = self._asks
@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods except this one, which may already run, and except waiting pods that are less important."""
+        """Return the pods without this one, which may already be running, and without less important waiting pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:
@@ -150,7 +150,7 @@ class Filters:
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield why a node with these pods has no room for the pod: ports, resources, volumes, then other pods."""
+        """Yield the reasons why a node with these pods has no room: ports, resources, volumes, then other pods."""
         asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
@@ -169,14 +169,14 @@ class Filters:
             yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the resources of which a node has too little (scheduler: `fitsRequest`)."""
-        if not node.allocatable:  # nothing is known about a node that only slices name
+        """Yield the resources that a node has too little of (scheduler: `fitsRequest`)."""
+        if not node.allocatable:  # a node that only slices name has no known resources
             return
         asks = self._asks
         used = {name: sum(one.sizes.get(name, NOTHING).nanos for one in others) for name in asks.sizes}
         left = node.allocatable.get("pods")
         if left is not None and self._objects.bound is not None and len(others) + 1 > left.whole:
-            yield Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod of the node ends")
+            yield Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod on the node ends")
         for name, size in asks.sizes.items():
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
@@ -192,7 +192,7 @@ class Filters:
         return frozenset((*found, *self._objects.extended))
 
     def _instead(self, name: str) -> str:
-        """Return what may be meant by an extended resource that nothing has. It is empty if nothing is known."""
+        """Return a hint about an extended resource that no node has, or an empty string."""
         if name not in self._meant:
             known = self._resources
             is_asked = "/" in name and name not in known and len(known) <= _MOST
@@ -225,13 +225,13 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
     if overhead.nanos > rest.nanos:
         cure = f"the pod has no RuntimeClass with an overhead of {overhead} of {shown}"
     elif overhead.nanos:
-        cure += f", besides the {overhead} that its RuntimeClass adds"
+        cure += f", apart from the {overhead} that its RuntimeClass adds"
     if used:
-        cure += f", or pods of node {node.target.name} end"
+        cure += f", or pods on node {node.target.name} end"
     capacity = node.capacity.get(name, NOTHING)
     if "/" in name and capacity.nanos > has.nanos and size.nanos <= capacity.nanos - used:
-        amount += f", although its capacity is {capacity}: devices are not healthy, or their plugin is gone"
-        cure = f"the node's devices of {shown} are healthy again: devicecore doctor on {node.target.name} tells more"
+        amount += f", although its capacity is {capacity}: devices are unhealthy, or their plugin is gone"
+        cure = f"the node's devices of {shown} are healthy again: run devicecore doctor on {node.target.name}"
     return Obstacle(
         f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure, is_far=not rest.nanos
     )
@@ -243,7 +243,7 @@ def _importance(pod: BoundPod) -> tuple[int, str]:
 
 
 def cost_of(victims: Sequence[BoundPod], broken: int) -> tuple[int, int, int, int, tuple[int, ...]]:
-    """Return the sort key by which a scheduler compares nodes' victims, cheapest first (`pickOneNodeForPreemption`)."""
+    """Return a scheduler's sort key for nodes' victims, cheapest first (`pickOneNodeForPreemption`)."""
     highest = max(one.priority for one in victims)
     earliest = min(one.started for one in victims if one.priority == highest)
     total = sum(one.priority + 2**31 for one in victims)

@@ -1,6 +1,6 @@
-"""The pods on nodes, as far as they determine which other pods a node accepts.
+"""Reads the pods on nodes and the objects that decide which other pods a node accepts.
 
-Law: a pod's requests are what an API server and a scheduler count for it.
+Law: a pod's requests equal the amounts that an API server and a scheduler count for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,14 +19,14 @@ NOTHING = Quantity(0)
 
 @frozen
 class BoundPod:
-    """What a pod takes from its node, and what it requires of other pods.
+    """A pod's use of its node, and its requirements concerning other pods.
 
     Attributes:
         name: `namespace/name`.
         is_ending: whether it is being deleted.
         started: when its kubelet accepted it, or an empty string if unknown.
-        priority_class: its PriorityClass if the pod has no number, as in a manifest, or None if it has one.
-        is_nominated: whether the scheduler reserves the node's room for it.
+        priority_class: its PriorityClass if the pod has no numeric priority yet, as in a manifest, or None.
+        is_nominated: whether the scheduler reserves room on the node for it.
         volumes: the names of its PersistentVolumeClaims.
     """
 
@@ -50,9 +50,9 @@ class Obstacle:
 
     Attributes:
         says: the scheduler's words.
-        because: what the pod asks for and what the node has.
+        because: the pod's request, and the node's contrary state.
         cure: the change after which the node is eligible.
-        is_far: whether the node has nothing that the pod requests, so that other nodes are closer to a fit.
+        is_far: whether the node has none of the requested resource, so that other nodes are closer to a fit.
     """
 
     says: str
@@ -81,7 +81,7 @@ class PriorityClass:
 
 @frozen
 class DisruptionBudget:
-    """A PodDisruptionBudget: how many of its pods may end now."""
+    """A PodDisruptionBudget: how many of its pods may be disrupted now."""
 
     namespace: str
     selects: Callable[[Labels], bool] = field(eq=False)
@@ -101,7 +101,7 @@ class DisruptionBudget:
         )
 
     def matches(self, pod: BoundPod) -> bool:
-        """Return whether the end of a pod counts. A pod that is already ending was counted before."""
+        """Return whether ending a pod counts as a disruption. A pod that is already ending was counted before."""
         namespace, _, name = pod.name.partition("/")
         is_here = namespace == self.namespace and name not in self.counted and bool(pod.labels)
         return is_here and self.selects(pod.labels)
@@ -111,11 +111,11 @@ CRITICAL = {
     "system-cluster-critical": PriorityClass(2_000_000_000),
     "system-node-critical": PriorityClass(2_000_001_000),
 }
-"""The classes that every API server has."""
+"""The PriorityClasses that exist in every cluster."""
 
 
 def bound_pod(pod: Value) -> BoundPod | None:
-    """Return what a pod takes from its node, or from the node that it is nominated for.
+    """Return a pod's use of its node, or of the node that it is nominated for.
 
     Return None if there is no such node, or if the pod has ended.
     """
@@ -142,10 +142,10 @@ def bound_pod(pod: Value) -> BoundPod | None:
 
 
 def sizes_of(spec: Value, *, with_own: bool = True) -> dict[str, Quantity]:
-    """Return what a pod requests of each resource at its peak (Kubernetes: `PodRequests`).
+    """Return a pod's peak request for each resource (Kubernetes: `PodRequests`).
 
-    What the pod as a whole requests replaces the sum of its containers, unless `with_own` is False, and its overhead is
-    added. A limit without a request is a request, as the API server writes it.
+    Pod-level requests replace the sum of the containers' requests, unless `with_own` is False. The pod's overhead is
+    added. A limit without a request counts as a request, because the API server adds that request.
     """
     found = _peak(spec, lambda container: _requests(container["resources"]))
     if with_own:
@@ -154,15 +154,16 @@ def sizes_of(spec: Value, *, with_own: bool = True) -> dict[str, Quantity]:
 
 
 def limits_of(spec: Value) -> dict[str, Quantity]:
-    """Return the limits of a pod at its peak (Kubernetes: `PodLimits`)."""
+    """Return a pod's peak limits (Kubernetes: `PodLimits`)."""
     found = _peak(spec, lambda container: container["resources"]["limits"].mapping().items())
     return found | {name: one.amount() for name, one in spec["resources"]["limits"].mapping().items()}
 
 
 def sizes_of_bound(pod: Value) -> dict[str, Quantity]:
-    """Return what a pod takes from its node: until a resize is completed, the larger of old and new size.
+    """Return the resources that a pod uses on its node. Until a resize is complete, the larger size counts.
 
-    Of one that its kubelet calls infeasible, the wish does not count (Kubernetes: `PodRequests`, UseStatusResources).
+    If the kubelet reports a resize as infeasible, the new size is ignored (Kubernetes: `PodRequests`,
+    UseStatusResources).
     """
     spec, status = pod["spec"], pod["status"]
     seen: dict[object, Value] = {
@@ -197,7 +198,7 @@ def volume_names(pod: Value) -> Iterator[str]:
 
 
 def volumes_with_claims(pod: Value) -> Iterator[Value]:
-    """Yield the volumes of a pod that are PersistentVolumeClaims."""
+    """Yield a pod's volumes that refer to PersistentVolumeClaims."""
     for one in pod["spec"]["volumes"].sequence():
         if one["persistentVolumeClaim"]["claimName"].text("") or one["ephemeral"].data is not None:
             yield one
@@ -221,7 +222,7 @@ _STATUSES = ("containerStatuses", "initContainerStatuses")
 
 
 def _is_resized(container: Value, seen: Mapping[object, Value]) -> bool:
-    """Return whether a container has other requests than it asks for."""
+    """Return whether a container's actual requests differ from those in its spec."""
     if (name := container["name"].data) not in seen:
         return False
     wanted = container["resources"]["requests"].data or {}
@@ -230,13 +231,13 @@ def _is_resized(container: Value, seen: Mapping[object, Value]) -> bool:
 
 
 def containers_of(spec: Value) -> Iterator[Value]:
-    """Yield the init containers of a pod, and then its containers."""
+    """Yield a pod's init containers and then its app containers."""
     yield from spec["initContainers"].sequence()
     yield from spec["containers"].sequence()
 
 
 def _peak(spec: Value, of: Callable[[Value], Iterable[tuple[str, Value]]]) -> dict[str, Quantity]:
-    """Return what containers take at their peak: sidecars run next to later init containers and app containers."""
+    """Return the containers' peak use: sidecars run alongside later init containers and app containers."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     binary: dict[str, bool] = {}

@@ -1,6 +1,6 @@
-"""The CPU manager and the memory manager of a node on which a pod is tried.
+"""Adds the CPU manager and the memory manager to a node on which a pod is tried.
 
-Law: a node whose managers could refuse the pod either has them in its trial, or says why their decision is unknown.
+Law: if a node's managers could refuse the pod, the trial includes them or says why their decision is unknown.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _NOT_LOOKED_AT = "what the CPU manager and the memory manager of the kubelet dec
 
 
 def with_managers(node: TrialNode, seen: ManagersSeen | None, facts: Facts, manifest: Value) -> TrialNode:
-    """Return the node with the managers that `seen` describes. `manifest` is the pod that is tried."""
+    """Return the node with the managers that `seen` describes. `manifest` is the pod to be tried."""
     if seen is None:
         return node
     pod = manifest.data if isinstance(manifest.data, dict) else {}
@@ -39,7 +39,7 @@ def with_managers(node: TrialNode, seen: ManagersSeen | None, facts: Facts, mani
 
 
 def _gone(facts: Facts, holders: Iterable[str]) -> set[str]:
-    """Return the holders that have certainly ended: a kubelet frees what they have before it admits a pod."""
+    """Return the holders that have certainly ended. A kubelet frees their resources before it admits a pod."""
     seen = _uids(facts.look.pods.value or ())
     here = _uids((*facts.pods.here, *facts.pods.perhaps_here))
     is_complete = facts.look.pods.value is not None and not facts.pods.why_incomplete

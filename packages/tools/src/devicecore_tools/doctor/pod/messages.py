@@ -1,4 +1,4 @@
-"""The meaning of a kubelet's refusals: the table `messages.toml`, and the lookup of rows.
+"""Explains a kubelet's refusals: reads the table `messages.toml` and looks up rows.
 
 Law: each message of a kubelet from 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
@@ -15,25 +15,25 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 
 MAX_MESSAGE = 16_000
-"""How many characters of a message are read. An API server stores fewer in a status."""
+"""The maximum number of characters of a message that are read. A status at the API server holds fewer."""
 
 NEXT: Mapping[str, str] = {
     "final": (
         "The pod stays Failed: a kubelet decides about a pod once. Its owner may create new pods, which can fail in "
-        "the same way. The failed ones stay until a user or a controller deletes them."
+        "the same way. The failed pods remain until a user or a controller deletes them."
     ),
     "container": "The kubelet retries every 10 to 15 seconds, indefinitely.",
     "prepare": "The kubelet retries every 60 to 90 seconds, and whenever the pod changes.",
-    "resize": "The pod keeps running with its old size. A deferred resize is retried, an infeasible one is not.",
+    "resize": "The pod keeps its old size. The kubelet retries a deferred resize, but not an infeasible one.",
     "claim": (
-        "The pod stays Pending, and no kubelet has seen it. The controller manager retries with growing pauses. The "
-        "scheduler waits for the claim."
+        "The pod stays Pending, and no kubelet has seen it. The controller manager retries with increasing delays. "
+        "The scheduler waits for the claim."
     ),
     "unknown": (
-        "A pod that is refused stays Failed. If a container waits (CreateContainerConfigError), the kubelet tries "
-        "again every 10 to 15 seconds."
+        "A refused pod stays Failed. If a container is waiting (CreateContainerConfigError), the kubelet retries "
+        "every 10 to 15 seconds."
     ),
-    "log": "The pod cannot end. The kubelet tries again about every 10 seconds.",
+    "log": "The pod cannot terminate. The kubelet retries about every 10 seconds.",
 }
 """What the kubelet does after a refusal."""
 
@@ -42,7 +42,7 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
     "container": ("Error: ", "CreateContainerConfigError: "),
     "prepare": ("Failed to prepare dynamic resources: ",),
 }
-"""The prefix of a kubelet's sentences of a kind. In a container's status, the reason takes its place."""
+"""The prefix of each kind of kubelet message. In a container's status, the reason takes its place."""
 
 _INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?"}
 _NUMBERS = frozenset(
@@ -51,18 +51,18 @@ _NUMBERS = frozenset(
 _TEXTS = frozenset(
     "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
 )
-_CONTRADICTION = " The numbers contradict that: by them there is enough, so no kubelet wrote the text as it is."
-_READ_IT_AGAIN = "Read the message again where it was written: kubectl get pod NAME -o jsonpath='{.status.message}'."
-_NAME = r'[^\s"]{1,400}?'  # the longest, a resource's name, has 317; without a bound, two of them take quadratic time
+_CONTRADICTION = " The numbers contradict this: they show that enough is available, so no kubelet wrote this text."
+_READ_IT_AGAIN = "Read the original message again: kubectl get pod NAME -o jsonpath='{.status.message}'."
+_NAME = r'[^\s"]{1,400}?'  # a resource name, the longest, has 317; without a bound, two names take quadratic time
 _WHOLE_WORD = re.compile(r"(?<= )[^ ]+(?= )")
 _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 
 
 @frozen
 class Message:
-    """One row: a sentence, and what it means. `because` and `change` have the names of its values in braces.
+    """One row: a message and its meaning. `because` and `change` refer to the message's values by names in braces.
 
-    Each text that a pattern finds contains the literal of the same place.
+    Every text that a pattern matches contains the literal with the same index.
     """
 
     id: str
@@ -77,13 +77,13 @@ class Message:
 
     @property
     def is_last_resort(self) -> bool:
-        """Whether the row is for all sentences without another row."""
+        """Whether the row covers all messages that no other row covers."""
         return self.id.endswith("-99")
 
 
 @frozen
 class Match:
-    """A sentence and the row that it belongs to. `values` are what the kubelet wrote into the sentence."""
+    """A message and its row. `values` are the values that the kubelet inserted into the message."""
 
     message: Message
     values: Mapping[str, str]
@@ -91,17 +91,17 @@ class Match:
 
     @property
     def because(self) -> str:
-        """The decision, in a sentence."""
+        """The reason for the decision, in a sentence."""
         return self._filled(self.message.because) + (_CONTRADICTION if self.contradicts_itself else "")
 
     @property
     def change(self) -> str:
-        """What would have to change, in a sentence."""
+        """The necessary change, in a sentence."""
         return _READ_IT_AGAIN if self.contradicts_itself else self._filled(self.message.change)
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether its numbers say that there was enough, so that no kubelet can have written them."""
+        """Whether enough was available according to the numbers, so that no kubelet can have written the message."""
         requested, capacity, used = map(self.number, ("requested", "capacity", "used"))
         left = self.number("available") if "available" in self.values else self.number("got")
         if capacity is not None and used is not None:
@@ -109,7 +109,7 @@ class Match:
         return requested is not None and left is not None and requested <= left
 
     def number(self, name: str) -> int | None:
-        """Return a count from the sentence, or None if it has none with this name."""
+        """Return the message's count with this name, or None if it has no such count."""
         return int(self.values[name]) if name in self.values else None
 
     def _filled(self, text: str) -> str:
@@ -122,7 +122,7 @@ class Match:
 def find(text: str) -> Match | None:
     """Return the row of a refusal, or None if it is not a kubelet's.
 
-    `text` is a pod's status message, the message of an event, or that of a waiting container.
+    `text` is the message of a pod's status, of an event or of a waiting container.
     """
     text = text[:MAX_MESSAGE].strip()
     for _, message, pattern in sentences_in(text):
@@ -134,9 +134,9 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """Return the table's sentences that may be in a string, with their numbers, in the order of trial.
+    """Return the table's messages that a string may contain, with their indices, in the order of trial.
 
-    A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
+    Pasted text may have 100,000 lines, so most messages are ruled out by comparing words, not patterns.
     """
     places, without_word = _sentences_by_word()
     of_words = (places[word] for word in places.keys() & text.split())
@@ -157,7 +157,7 @@ def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
 
 @cache
 def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
-    """Return the places of the sentences by a word of their literal, and of those without such a word."""
+    """Return the indices of messages by a word of their literal, and of the messages without such a word."""
     by_word: dict[str, list[int]] = {}
     without_word: list[int] = []
     for place, (_, _, literal) in enumerate(_sentences()):
@@ -196,9 +196,9 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
 
 
 def _without(text: str, prefix: str) -> str | None:
-    """Return the string without the kubelet's prefix for such sentences.
+    """Return the string without the kubelet's prefix for this kind of message.
 
-    The result is None if a required prefix is missing.
+    Return None if a required prefix is missing.
     """
     for known in PREFIXES[prefix]:
         if text.startswith(known):
@@ -207,7 +207,7 @@ def _without(text: str, prefix: str) -> str | None:
 
 
 def _pattern(text: str) -> str:
-    """Return a regular expression for a sentence of the table."""
+    """Return a regular expression for a message of the table."""
     parts, seen = [], set[str]()
     for token in _TOKEN.finditer(text):
         match token[0]:
@@ -227,7 +227,7 @@ def _pattern(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return the longest part of a sentence of the table that is in every text of its row."""
+    """Return the longest fixed part of a message of the table."""
     depth, parts = 0, [""]
     for token in _TOKEN.finditer(text):
         if token[0] in {"[", "]"}:

@@ -1,7 +1,7 @@
-"""Finds out from which nodes a pod is excluded by existing pods.
+"""Finds the nodes from which existing pods exclude a pod.
 
-Law: the answers are those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in order
-and words.
+Law: the answers equal those of the scheduler's filters NodePorts, PodTopologySpread and InterPodAffinity, in their
+order and words.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels
 _NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
 
 _Key = tuple[str, int | str, str]
-"""Counts of pods by term or constraint and its label's value, or of other pods' terms by label and value."""
+"""Counts of pods by term or constraint and the value of its label, or of other pods' terms by label and value."""
 
 
 class Neighbors:
-    """The effects of a cluster's pods on one more pod.
+    """The effects of a cluster's existing pods on an additional pod.
 
     Args:
-        name: the pod, as `namespace/name`.
+        name: the pod's `namespace/name`.
         labels: the pod's labels.
-        wishes: what the pod requires of other pods.
+        wishes: the pod's requirements concerning other pods.
         nodes: the nodes by name.
         bound: the pods of each node.
         namespaces: the labels of namespaces.
@@ -59,7 +59,7 @@ class Neighbors:
         ]
 
     def obstacles(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[Obstacle]:
-        """Yield which rules of spread and affinity a node with these pods breaks."""
+        """Yield the spread and affinity rules that a node with these pods violates."""
         now = self._bound.get(node.target.name, ())
         change: Counter[_Key] = Counter()
         if pods is not now:
@@ -68,7 +68,7 @@ class Neighbors:
         yield from (one for one in (self._uneven(node, change), self._apart(node, pods, change)) if one is not None)
 
     def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
-        """Return which of the pod's host ports one of these pods has, or None."""
+        """Return an obstacle if one of these pods uses a host port of the pod, or None."""
         says = "node(s) didn't have free ports for the requested pod ports"
         for one in pods:
             for wanted in self._wishes.ports:
@@ -92,9 +92,11 @@ class Neighbors:
             here = counts.get(value, 0)
             if here + one.selects(self._labels) - least > one.max_skew:
                 shown = foreign_text(f"{key}={value}")
-                numbers = f"{shown} has {here:,} such pods, the emptiest place has {least:,}, maxSkew is {one.max_skew}"
+                numbers = (
+                    f"{shown} has {here:,} such pods, the emptiest domain {least:,}, and maxSkew is {one.max_skew}"
+                )
                 if len(counts) < one.min_domains:
-                    numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} places are there"
+                    numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} domains exist"
                 return Obstacle(says, numbers, f"whenUnsatisfiable of {key} is ScheduleAnyway, or maxSkew is larger")
         return None
 
@@ -108,7 +110,7 @@ class Neighbors:
             key, value = foreign_text(one.topology_key), labels.get(one.topology_key)
             if value is None or (not count(_NEAR, number, value) and not self._is_first(change)):
                 place = foreign_text(f"{key}={value}")
-                because = f"no pod that it wants beside it runs at {place}"
+                because = f"no pod that its affinity requires runs at {place}"
                 if value is None:
                     because = f"the node has no label {key}"
                 return Obstacle("node(s) didn't match pod affinity rules", because, "such a pod runs there")
@@ -117,12 +119,12 @@ class Neighbors:
             if value is not None and count(_APART, number, value):
                 place = foreign_text(f"{one.topology_key}={value}")
                 which = self._first_at(one.topology_key, value, pods, node, partial(self._is_meant, one))
-                because = f"{which}, which its anti-affinity keeps it away from, runs at {place}"
+                because = f"{which}, which its anti-affinity excludes, runs at {place}"
                 return Obstacle("node(s) didn't match pod anti-affinity rules", because, f"{which} ends")
         for key, value in labels.items():
             if count(_EXISTING, key, value):
                 which = self._first_at(key, value, pods, node, partial(self._wants_apart, key))
-                because = f"{which} at {foreign_text(f'{key}={value}')} has an anti-affinity to pods like this"
+                because = f"{which} at {foreign_text(f'{key}={value}')} has anti-affinity with pods like this"
                 says = "node(s) didn't satisfy existing pods anti-affinity rules"
                 return Obstacle(says, because, f"{which} ends")
         return None
@@ -140,7 +142,7 @@ class Neighbors:
     def _first_at(
         self, key: str, value: str, pods: Sequence[BoundPod], node: ClusterNode, is_it: Callable[[BoundPod], bool]
     ) -> str:
-        """Return the name of the first matching pod of a place: on this node, or otherwise on another."""
+        """Return the name of the first matching pod of a domain: on this node, or otherwise on another."""
         others = (
             one
             for name, machine in self._nodes.items()
@@ -151,14 +153,14 @@ class Neighbors:
         return f"pod {foreign_text(found)}" if found else "a pod"
 
     def _is_first(self, change: Mapping[_Key, int]) -> bool:
-        """Return whether the pod may be the first of its kind: it requires pods like itself, but there are none."""
+        """Return whether the pod may be the first of its kind: it requires pods like itself, but none exist."""
         known = {*(key for key in self._all if key[0] == _NEAR), *(key for key in change if key[0] == _NEAR)}
         if any(self._all[key] + change.get(key, 0) for key in known):
             return False
         return self._is_near(self._namespace, self._labels)
 
     def _is_near(self, namespace: str, labels: Labels) -> bool:
-        """Return whether a pod matches all terms of the affinity (Kubernetes: `podMatchesAllAffinityTerms`)."""
+        """Return whether a pod matches all affinity terms (Kubernetes: `podMatchesAllAffinityTerms`)."""
         of_namespace = self._namespaces.get(namespace, {})
         return all(one.matches(namespace, labels, of_namespace) for one in self._wishes.near)
 
@@ -166,7 +168,7 @@ class Neighbors:
         return all(one.topology_key in node.target.labels for one in self._wishes.spread)
 
     def _counts(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[_Key]:
-        """Yield what pods of a node add to the counts."""
+        """Yield the contributions of a node's pods to the counts."""
         labels, wishes = node.target.labels, self._wishes
         of_own = self._namespaces.get(self._namespace, {})
         spread = [

@@ -1,4 +1,4 @@
-"""Messages that are neither a kubelet's refusals nor the scheduler's: their source, and where to look further.
+"""Identifies messages of programs other than a kubelet's admission and the scheduler, and says where to look next.
 
 Law: a third-party message is attributed to its program and explained in one line, without any conclusion about the
     node.
@@ -20,7 +20,7 @@ _MAX_TEXT = 400
 
 @frozen
 class Foreign:
-    """A message of another program: its source, its meaning, and what to do or where to look further."""
+    """A message of another program: its source, its meaning, and what to do or where to look next."""
 
     text: str
     id: str
@@ -31,12 +31,12 @@ class Foreign:
 
     @property
     def is_of_log(self) -> bool:
-        """Whether it is a line of the kubelet's log, not an event of a pod."""
+        """Whether it is a line of the kubelet's log, not a pod's event."""
         return self.who.startswith("kubelet's log")
 
 
 _RESOURCE = re.compile(r"(?:resource(?:Name)?=\"?|for device plugin )([a-z0-9.-]{1,253}/[\w.-]{1,63})")
-_LONGEST = 16_000  # characters of a record that are searched
+_LONGEST = 16_000  # how many characters of a record are searched
 
 
 @frozen
@@ -65,7 +65,7 @@ def _rows() -> tuple[_Row, ...]:
 
 
 def find_foreign(text: str) -> Iterator[Foreign]:
-    """Find the messages of other programs in pasted text, each kind once per resource."""
+    """Return the messages of other programs in pasted text, each kind once per resource."""
     seen: set[tuple[str, str]] = set()
     for record in records(text):
         line = " ".join(record.split())[:_LONGEST]

@@ -1,7 +1,7 @@
-"""The refusals in a pasted text: an event with its columns, quotes, line breaks, a line of a log.
+"""Finds refusals in pasted text, such as an event with its columns, quoted text, wrapped lines or a log line.
 
-Law: a string that `find` knows gives the same answer here, and no other. Text around it and line breaks in it change
-nothing.
+Law: for a string that `find` recognizes, this module returns exactly the same answer. Surrounding text and line breaks
+make no difference.
 """
 
 import re
@@ -18,7 +18,7 @@ _RECORD = re.compile(
     r"\s*(?:(?:\S+\s+){0,3}?(?:Warning|Normal)\s|[IWEF]\d{4} |"
     rf"[\"']?(?i:{_FIELDS})[\"']?:(?:\s|$)|[{{}}\[\]],?\s*$)"
 )
-"""The beginning of a line that does not continue the previous one: an event, a log line, or a field."""
+"""The start of a line that does not continue the previous line: an event, a log line or a field."""
 
 _START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
 _END = r"(?=[.,;:)\]}\"'`<]*(?:\s|$))"
@@ -27,26 +27,26 @@ _DRESSING = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\ufeff|^[ \t]*>[> \t]*", re.MULTI
 """Colors, a byte-order mark, and the prefix of a quoted line."""
 
 _TAGS = re.compile(r"</?(?:td|th|tr|p|br|pre|code|span|div|li)\b[^<>]*>")
-_ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, perhaps in another one
+_ESCAPED = re.compile(r"\\+([\"n])")  # a JSON string, possibly inside another JSON string
 _TYPOGRAPHIC = str.maketrans("\u201c\u201d\u2018\u2019\u00a0", "\"\"'' ")
-_SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
+_SHORTEST = 15  # characters of the shortest refusal; pasted text may have 600,000 lines that are shorter
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""The prefix of a sentence that is only part of another one, which says what happens to the pod."""
+"""The prefix of a message inside another message, which describes the effect on the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
     """Return each refusal in a string, once.
 
     Args:
-        text: a sentence of a kubelet, or what `kubectl describe`, `kubectl get events` or a log prints around it.
+        text: a kubelet's message, alone or in the output of `kubectl describe`, `kubectl get events` or a log.
     """
     return parted(text)[0]
 
 
 def parted(text: str) -> tuple[tuple[Match, ...], str]:
-    """Return the refusals in a string, and the other lines, which may be from another program."""
+    """Return the refusals in a string, and the remaining lines, which other programs may have written."""
     known = find(text)
     if known is not None and not known.message.is_last_resort:
         return (known,), ""
@@ -63,9 +63,9 @@ def parted(text: str) -> tuple[tuple[Match, ...], str]:
 
 
 def warnings_in(text: str) -> Iterator[tuple[str, str]]:
-    """Return each warning in a table of events, as `kubectl describe` and `kubectl get events` print it.
+    """Return each warning in a table of events from `kubectl describe` or `kubectl get events`.
 
-    Each has the reason, and the rest of the line.
+    Each warning consists of the reason and the rest of the line.
     """
     for record in records(text):
         if row := _WARNING.match(" ".join(record.split())):
@@ -76,7 +76,7 @@ _WARNING = re.compile(r"(?:\S+ ){0,3}?Warning ([A-Z]\w{1,60}) (.{1,4000})")
 
 
 def records(text: str) -> Iterator[str]:
-    """Return the lines of a string. A wrapped line is rejoined, with its line breaks."""
+    """Return the lines of a string. The parts of a wrapped line form one element that keeps its line breaks."""
     record: list[str] = []
     for line in _plain(text).splitlines():
         if record and (not line.strip() or _RECORD.match(line)):
@@ -95,11 +95,11 @@ def _plain(text: str) -> str:
 
 
 def _find_in(record: str) -> Match | None:
-    """Return the refusal in a record. The catch-all row is used only if no other fits."""
+    """Return the refusal in a record. The catch-all row is used only if no other row matches."""
     if len(record) < _SHORTEST:
         return None
     readings = [" ".join(record.split())]
-    if "\n" in record:  # it may have been wrapped inside words, with or without the spaces at line ends
+    if "\n" in record:  # it may be wrapped within words, with or without spaces at line ends
         readings += [" ".join(record.replace("\n", "").split()), "".join(map(str.strip, record.split("\n")))]
     found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
     better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
@@ -109,7 +109,7 @@ def _find_in(record: str) -> Match | None:
 
 
 def _in_log(line: str) -> Match | None:
-    """Return the refusal in a line that the kubelet logs about a pod: its error lacks what an event has in front."""
+    """Return the refusal in a kubelet's log line about a pod, where the error lacks the prefix of an event."""
     for error in _LOGGED.finditer(line[:MAX_MESSAGE]):
         match = find(f"{PREFIXES['prepare'][0]}{error[1]}")
         if match is not None and not match.message.is_last_resort:
@@ -142,13 +142,13 @@ def _readings(text: str) -> Iterator[Match]:
 
 
 def _without_end(text: str) -> str:
-    """Return a string without the meaningless last words of a refusal, which users and tables cut off."""
+    """Return a refusal without its meaningless last words, which users and tables often cut off."""
     text = text.rstrip(".\u2026")
     return next(text[: len(text) - n] for n in range(len(_UNEXPECTED), -1, -1) if text.endswith(_UNEXPECTED[:n]))
 
 
 @cache
 def _search(prefix: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that finds a sentence of the table inside of a string."""
+    """Return a pattern that finds a message of the table within a string."""
     start = re.escape(PREFIXES[prefix][0]) if prefix else ""
     return re.compile(f"{_START}{start}{pattern.pattern}{_END}", re.DOTALL)

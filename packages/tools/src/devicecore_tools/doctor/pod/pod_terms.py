@@ -1,4 +1,4 @@
-"""What a pod requires of other pods: affinity, anti-affinity, an even spread and host ports.
+"""Reads a pod's requirements concerning other pods: affinity, anti-affinity, topology spread and host ports.
 
 Law: a term selects the pods that Kubernetes' own `AffinityTerm` or topology spread constraint selects.
 """
@@ -18,13 +18,13 @@ Check = Callable[[Labels], bool]
 
 @frozen
 class PodTerm:
-    """Pods that a pod wants to be near, or to avoid.
+    """A term of a pod's affinity or anti-affinity, which selects other pods.
 
     Attributes:
-        topology_key: the label whose value groups nodes into one domain.
+        topology_key: the label whose values divide nodes into domains.
         selects: whether a pod's labels match.
         namespaces: the selected namespaces.
-        selects_namespace: whether a namespace's labels match, or None.
+        selects_namespace: whether a namespace's labels match, or None without a namespace selector.
         needs_namespaces: whether the result depends on namespace labels.
     """
 
@@ -59,7 +59,7 @@ class PodTerm:
 
 
 def _keys(term: Value, name: str, labels: Labels, operator: str) -> Iterator[dict[str, object]]:
-    """Yield the requirements that keys add to a selector, with the values of the pod's own labels."""
+    """Yield the requirements that label keys add to a selector, with the values of the pod's own labels."""
     for one in term[name].sequence():
         if (key := one.text("")) in labels:
             yield {"key": key, "operator": operator, "values": [labels[key]]}
@@ -75,7 +75,7 @@ class SpreadConstraint:
     min_domains: int
     honors_affinity: bool
     honors_taints: bool
-    counts_none: bool  # an empty selector counts no pod, not even those that it selects
+    counts_none: bool  # an absent selector counts no pods
 
     @classmethod
     def of(cls, one: Value, labels: Labels) -> "SpreadConstraint":
@@ -92,26 +92,26 @@ class SpreadConstraint:
         )
 
 
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - as Kubernetes writes it, nothing listens there
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the notation of Kubernetes, nothing listens there
 
 
 @frozen
 class HostPort:
-    """A port of a node that a container takes."""
+    """A node's port that a container uses."""
 
     address: str
     protocol: str
     port: int
 
     def excludes(self, other: "HostPort") -> bool:
-        """Return whether both cannot be taken on one node (Kubernetes: `HostPortInfo.CheckConflict`)."""
+        """Return whether the two ports conflict on one node (Kubernetes: `HostPortInfo.CheckConflict`)."""
         same = (self.protocol, self.port) == (other.protocol, other.port)
         return same and (self.address == other.address or _ANY_ADDRESS in {self.address, other.address})
 
 
 @frozen
 class Wishes:
-    """What a pod requires of other pods."""
+    """A pod's requirements concerning other pods."""
 
     near: Sequence[PodTerm] = ()
     apart: Sequence[PodTerm] = ()
@@ -120,7 +120,7 @@ class Wishes:
 
     @classmethod
     def of(cls, pod: Value) -> "Wishes":
-        """Read what a pod requires. What it only prefers is left out. Raises DocumentError as `Value` does."""
+        """Read a pod's requirements, without its preferences. Raises DocumentError as `Value` does."""
         metadata, spec = pod["metadata"], pod["spec"]
         namespace, labels = metadata["namespace"].text("default"), labels_of(metadata)
         near, apart = (
@@ -136,7 +136,7 @@ class Wishes:
 
     @property
     def names(self) -> Iterator[str]:
-        """What must be known about other pods, in words."""
+        """Descriptions of the facts about other pods that must be known."""
         if self.near:
             yield "its affinity to other pods"
         if self.apart:
@@ -155,7 +155,7 @@ def _has_ports(spec: Value) -> bool:
 
 
 def _ports(spec: Value) -> Iterator[HostPort]:
-    """Yield the host ports of a pod: on the network of the host, each port is one (Kubernetes: `GetHostPorts`)."""
+    """Yield a pod's host ports. With the host network, every port is a host port (Kubernetes: `GetHostPorts`)."""
     sidecars = (one for one in spec["initContainers"].sequence() if one["restartPolicy"].data == "Always")
     is_on_host = spec["hostNetwork"].boolean()
     for container in (*sidecars, *spec["containers"].sequence()):

@@ -1,6 +1,6 @@
 """Adds the explanations of `why` to findings that cite kubelets' messages.
 
-Law: a finding with a message that `why` does not know stays unchanged.
+Law: a finding whose message `why` does not recognize stays unchanged.
 """
 
 from attrs import evolve
@@ -11,7 +11,7 @@ from devicecore_tools.doctor.pod.messages import find
 
 
 def explained(report: NodeReport) -> NodeReport:
-    """Return a report in which findings about refused pods explain their messages and what to do."""
+    """Return the report with explanations and advice added to the findings about refused pods."""
     return evolve(report, findings=tuple(_explained(one) if one.says else one for one in report.findings))
 
 

@@ -1,7 +1,7 @@
-"""The scheduler's message about a pod that it cannot place, parsed and explained.
+"""Parses and explains the scheduler's message about a pod that it cannot place.
 
-Law: an unknown reason is repeated unchanged, never guessed. For a taint that Kubernetes adds because of a
-problem of the node, the problem is named, and never a toleration.
+Law: an unknown reason is repeated unchanged, never guessed. For a taint that Kubernetes adds because of a problem of
+the node, the explanation names the problem and never suggests a toleration.
 """
 
 import re
@@ -18,8 +18,8 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.doctor.pod.pasted import records
 
 NEXT = (
-    "No kubelet has seen the pod. The scheduler tries again when something changes that could help: a pod ends, a "
-    "Node, a claim or a ResourceSlice changes; at the latest after five minutes."
+    "No kubelet has seen the pod. The scheduler tries again when a relevant change occurs, such as the end of a pod or "
+    "a new version of a Node, a claim or a ResourceSlice, and at the latest after five minutes."
 )
 """What the scheduler does next."""
 
@@ -27,14 +27,14 @@ NodesSeen = Mapping[str, Mapping[str, tuple[int, int]]]
 """The Nodes by name, each with capacity and allocatable of its extended resources."""
 
 _MAX_REASONS = 20
-_MAX_SHOWN = 600  # characters of an error
-_MAX_NODES = 3  # that are named
+_MAX_SHOWN = 600  # how many characters of an error are shown
+_MAX_NODES = 3  # how many Nodes are named
 _SENTENCE = re.compile(r"\b(\d{1,7})/(\d{1,7}) nodes are available: (.{1,8000})", re.DOTALL)
 _END = re.compile(
     r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate"
     r"|,? de(?:allocation|letion) of ResourceClaim completed"
 )
-_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is said about all nodes
+_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is about all nodes
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
@@ -67,7 +67,7 @@ _OF_OTHERS = (
     (re.compile(r"tencent\.com/vcuda-(core|memory)"), "gpu-manager of Tencent"),
     (re.compile(r"koordinator\.sh/\S+"), "Koordinator"),
 )
-"""Resources that no Node has, because another scheduler counts them."""
+"""Resources that no Node has because another scheduler counts them."""
 
 
 @cache
@@ -79,7 +79,7 @@ def _table(kind: str, key: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class Unscheduled:
-    """A message of the scheduler: the reason, what would have to change, and the scarce resources."""
+    """A message of the scheduler: the reason, the necessary change, and the scarce resources."""
 
     text: str
     because: str
@@ -92,10 +92,10 @@ class Unscheduled:
 def find_unscheduled(
     text: str, nodes: NodesSeen | None = None, absent: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Unscheduled]:
-    """Find each message of the scheduler, or of the device taint controller, in pasted text.
+    """Yield each message of the scheduler or of the device taint controller in pasted text.
 
     Args:
-        text: what users paste.
+        text: the text that a user pasted.
         nodes: the Nodes, if some were read.
         absent: why a resource has no devices, if the sources of its node were read.
     """
@@ -107,23 +107,23 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
     for found in _DEVICE_TAINT.finditer(text):
         yield Unscheduled(
             found[0],
-            "A device of the pod's ResourceClaim has a taint with the effect NoExecute that the claim does not "
-            "tolerate, so the pod was deleted.",
+            "A device of the pod's ResourceClaim has a NoExecute taint that the claim does not "
+            "tolerate, so the taint controller deleted the pod.",
             "Repair the device, remove its taint (ResourceSlice or DeviceTaintRule), or add a toleration to the claim.",
         )
     yield from _errors(text)
     yield from _said_besides(text)
     for missing in _CLAIM_MISSING.finditer(text):
         name = foreign_text(missing[1], 300)
-        yield Unscheduled(missing[0], f"ResourceClaim {name} does not exist.", f"Make ResourceClaim {name}.")
+        yield Unscheduled(missing[0], f"ResourceClaim {name} does not exist.", f"Create ResourceClaim {name}.")
     if _NO_NODES in text:
         yield Unscheduled(
-            _NO_NODES, "The cluster has no Node at all.", "Add a node; kubectl get nodes lists those that there are."
+            _NO_NODES, "The cluster has no Nodes.", "Add a node; kubectl get nodes lists the existing ones."
         )
     sentences = list(_SENTENCE.finditer(text))
     for found in sentences:
         if text[: found.start()].rstrip().endswith("preemption:"):
-            continue  # it repeats the nodes
+            continue  # it lists the same nodes again
         yield _explained(found, nodes, absent)
     because, change = ("", "") if sentences else _after(text)
     if because:
@@ -131,61 +131,61 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
 
 
 def _errors(text: str) -> Iterator[Unscheduled]:
-    """Return the meaning of errors of the scheduler's plugins. After one, it tries no other node."""
+    """Return the meaning of errors of the scheduler's plugins. After an error, the scheduler tries no other node."""
     for found in _RUNNING.finditer(text):
         plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)
-        ended = "so the pod is not bound to the node that was chosen for it"
+        ended = "so the pod is not bound to the chosen node"
         if point == "filter":
-            ended = "so it tries no other node, also none that has free devices"
+            ended = "so it tries no other node, even if one has free devices"
         because, change = _of_problem(found["problem"])
         yield Unscheduled(
             f"{found[0][: found.start('problem') - found.start()]}{problem}",
             f"The scheduler's plugin {plugin} failed, {ended}. {because or f'{problem}.'}",
             change or "Read the scheduler's log around this error.",
             id="SC-02",
-            next="The scheduler tries the pod again after some seconds, with the same error until its cause is gone.",
+            next="The scheduler retries the pod after a few seconds, with the same error until the cause is gone.",
         )
 
 
 def _of_problem(problem: str) -> tuple[str, str]:
-    """Return the meaning of the claim plugin's problem, and what to do, or empty strings if it is unknown."""
+    """Return the meaning of the claim plugin's problem, and the remedy, or empty strings if it is unknown."""
     if wrong := _SELECTOR.search(problem):
         return _of_selector(wrong)
     if pool := _POOL.search(problem):
         name, driver = foreign_text(pool[1], 300), foreign_text(pool[1].partition("/")[0], 253)
         if pool[2] == "invalid":
             why = f"A request asks for all devices, and the ResourceSlices of pool {name} contradict each other."
-            return why, f"Mend what publishes pool {name}, driver {driver}: devicecore why CLAIM.yaml names the fault."
+            return why, f"Fix the publisher of pool {name}, driver {driver}: devicecore why CLAIM.yaml names the fault."
         why = f"A request asks for all devices, and not all ResourceSlices of pool {name} are published."
         return why, (
-            f"See whether the pod of driver {driver} runs for that pool, and read its log: it has to publish as many "
-            "slices as resourceSliceCount says. A request with a count does not wait for them."
+            f"Check whether the pod of driver {driver} is running for that pool, and read its log: it must publish as "
+            "many slices as resourceSliceCount states. A request with a count does not wait for all slices."
         )
     if ended := _BINDING_ENDED.search(problem):
         return _binding_ended(ended)
     if "field cannot be modified once set" in problem or "the object has been modified" in problem:
         error = foreign_text(problem, _MAX_SHOWN)
-        why = f"The ResourceClaim was changed by somebody else meanwhile, so the API server refused a write: {error}."
+        why = f"Another client changed the ResourceClaim in the meantime, so the API server refused a write: {error}."
         return why, (
-            "Wait: the scheduler tries again with the claim as it is now. If this stays, look who else writes its "
+            "Wait: the scheduler retries with the current claim. If this persists, find out who else writes its "
             "status: kubectl get resourceclaim NAME -o yaml --show-managed-fields."
         )
     return "", ""
 
 
 def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
-    """Return what is wrong with an expression of a claim or a class, and what to write."""
+    """Return the error in an expression of a claim or a class, and the correction."""
     kind = "ResourceClaim" if wrong["owner"] == "claim" else "DeviceClass"
     owner = f"selector #{wrong['number']} of {kind} {foreign_text(wrong['name'], 300)}"
     error, device = foreign_text(_HINT.sub("", wrong["error"]), _MAX_SHOWN), foreign_text(wrong["device"] or "", 300)
     edit = "A claim cannot be edited: delete it, and create it again." if kind == "ResourceClaim" else ""
     if not device:
         change = f"Correct the expression. {edit}".strip()
-        return f"The expression is no valid CEL: {owner}: {error}.", change
+        return f"The expression is not valid CEL: {owner}: {error}.", change
     pool = device.split("/")[1] if device.count("/") == 2 else ""
     where = f" of pool {pool}, which often has the name of its node," if pool else ""
-    because = f"An expression has no value for device {device}{where} whatever other devices have: {owner}: {error}."
+    because = f"An expression has no value for device {device}{where} regardless of other devices: {owner}: {error}."
     if key := _NO_KEY.search(wrong["error"]):
         change = (
             f"The device has no {key[1]}, which the expression reads. If others have it, write "
@@ -194,8 +194,8 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
         )
     elif "overload" in wrong["error"]:
         change = (
-            'Compare each value with one of its own type: quantity("40Gi") for capacities, semver("8.0.0") for '
-            "versions, texts in quotes, numbers and true without them."
+            'Compare each value with another of the same type: quantity("40Gi") for capacities, semver("8.0.0") for '
+            "versions, strings in quotes, numbers and booleans without quotes."
         )
     else:
         change = f"Correct the expression for devices such as {device}."
@@ -203,17 +203,17 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
 
 
 def _said_besides(text: str) -> Iterator[Unscheduled]:
-    """Return what the scheduler says about a pod that it has placed, or ended for another pod."""
+    """Yield the scheduler's messages about a pod that it has placed, or preempted for another pod."""
     for found in _BINDING.finditer(text):
         node = foreign_text(found[1], 253)
         yield Unscheduled(
             found[0],
-            f"The scheduler has chosen node {node} and allocated the pod's claims. A device of them has "
-            "bindingConditions, such as that it is attached to the node first, and they are not met yet.",
-            "Read the log of the driver, or of what attaches the device. status.devices of the claim has the "
-            "conditions: kubectl get resourceclaim NAME -o yaml.",
+            f"The scheduler has chosen node {node} and allocated the pod's claims. One of the devices has "
+            "bindingConditions, such as attachment to the node, that are not met yet.",
+            "Read the log of the driver, or of the controller that attaches the device. The claim's status.devices "
+            "shows the conditions: kubectl get resourceclaim NAME -o yaml.",
             id="SC-03",
-            next="The scheduler waits for at most ten minutes. Then it releases the devices, and tries again.",
+            next="The scheduler waits for at most ten minutes. Then it releases the devices and tries again.",
         )
     for found in _BINDING_ENDED.finditer("" if _RUNNING.search(text) else text):
         yield Unscheduled(foreign_text(found[0], _MAX_SHOWN), *_binding_ended(found), id="SC-03")
@@ -221,11 +221,11 @@ def _said_besides(text: str) -> Iterator[Unscheduled]:
         who, node = f"{foreign_text(found[1], 60)} {foreign_text(found[2], 100)}", foreign_text(found[3], 253)
         yield Unscheduled(
             found[0],
-            f"The scheduler has ended this pod, because {who}, whose priority is higher, needs its place on {node}.",
+            f"The scheduler has preempted this pod because {who}, whose priority is higher, needs its place on {node}.",
             "Give the pod a priorityClassName with a higher priority, or add nodes. kubectl get pods -A -o "
-            "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows who that is.",
+            "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows which pod that is.",
             id="SC-05",
-            next="The owner of the pod, such as its Deployment, makes a new one. A pod without an owner is gone.",
+            next="The pod's owner, such as its Deployment, creates a new pod. A pod without an owner is gone.",
         )
 
 
@@ -234,22 +234,22 @@ def _binding_ended(found: re.Match[str]) -> tuple[str, str]:
     if found[1] == "timeout":
         what = "the bindingConditions of a device were not met in time"
     claim, error = foreign_text(found[2], 253), foreign_text(found[0], _MAX_SHOWN)
-    because = f"Of ResourceClaim {claim}, {what}: {error}. The scheduler releases the devices, and tries again."
-    return because, "Read the log of the driver, or of what attaches the device."
+    because = f"ResourceClaim {claim}: {what}: {error}. The scheduler releases the devices and tries again."
+    return because, "Read the log of the driver, or of the controller that attaches the device."
 
 
 def _after(text: str) -> tuple[str, str]:
-    """Return what the scheduler did because no node accepted a pod, and what to do, or empty strings."""
+    """Return the scheduler's action after no node accepted a pod, and the advice, or empty strings."""
     if placement := _PLACEMENT.search(text):
         ended, node = counted(int(placement[2]), "pod"), foreign_text(placement[1], 253)
-        done = f"The scheduler ends {ended} of lower priority on node {node}, and keeps the place for this pod."
+        done = f"The scheduler preempts {ended} of lower priority on node {node}, and reserves the place for this pod."
         return done, "Wait until they have ended."
     if released := _RELEASED.search(text):
-        done = "released a ResourceClaim of the pod that nobody used, because its devices did not suit"
+        done = "released an unused ResourceClaim of the pod, because its devices did not fit"
         if released[1] == "deletion":
-            done = "deleted the ResourceClaim that it had made for the pod's extended resources"
-        wait = "Wait: the scheduler tries again within seconds, and what it says then counts."
-        return f"The scheduler has {done}: the pod may get others.", wait
+            done = "deleted the ResourceClaim that it had created for the pod's extended resources"
+        wait = "Wait: the scheduler tries again within seconds, and only its next message counts."
+        return f"The scheduler has {done}: the pod may get other devices.", wait
     return "", ""
 
 
@@ -265,22 +265,22 @@ def _explained(found: re.Match[str], nodes: NodesSeen | None, absent: Mapping[st
         changes.append(change)
     then, wait = _after(found[3][len(reasons) :])
     changes = [wait] if _PLACEMENT.search(then and found[3]) else [wait, *changes]
-    of_all = f"The scheduler found no node for the pod, of {counted(int(found[2]), 'node')}. "
+    of_all = f"The scheduler found no node for the pod among {counted(int(found[2]), 'node')}. "
     return Unscheduled(
         f"{found[1]}/{found[2]} nodes are available: {reasons}",
-        of_all + ("; ".join(because) or "The sentence gives no reason") + "." + f" {then}".rstrip(),
+        of_all + ("; ".join(because) or "The message gives no reason") + "." + f" {then}".rstrip(),
         " ".join(dict.fromkeys(filter(None, changes))) or "No advice is known for this reason.",
         tuple(dict.fromkeys(resources)),
     )
 
 
 def _meaning(reason: str) -> tuple[str, str]:
-    """Return what a reason means, and what to do. An unknown reason is repeated."""
+    """Return the meaning of a reason, and the remedy. An unknown reason is repeated."""
     if taint := _TAINT.match(reason):
         return _of_taint((taint[1] or "").strip())
     if missing := _CLASS_MISSING.search(reason):
         name = foreign_text(missing[1], 300)
-        return f"there is no DeviceClass {name}", f"Make the DeviceClass {name}, which is installed with the driver."
+        return f"there is no DeviceClass {name}", f"Create DeviceClass {name}, which is installed with the driver."
     known = next((row for part, row in _table("reason", "contains").items() if part in reason), None)
     return known or (foreign_text(reason, 300), "")
 
@@ -289,43 +289,43 @@ def _of_taint(key: str) -> tuple[str, str]:
     if not key:
         which = "kubectl describe node NODE lists its taints."
         return "it has a taint that the pod does not tolerate", (
-            f"{which} If one begins with node.kubernetes.io/, Kubernetes has set it for a trouble of the node: remove "
-            "the trouble. For another one, add a toleration to the pod, or remove the taint."
+            f"{which} If a taint begins with node.kubernetes.io/, Kubernetes has set it for a problem of the node: fix "
+            "the problem. For any other taint, add a toleration to the pod, or remove the taint."
         )
     if key in (troubles := _table("trouble", "taint")):
         trouble, change = troubles[key]
         return f"{trouble} (taint {key})", change
     key = foreign_text(key, 400)
     if key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
-        return f"Kubernetes has tainted it with {key}, because it has a trouble", "kubectl describe node NODE shows it."
+        return f"Kubernetes has tainted it with {key} because of a problem", "kubectl describe node NODE shows it."
     if key.startswith("node-role.kubernetes.io/"):
-        return f"it is kept for the control plane (taint {key})", ""
+        return f"it is reserved for the control plane (taint {key})", ""
     return f"it has the taint {key}, which the pod does not tolerate", (
-        f"If the pod should run on that node, add a toleration for {key} to it."
+        f"If the pod should run on that node, add a toleration for {key} to the pod."
     )
 
 
 def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, str]) -> tuple[str, str]:
-    """Return what `Insufficient` means. It begins with Nodes that have none of the resource."""
+    """Return the meaning of `Insufficient`, starting with Nodes that have none of the resource."""
     name = foreign_text(resource, 330)
     if not is_extended_resource(resource):
-        return f"the pods there leave less {name} than this pod requests", (
+        return f"other pods there leave less {name} than this pod requests", (
             f"End pods that request {name}, or request less."
         )
     for pattern, scheduler in _OF_OTHERS:
         if pattern.fullmatch(resource):
-            run = f"See whether the webhook and the scheduler of {scheduler} run, so that the pod names that scheduler."
-            of_other = f"it is a resource that {scheduler} counts, and this scheduler knows nothing of it"
+            run = f"Check that the webhook and the scheduler of {scheduler} run, so that the pod uses that scheduler."
+            of_other = f"it is a resource that {scheduler} counts, and this scheduler does not know it"
             return f"no Node has {name}: {of_other}", run
     request = f"End pods that request {name}, or request fewer."
     if nodes:
         return _of_nodes(resource, nodes, absent.get(resource, ""), request)
     none = (
         f"the Node has none of {name} (its plugin was never there, is gone or has no healthy device, or the name is "
-        "misspelt), or the pods there leave fewer than this pod requests"
+        "misspelled), or other pods there leave fewer than this pod requests"
     )
     change = (
-        f"kubectl describe node NODE shows first whether {name} is under Allocatable. If it is not, or 0: start the "
+        f"kubectl describe node NODE shows whether {name} is under Allocatable. If it is missing or 0: start the "
         f"plugin of {name} there, and compare the name. Otherwise: {request}"
     )
     return none, change
@@ -338,7 +338,7 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
     some = {node: of[resource][1] for node, of in nodes.items() if of.get(resource, (0, 0))[1]}
     parts, changes = [], []
     if never:
-        parts.append(f"{_nodes(never)} never had any {name}: no plugin of it has registered there, or it is misspelt")
+        parts.append(f"{_nodes(never)} never had any {name}: no plugin has registered it there, or it is misspelled")
         known = sorted({other for of in nodes.values() for other in of})
         has = f" The Nodes have {', '.join(foreign_text(one, 100) for one in known[:5])}." if known and not some else ""
         changes.append(f"Start the plugin of {name} there, or compare the name.{has}")
@@ -346,10 +346,10 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
         capacity = max(nodes[node][resource][0] for node in none)
         gone = "its plugin is gone, or reports all as unhealthy" if capacity else "its plugin is gone, or lists none"
         parts.append(f"{_nodes(none)} has 0 of {name} now: {absent or gone}")
-        changes.append(f"Restart the plugin of {name} there; devicecore doctor on the node says what is wrong.")
+        changes.append(f"Restart the plugin of {name} there; devicecore doctor on the node shows what is wrong.")
     if some:
         has = ", ".join(f"{foreign_text(node, 100)} has {count:,}" for node, count in list(some.items())[:_MAX_NODES])
-        parts.append(f"{has} of {name}, and the pods there leave fewer than this pod requests")
+        parts.append(f"{has} of {name}, and other pods there leave fewer than this pod requests")
         changes.append(request)
     return "; ".join(parts), " ".join(changes)
 

@@ -1,7 +1,7 @@
-"""A pod's requirements other than devices, and which nodes are ineligible for it.
+"""Reads a pod's requirements other than devices, and finds the nodes that are ineligible for it.
 
-Law: the filters are those of a scheduler, in its order, and reasons use its words. If one of them refuses a node, its
-    devices are never checked, so problems with them cannot stop the pod.
+Law: the filters are a scheduler's filters, in its order, and reasons use its words. A scheduler never checks the
+devices of a node that a filter refuses, so problems with them cannot be the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,23 +30,23 @@ class PodAsks:
     Attributes:
         name: `namespace/name`.
         uid: its UID, or an empty string if it was not read.
-        node: the node that its spec names.
+        node: the node named in its spec.
         labels: the labels of `nodeSelector`.
         accepts: whether the required node affinity accepts a node, or None if there is none.
-        affinity: the requirements of that affinity, in words.
+        affinity: a description of that affinity.
         tolerations: its tolerations.
-        sizes: what it requests of each resource at its peak.
-        gates: the scheduling gates that it still has.
-        priority: decides which pods it may preempt.
-        preempts: whether it preempts any.
-        said: the scheduler's last message in a False condition PodScheduled, or an empty string.
+        sizes: its peak request for each resource.
+        gates: its remaining scheduling gates.
+        priority: its priority, which decides which pods it may preempt.
+        preempts: whether it preempts other pods.
+        said: the scheduler's last message, from a PodScheduled condition that is False, or an empty string.
         own_labels: the pod's own labels.
-        wishes: what it requires of other pods.
+        wishes: its requirements concerning other pods.
         volumes: the names of its PersistentVolumeClaims.
-        made: those that a controller creates if they do not exist yet.
-        unjudged: what else a scheduler considers that is not examined here.
-        overhead: what its RuntimeClass adds, which `sizes` include.
-        features: those that its node has to declare.
+        made: the PersistentVolumeClaims that a controller creates if they do not exist yet.
+        unjudged: further rules of a scheduler that are not examined here.
+        overhead: the overhead of its RuntimeClass, which `sizes` include.
+        features: the features that its node must declare.
     """
 
     name: str
@@ -73,7 +73,7 @@ class PodAsks:
     def of(cls, pod: Value, classes: Mapping[str, PriorityClass]) -> "PodAsks":
         """Return a pod's requirements. Raises DocumentError if a field has the wrong type.
 
-        `classes` are the PriorityClasses by name, with the default under an empty name.
+        `classes` maps names to PriorityClasses; the default class has an empty name.
         """
         metadata, spec = pod["metadata"], pod["spec"]
         required = spec["affinity"]["nodeAffinity"][REQUIRED]
@@ -101,41 +101,42 @@ class PodAsks:
         )
 
     def without_scheduler(self) -> "PodAsks":
-        """Return what the pod asks for, if a manifest names its node: then a kubelet alone decides.
+        """Return the requirements of a pod whose manifest names its node, so that only a kubelet decides.
 
-        It looks at resources, ports, labels and NoExecute, and preempts nobody for it (kubelet: `AdmissionCheck`).
+        A kubelet checks resources, ports, labels and NoExecute taints, and preempts no pods (kubelet:
+        `AdmissionCheck`).
         """
         wishes = evolve(self.wishes, near=(), apart=(), spread=())
         return evolve(self, wishes=wishes, preempts=False, features=(), tolerations=(*self.tolerations, *_KEPT_AWAY))
 
     def without_plugins(self) -> "PodAsks":
-        """Return the pod's requirements without plugins' devices."""
+        """Return the pod's requirements without those for plugins' devices."""
         return evolve(self, sizes={name: of for name, of in self.sizes.items() if not is_extended_resource(name)})
 
     def tolerates(self, node: ClusterNode) -> bool:
-        """Return whether the pod tolerates every taint of a node that repels pods."""
+        """Return whether the pod tolerates all taints of a node that repel pods."""
         return all(self._tolerates(one) for one in node.taints if one.effect in REPELLING_EFFECTS)
 
     def selects(self, node: ClusterNode) -> bool:
-        """Return whether the pod selects a node by its labels and its affinity."""
+        """Return whether a node matches the pod's node selector and node affinity."""
         labels = node.target.labels
         is_selected = all(labels.get(name) == value for name, value in self.labels.items())
         return is_selected and (self.accepts is None or self.accepts(node.target))
 
     def needs_node(self, served: Iterable[str]) -> str:
-        """Return the pod's requirements that only a Node can answer, or an empty string."""
+        """Return the pod's requirements that cannot be checked without a Node, or an empty string."""
         if self.labels or self.accepts is not None:
             return "the labels that the pod selects"
         if self.wishes.near or self.wishes.spread:
-            return "the labels by which pods are placed"
+            return "the labels that decide where pods are placed"
         wanted = (name for name, size in self.sizes.items() if size.nanos and is_extended_resource(name))
         lacking = [name for name in wanted if name not in served]
         return listed(lacking, _MAX_NAMES)
 
     def obstacles(self, node: ClusterNode) -> Iterator[Obstacle]:
-        """Yield why the node is ineligible, the scheduler's reason first.
+        """Yield the reasons why the node is ineligible, the scheduler's reason first.
 
-        The order is that of the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
+        The order follows the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
         TaintToleration, NodeAffinity.
         """
         if node.is_cordoned and not self._tolerates(CORDONED):
@@ -162,7 +163,7 @@ class PodAsks:
             if has != value:
                 it = "has no such label" if has is None else f"has {foreign_text(f'{name}={has}')}"
                 label = foreign_text(f"{name}={value}")
-                cure = f"the nodeSelector of the pod does not want {label}, or node {node.target.name} has this label"
+                cure = f"the pod's nodeSelector does not require {label}, or node {node.target.name} has this label"
                 yield Obstacle(says, f"the pod selects {label}, and the node {it}", cure)
         if self.accepts is not None and not self.accepts(node.target):
             cure = f"the pod's affinity accepts node {node.target.name}"
@@ -180,11 +181,11 @@ def _priority(spec: Value, classes: Mapping[str, PriorityClass]) -> tuple[int, b
 
 
 _KEPT_AWAY = (Toleration(operator="Exists", effect="NoSchedule"),)
-"""What a pod tolerates that no scheduler looks at."""
+"""Tolerations for taints that schedulers ignore."""
 
 
 def _features(spec: Value) -> Iterator[str]:
-    """Yield the features that a node has to declare for a pod (Kubernetes: `InferForPodScheduling`)."""
+    """Yield the features that a node must declare to run a pod (Kubernetes: `InferForPodScheduling`)."""
     containers = [one for of in ("initContainers", "containers") for one in spec[of].sequence()]
     rules = (rule for one in containers for rule in one["restartPolicyRules"].sequence())
     if any(one["action"].data == "RestartAllContainers" for one in rules):
@@ -197,7 +198,7 @@ def _features(spec: Value) -> Iterator[str]:
 
 
 def _unjudged(pod: Value) -> Iterator[str]:
-    """Yield what else a scheduler checks for this pod that is not checked here."""
+    """Yield the scheduler's further checks of this pod that are not made here."""
     spec = pod["spec"]
     if (name := spec["schedulerName"].text("")) not in {"", "default-scheduler"}:
         yield f"the rules of its own scheduler, {foreign_text(name, 100)}"
@@ -214,9 +215,9 @@ def _is_unscheduled(condition: Value) -> bool:
 
 
 def decides_itself(said: str, *, knows_pods: bool, knows_volumes: bool) -> bool:
-    """Return whether every reason in the scheduler's message is also judged here, so that it may be outdated.
+    """Return whether every reason in the scheduler's message is also checked here, so that the message may be outdated.
 
-    Only the scheduler knows about any other reason, such as a port if no pods were read.
+    Only the scheduler can check other reasons, such as a port if no pods were read.
     """
     judged = _JUDGED + (_BY_PODS if knows_pods else ()) + (_BY_VOLUMES if knows_volumes else ())
     reasons = said.partition(" nodes are available: ")[2].partition(". preemption:")[0].rstrip(".")
@@ -243,7 +244,7 @@ _BY_PODS = (
     "node(s) didn't match pod anti-affinity rules",
     "node(s) didn't satisfy existing pods anti-affinity rules",
 )
-"""The reasons that the pods of nodes decide."""
+"""The reasons that depend on the nodes' pods."""
 
 _BY_VOLUMES = (
     "persistentvolumeclaim ",
@@ -252,4 +253,4 @@ _BY_VOLUMES = (
     "node(s) didn't match PersistentVolume's node affinity",
     "node(s) had no available volume zone",
 )
-"""The reasons that PersistentVolumeClaims and their volumes decide."""
+"""The reasons that depend on PersistentVolumeClaims and their volumes."""

@@ -26,7 +26,7 @@ from devicecore_tools.doctor.account.precedence import Lists, OwnerState
 def state_of(facts: Facts) -> NodeState:
     """Return the state that a kubelet on this node would have.
 
-    A stale holder is left out, because a kubelet releases its devices before it admits a pod. An unknown holder is
+    A stale holder is omitted because a kubelet releases its devices before it admits a pod. An unknown holder is
     kept. A pod whose UID is unknown is identified by its namespace and name.
     """
     lists, numa_nodes = facts.lists, facts.numa_nodes
@@ -43,7 +43,7 @@ def state_of(facts: Facts) -> NodeState:
 
 
 def _allocations(facts: Facts) -> list[Allocation]:
-    """Return what each container holds, combined from all sources."""
+    """Return the devices that each container holds, combined from all sources."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for allocation in facts.holders.allocations:
         if allocation.owner.state is not OwnerState.STALE:
@@ -55,7 +55,7 @@ def _allocations(facts: Facts) -> list[Allocation]:
 
 
 def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
-    """Return a device as its plugin reports it, or None if it is only held."""
+    """Return a device as its plugin reports it, or None if only its holder is known."""
     listed = lists.listed.get(resource)
     is_healthy = device in lists.healthy.get(resource, ())
     if listed is not None and device not in listed:

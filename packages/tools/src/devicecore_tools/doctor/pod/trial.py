@@ -1,10 +1,10 @@
-"""Whether a pod fits on a node, and the smallest change that makes it fit.
+"""Tries whether a pod fits on a node, and finds the smallest change that makes it fit.
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with in-memory adapters admits the pod, so the
-answer is the same as from the node's own manager. The same applies to its CPU manager and memory manager, if
-known. Then the pods' requests are compared with the Node's resources,
-as in a kubelet. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
-is gone does not fit. The answer names the undecided claims, and is valid apart from them.
+answer equals that of the node's own manager. The same applies to the CPU manager and memory manager, if they are
+known. The trial then compares the pods' requests with the Node's resources, as a kubelet does. It proposes a change
+only after a trial with that change has admitted the pod. A pod does not fit if the driver of one of its claims is
+gone. The answer names the claims that were not decided, and is valid apart from them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,23 +52,24 @@ MAX_CHANGES = 64
 """The maximum number of devices, pods or requests in one proposed change."""
 
 MAX_PODS_TRIED = 200
-"""How many pods are tried one by one, to see whether ending that pod suffices."""
+"""The maximum number of pods that are tried one at a time, to find out whether ending that one pod suffices."""
 
 MAX_WORK = 1_000_000
-"""How many devices and allocations the trials of one kind of change examine, so that a large node takes seconds."""
+"""How many devices and allocations the trials of one kind of change may examine. Without it, large nodes take
+minutes."""
 
 MIN_ATTEMPTS = 10
-"""How many changes of each kind are tried in any case."""
+"""How many changes of each kind are tried even if the budget is used up."""
 
 CURES = {
     "kubelet-gone": "a kubelet runs on the node",
-    "node-missing": "the kubelet makes its Node again",
+    "node-missing": "the kubelet creates its Node again",
     "node-not-ready": "the Node becomes Ready",
-    "node-closed": "the Node takes pods again",
+    "node-closed": "the Node accepts pods again",
 }
-"""The findings that keep every pod from starting, and what must happen."""
+"""The findings that keep every pod from starting, each with its remedy."""
 
-_POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
+_POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # strictest first
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
@@ -81,28 +82,29 @@ class TrialNode:
 
     Attributes:
         name: the name of the node in answers.
-        devices: the devices that each resource's plugin lists, in its order.
+        devices: the devices that each resource's plugin lists, in the plugin's order.
         allocations: which container holds which devices.
-        awaited: resources that are registered although no list of their devices is known.
-        absent: resources whose plugin is missing, with the devices that it listed before; the kubelet gives none now.
-        requests: what the pods on the node request, by pod and resource.
-        allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
-        stopped: why no pod is admitted at all now, empty if pods are. `restart` is what has to happen then.
-        drivers_gone: the DRA drivers that are gone, and what is known about each, as the end of a sentence.
-        claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
-        pod_claims: decides about the claims of a pod, or None if no objects for that were read.
-        why_absent: what that means, for each resource in `absent`.
-        damage: why nothing in the checkpoint is believed, empty if it is sound, or the kubelet has said more.
-        of_others: resources that the Node has and no plugin serves, because an administrator has added them.
-        unknown: why a device that the pod gets may be in use all the same, by resource.
-        capacity: how many devices of a resource the Node has, also those that are not healthy.
-        uncertain: why no source shows which devices of a resource are free; such devices are not named.
-        topology_not_known: what the kubelet may have otherwise than `topology`, empty if nothing.
-        blocked: the resources that no pod gets devices of although the kubelet runs, and why.
-        topology: the NUMA nodes, the topology policy and its scope.
-        managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod, or are not known.
-        managers_unknown: why it is not known what they answer to the pod that is tried, empty if that is known.
-        pod_names: the names of the holders in answers; a pod without a name is called by its UID.
+        awaited: registered resources whose device list is unknown.
+        absent: resources whose plugin is missing, with the devices that it listed before. The kubelet allocates none of
+            them now.
+        requests: the requests of the pods on the node, by pod and resource.
+        allocatable: how many devices of each resource the Node has. Resources that are missing here are not counted.
+        stopped: why the node admits no pods now, or an empty string if it does. `restart` is the remedy.
+        drivers_gone: the DRA drivers that are gone, each with the end of a sentence that says what is known about it.
+        claims: the drivers of allocated claims, by the claim's `namespace/name`.
+        pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
+        why_absent: the consequence, for each resource in `absent`.
+        damage: why the checkpoint is ignored. Empty if the file is intact or the kubelet's answer replaces it.
+        of_others: resources that an administrator added to the Node, so that no plugin serves them.
+        unknown: why a device that the pod gets may nevertheless be in use, by resource.
+        capacity: how many devices of each resource the Node has, including unhealthy devices.
+        uncertain: why no source shows which devices of a resource are free. Answers do not name such devices.
+        topology_not_known: the settings in which the kubelet may differ from `topology`, or an empty string.
+        blocked: why pods get no devices of a resource although the kubelet is running, by resource.
+        topology: the NUMA nodes, the topology policy and the topology scope.
+        managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod or are unknown.
+        managers_unknown: why their decision about this pod is unknown, or an empty string.
+        pod_names: the holders' names for answers. A pod without a name is identified by its UID.
     """
 
     name: str
@@ -158,16 +160,16 @@ class TrialNode:
         return verdict if shortage is None else shortage
 
     def decide_claims(self, pod: Pod) -> ClaimsDecision:
-        """Return what can be said about the claims of a pod."""
+        """Return the trial's conclusions about a pod's claims."""
         names = claim_names(pod)
         if self.pod_claims is None:
             return ClaimsDecision(undecided=tuple(names))
         return self.pod_claims.decide(pod.name, names, self._extended_claim(self.pod_claims, pod))
 
     def with_claims(self, pod: Pod) -> Pod:
-        """Return the pod as a kubelet gets it: a claim has the extended resources that a DeviceClass serves here.
+        """Return the pod as a kubelet receives it: a claim covers extended resources that a DeviceClass serves.
 
-        A plugin takes precedence while the Node has devices of it.
+        A plugin takes precedence as long as the Node has devices from it.
         """
         return pod if self.pod_claims is None else self.pod_claims.admitted(pod, self.name, self.allocatable)
 
@@ -179,9 +181,9 @@ class TrialNode:
         return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
-        """Return the first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
+        """Return the refusal for the first resource whose total requests would exceed the Node's (kubelet: `OutOf`).
 
-        A kubelet counts at least as many devices as it has allocated, including this pod's (kubelet.md 8.1).
+        A kubelet counts at least the devices that it has allocated, including this pod's (kubelet.md 8.1).
         """
         for resource, size in sorted(requests_of(pod).items()):
             used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
@@ -201,13 +203,13 @@ class TrialNode:
                 has = (
                     f"{counted(len(taken), 'device')} of {resource} held, and the Node has {self.capacity[resource]:,}"
                 )
-                return NotNow(f"{has}: the scheduler sends no pod that asks for {size:,} more")
+                return NotNow(f"{has}: the scheduler sends no pod that requests {size:,} more")
         return None
 
     def admit(self, pod: Pod) -> Verdict:
         """Return the verdict of the node's device manager on `pod`, and of its other managers, if known.
 
-        The plugins' preferences are unknown, so another choice among equal devices is possible. Reservations in
+        The plugins' preferences are unknown, so the kubelet may choose other devices of the same kind. Reservations in
         progress on the real node are unknown, too.
         """
         topology = self.topology
@@ -225,7 +227,7 @@ class TrialNode:
 
     @contextmanager
     def _device_manager(self, pod: Pod) -> Iterator[DeviceManager]:
-        """Yield a device manager in the state of the node. With other managers, it leaves NUMA nodes to them."""
+        """Yield a device manager in the node's state. If there are other managers, it leaves NUMA alignment to them."""
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
         entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
         registered = {str(name): () for name in (*self.devices, *self.awaited, *self.absent) if name in asked}
@@ -239,9 +241,9 @@ class TrialNode:
             yield manager
 
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
-        """Return the allocations of a pod, and for each resource one allocation with what all other pods hold.
+        """Return a pod's allocations, and for each resource one allocation with the devices of all other pods.
 
-        It does not matter to the pod which of the others holds a device, and a single entry costs less.
+        The result for the pod does not depend on which other pod holds a device, and a single entry costs less.
         """
         others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
         for one in self.allocations:
@@ -255,11 +257,11 @@ class TrialNode:
 
     @property
     def holders(self) -> frozenset[PodUid]:
-        """The pods that hold devices or request some."""
+        """The pods that hold or request devices."""
         return frozenset((*(one.key.pod for one in self.allocations), *self.requests))
 
     def pod_name(self, uid: PodUid) -> str:
-        """The name of a pod in answers."""
+        """Return the name of a pod for answers."""
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
@@ -290,7 +292,7 @@ class Unknown(NotNow):
 
 @frozen
 class Change:
-    """A change that makes the pod fit: a sentence, and how many devices, pods, settings or requests it touches."""
+    """A change that makes the pod fit: its description, and how many devices, pods, settings or requests it affects."""
 
     sentence: str
     size: int
@@ -302,11 +304,11 @@ class Fit:
 
     Attributes:
         changes: the smallest change of each kind, smallest first.
-        claims: the claims of the pod, which were not examined: the answer is valid apart from them.
-        topology_not_known: which topology manager settings were neither read nor given, or an empty string.
-        pinned: the exclusive CPUs and the memory of NUMA nodes that the pod gets.
-        uncertain: why the pod may get other devices than in the verdict, or an empty string.
-        warnings: sentences about what is missing, or what may happen although the kubelet admits the pod.
+        claims: the pod's claims that were not examined. The answer is valid apart from them.
+        topology_not_known: the topology manager settings that were neither read nor passed, or an empty string.
+        pinned: the exclusive CPUs and the NUMA-local memory that the pod gets.
+        uncertain: why the pod may get different devices than the verdict names, or an empty string.
+        warnings: sentences about missing information, or about possible problems although the kubelet admits the pod.
     """
 
     node: str
@@ -320,23 +322,23 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether the pod is admitted with devices of every resource that it requests."""
+        """Whether the kubelet admits the pod with devices of every resource that it requests."""
         return _fits(self.verdict)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the sources cannot decide if the pod fits."""
+        """Whether the sources do not suffice to decide if the pod fits."""
         return isinstance(self.verdict, Unknown)
 
 
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
 
-    `budget` is the budget of the question that this is part of; by default a new one.
+    `budget` is the budget of the surrounding question; by default a new one.
     """
     budget = budget or Budget()
     if why := budget.spent():
-        return Fit(node.name, Unknown(f"nothing of it was tried: {why}"))
+        return Fit(node.name, Unknown(f"the pod was not tried: {why}"))
     if refused := why_refused(pod):
         return Fit(node.name, NotNow(refused))
     verdict = node.answer(pod)
@@ -344,7 +346,7 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     damage = (node.damage,) if node.damage and _wanted(node, pod) else ()
     if damage and isinstance(verdict, Admitted) and verdict.unhandled:
         names = ", ".join(sorted({resource for _, resource in verdict.unhandled}))
-        return Fit(node.name, Unknown(f"no source that is believed names {names}"), claims=claims, warnings=damage)
+        return Fit(node.name, Unknown(f"no trusted source names {names}"), claims=claims, warnings=damage)
     if _fits(verdict) and node.managers_unknown:
         return Fit(node.name, Unknown(node.managers_unknown), claims=claims, warnings=damage)
     if _fits(verdict):
@@ -387,7 +389,7 @@ def claim_names(pod: Pod) -> list[str]:
 
 
 def requests_of(pod: Pod) -> dict[str, int]:
-    """Return how many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
+    """Return how many devices of each resource a pod requests, counted as schedulers and kubelets count them."""
     claimed = {name for one in pod.in_start_order for name in one.limits if (one.name, name) in pod.claimed}
     return {name: size for name, size in pod_request(pod).items() if is_extended_resource(name) and name not in claimed}
 
@@ -404,9 +406,9 @@ def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
-    """Return whether enough devices are free and healthy. Otherwise a trial is a waste of time.
+    """Return whether enough devices are free and healthy. If not, a trial would waste time.
 
-    The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
+    A pod's app containers do not share devices. A pod that already holds devices may need no others.
     """
     if pod.claimed or any(one.key.pod == pod.uid for one in node.allocations):
         return True
@@ -436,7 +438,7 @@ def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
 
 
 def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes: the kubelet starts, plugins register again with their previous lists, drivers come back."""
+    """Yield changes: the kubelet starts, plugins register again with their previous lists, drivers return."""
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = [node.restart] if node.stopped else []
     parts += [f"the plugin of {name} registers again" for name in returned]
@@ -471,7 +473,7 @@ def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes: first each single pod ends, the one with the fewest devices first, then more of them."""
+    """Yield changes: first each pod alone ends, the one with the fewest devices first, then several pods end."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:
@@ -522,7 +524,7 @@ def _new_devices(listed: Sequence[Device], topology: tuple[NumaNode, ...] | None
 
 
 def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes in which the container with the largest request requests fewer devices of one resource."""
+    """Yield changes in which the container with the largest request for a resource requests fewer devices of it."""
     for name in _wanted(node, pod):
         container = max(pod.in_start_order, key=lambda one: one.limits.get(name, 0))
         asked = container.limits[name]
@@ -530,7 +532,7 @@ def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
             smaller = evolve(container, limits={**container.limits, name: size})
             containers = tuple(smaller if one is container else one for one in pod.containers)
             init_containers = tuple(smaller if one is container else one for one in pod.init_containers)
-            sentence = f"container {container.name} asks for {size} of {name} instead of {asked}"
+            sentence = f"container {container.name} requests {size} of {name} instead of {asked}"
             smaller_pod = evolve(pod, containers=containers, init_containers=init_containers)
             yield Change(sentence, asked - size), node, smaller_pod
 
@@ -550,18 +552,18 @@ def trial_node(
     pod_claims: ClaimTrial | None = None,
     tolerations: Sequence[Toleration] | None = None,
 ) -> TrialNode:
-    """Return the node on which pods are tried, as its sources describe it.
+    """Return the node for trials, as its sources describe it.
 
-    A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
-    count. The holders are those of `doctor.state_of`: pods that are certainly gone are not among them, because a
-    kubelet frees their devices before it admits a pod.
+    A plugin's own list is the best source for its devices. Without it, the lists of healthy devices from the kubelet
+    and the checkpoint are used. The holders come from `doctor.state_of`: pods that are certainly gone are excluded
+    because a kubelet frees their devices before it admits a pod.
 
     Args:
         name: the name of the node in answers.
-        facts: what the sources say.
+        facts: the facts from the sources.
         pod_claims: decides about claims.
-        topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
-        tolerations: what the pod tolerates that will be tried, or None if that is not known.
+        topology: the kubelet's topology manager. If it lists no NUMA nodes, those of the devices are used.
+        tolerations: the tolerations of the pod to be tried, or None if they are unknown.
     """
     state = state_of(facts)
     reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
@@ -570,8 +572,8 @@ def trial_node(
     machine = topology.on(map(NumaNode, known))
     stopped, restart = _stopped(facts, tolerations)
     if not stopped and (stopped := topology.problem_on(machine)):
-        restart = "allow as many NUMA nodes there, or use the policy none, and restart the kubelet"
-    # A kubelet knows a static pod by another UID than the API server.
+        restart = "allow that many NUMA nodes there, or use the policy none, and restart the kubelet"
+    # A static pod has a different UID in the kubelet than at the API server.
     here = {
         PodUid(next(iter(pod.other_uids), pod.pod.uid)): pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)
     }
@@ -609,37 +611,37 @@ def _published(facts: Facts) -> Mapping[str, int]:
 
 
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
-    """Yield the resources for which the kubelet has no devices now, with the devices that it had before."""
+    """Yield the resources without devices in the kubelet now, with the devices that they had before."""
     for resource, one in facts.absent.items():
-        if one.why is not WhyAbsent.NEVER:  # a kubelet takes no notice of a resource that no plugin has registered
+        if one.why is not WhyAbsent.NEVER:  # a kubelet ignores a resource that no plugin has registered
             nodes = {id_: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(id_, ()))) for id_ in one.devices}
             yield ResourceName(resource), tuple(Device(DeviceId(id_), topology=of or None) for id_, of in nodes.items())
 
 
 def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
-    """Return how many devices of each resource the Node has: as it says itself, else as many as are healthy."""
+    """Return how many devices of each resource the Node has according to its status, or else how many are healthy."""
     healthy = {str(name): sum(one.health is Health.HEALTHY for one in of) for name, of in listed.items()}
     return {**healthy, **_published(facts)}
 
 
 def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[str, str]:
-    """Return why the pod does not start whatever it asks for, and what has to happen; empty strings if it may start."""
+    """Return why no pod can start regardless of its requests, and the remedy. Both are empty if the pod may start."""
     if facts.kubelet is KubeletNow.STOPPED:
-        return "no kubelet runs on this node, so no pod starts", CURES["kubelet-gone"]
+        return "no kubelet is running on this node, so no pod starts", CURES["kubelet-gone"]
     if facts.kubelet is KubeletNow.SILENT:
         return "the kubelet does not answer, so no pod starts", CURES["kubelet-gone"]
     node = facts.look.node.value
     if facts.look.node.problem.startswith(NO_NODE):
-        return "the API server has no Node of this name, so no pod is sent to it", CURES["node-missing"]
+        return "the API server has no Node of this name, so no pods are scheduled to it", CURES["node-missing"]
     if node is not None and node.ready in {"False", "Unknown"}:
         why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
-        return f"the Node is not Ready{why}, so no pod is sent to it", CURES["node-not-ready"]
+        return f"the Node is not Ready{why}, so no pods are scheduled to it", CURES["node-not-ready"]
     closed = why_closed(node, facts.pods, tolerations)
     return ("", "") if closed is None else (closed.why[0].lower() + closed.why[1:], closed.cure)
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the resources whose free devices no source shows, and why."""
+    """Yield each resource whose free devices no source shows, and the reason."""
     of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
     for resource in facts.lists.resources:
         if why := of_all or facts.not_free.get(resource):
@@ -647,40 +649,40 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the resources that certainly no pod can get now, and why."""
+    """Yield each resource that certainly no pod can get now, and the reason."""
     why = facts.look.unwritable
     if why:
         for resource in facts.lists.resources:
-            refuses = "so it refuses each pod that would get devices"
+            refuses = "so it refuses every pod that would get devices"
             yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
     for resource, plugin in facts.hanging.items():
         at = foreign_text(plugin.socket, 300)
         yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"
 
 
-_HANGS = "does not answer: it hangs, and no pod of this node is admitted after the first that asks for {}"
+_HANGS = "does not answer: it hangs, and after the first pod that requests {}, the kubelet admits no pod"
 
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Return what may happen to a pod that the kubelet admits."""
+    """Yield warnings about problems that a pod may have although the kubelet admits it."""
     for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
         if plugin.problem != NOBODY_LISTENS and len(candidates) > 1:
             for resource in candidates:
                 at = foreign_text(plugin.socket, 300)
-                yield resource, f"the plugin at {at}, which may be that of {resource}, {_HANGS.format(resource)}"
+                yield resource, f"the plugin at {at}, which may be the plugin of {resource}, {_HANGS.format(resource)}"
     for resource in sorted(facts.lists.left_out):
-        yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has ended, no pod gets any"
+        yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has exited, no pod gets any"
     for one in facts.holders.missing:
         if is_of_others(facts.look, facts.lists, one.resource):
             continue
         yield (
             one.resource,
-            f"no record has the devices that pod {one.pod.identity} requests: the kubelet can give them to this pod",
+            f"no record shows the devices that pod {one.pod.identity} requests: the kubelet can give them to this pod",
         )
     for resource in facts.lists.resources:
         for device in facts.lists.devices[resource]:
             same = facts.claimed.find(resource, device)
             if same is not None and device not in facts.holders.in_use.get(resource, ()):
                 claim = same.prepared.claim
-                yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} has"
+                yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} holds"
                 break

@@ -1,7 +1,7 @@
-"""Which nodes the PersistentVolumeClaims of a pod keep it from.
+"""Finds the nodes that a pod's PersistentVolumeClaims exclude.
 
-Law: the answers are those of the scheduler's filters VolumeRestrictions, NodeVolumeLimits, VolumeBinding and
-VolumeZone, in their words. Volumes that are not of CSI drivers have no limit.
+Law: the answers equal those of the scheduler's filters VolumeRestrictions, NodeVolumeLimits, VolumeBinding and
+VolumeZone, in their words. Volumes without a CSI driver have no limit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,15 +62,15 @@ class VolumeClaim:
 
     @property
     def is_bound(self) -> bool:
-        """Whether it has its volume (Kubernetes: `isPVCFullyBound`)."""
+        """Whether the claim is bound to its volume (Kubernetes: `isPVCFullyBound`)."""
         return bool(self.volume) and self.phase == "Bound"
 
 
 @frozen
 class Volume:
-    """A PersistentVolume. `claim` is the one that has it, `namespace/name`.
+    """A PersistentVolume. `claim` is the claim that it is bound to, `namespace/name`.
 
-    `handle` is what its CSI driver calls it, with the name of the driver; empty if no such driver serves it.
+    `handle` is the name of its CSI driver and the driver's name for the volume, or empty without a CSI driver.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Volume:
         )
 
     def conflict(self, node: TargetNode) -> str:
-        """Return why the volume cannot be used on a node, in a scheduler's words. The result is empty if it can."""
+        """Return why the volume cannot be used on a node, in a scheduler's words, or an empty string if it can."""
         if self.accepts is not None and not self.accepts(node):
             return _CONFLICT
         if any(label in node.labels for label in (*_ZONE_LABELS, *_OLD_LABELS)):
@@ -118,7 +118,7 @@ class Volume:
         return ""
 
     def suits(self, claim: VolumeClaim, key: str) -> bool:
-        """Return whether a claim may get the volume (Kubernetes: `FindMatchingVolume`)."""
+        """Return whether a claim can be bound to the volume (Kubernetes: `FindMatchingVolume`)."""
         is_free = self.claim == key or (not self.claim and self.phase in {"Available", "Pending"})
         return (
             is_free
@@ -132,7 +132,7 @@ class Volume:
 
 @frozen
 class StorageClass:
-    """A StorageClass. Each of `topologies` maps labels to values, one of which a node has to have."""
+    """A StorageClass. Each of `topologies` maps labels to their allowed values on a node."""
 
     name: str
     waits: bool
@@ -162,7 +162,7 @@ class StorageClass:
         )
 
     def allows(self, node: TargetNode) -> bool:
-        """Return whether volumes can be made for a node (Kubernetes: `MatchTopologySelectorTerms`)."""
+        """Return whether volumes can be provisioned for a node (Kubernetes: `MatchTopologySelectorTerms`)."""
         return not self.topologies or any(
             all(node.labels.get(key) in values for key, values in term.items()) for term in self.topologies
         )
@@ -170,7 +170,7 @@ class StorageClass:
 
 @frozen
 class StorageRoom:
-    """A CSIStorageCapacity: how large a volume of a StorageClass may be on some nodes."""
+    """A CSIStorageCapacity: the maximum size of a StorageClass's volumes on some nodes."""
 
     storage_class: str
     largest: Quantity
@@ -185,7 +185,7 @@ class StorageRoom:
 
 
 def volume_limits_of(item: Value) -> dict[str, int]:
-    """Return how many volumes of each driver a node takes, as its CSINode says."""
+    """Return how many volumes of each driver a node can attach, according to its CSINode."""
     drivers = item["spec"]["drivers"].sequence()
     return {
         one["name"].text(""): one["allocatable"]["count"].integer()
@@ -201,9 +201,9 @@ class Volumes:
     Attributes:
         claims: by `namespace/name`.
         are_read: whether its PersistentVolumeClaims were read.
-        limits: how many volumes of each driver each node takes, or None if no CSINode was read.
-        tracked: the drivers that say how much room they have, or None if no CSIDriver was read.
-        rooms: what they say.
+        limits: how many volumes of each driver each node can attach, or None if no CSINode was read.
+        tracked: the drivers that publish their storage capacity, or None if no CSIDriver was read.
+        rooms: the capacities that they publish.
     """
 
     claims: Mapping[str, VolumeClaim] = field(factory=dict)
@@ -215,19 +215,19 @@ class Volumes:
     rooms: Sequence[StorageRoom] = ()
 
     def unread(self, namespace: str, names: Iterable[str]) -> Iterator[str]:
-        """Yield what is taken as granted of claims of these names, because objects were not read."""
+        """Yield the assumptions about claims with these names, made because objects were not read."""
         keys = [f"{namespace}/{name}" for name in names]
         if self.limits is None and any(self._handle(key)[0] for key in keys):
-            yield "no node has as many volumes as it takes, because no CSINode was read"
+            yield "no node has reached its volume limit, because no CSINode was read"
         elif self.limits and any(self._handle(key)[0] for key in keys):
-            yield "nodes have no volumes but those of their pods, because no VolumeAttachment is looked at"
+            yield "nodes have only the volumes of their pods, because VolumeAttachments are not read"
         made = (self.claims[key] for key in keys if key in self.claims and not self.claims[key].volume)
         classes = (self.classes.get(one.storage_class) for one in made)
         if self.tracked is None and any(of is not None and of.waits and of.provisions for of in classes):
             yield "drivers have room for new volumes, because no CSIDriver was read"
 
     def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
-        """Return which claim only one pod may use, and has one. `users` has a pod for each claim that is used."""
+        """Return an obstacle if a claim is limited to one pod and in use. `users` maps claims in use to a pod."""
         for name in names:
             key = f"{namespace}/{name}"
             if key in users and key in self.claims and _ONE_POD in self.claims[key].modes:
@@ -236,7 +236,7 @@ class Volumes:
         return None
 
     def limit(self, node: str, wanted: Iterable[str], used: Iterable[str]) -> Obstacle | None:
-        """Return why a node takes no more volumes. The claims that the pod and the node's pods use are full names.
+        """Return why a node can attach no more volumes. The claims of the pod and the node's pods are full names.
 
         A volume counts once, however many pods use it (scheduler: `CSILimits`).
         """
@@ -249,11 +249,11 @@ class Volumes:
             more, count = (sum(of[0] == driver for of in handles) for handles in (new, has))
             if more and more + count > most:
                 because = f"it has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
-                return Obstacle(_TOO_MANY, because, f"pods of {node} with volumes end")
+                return Obstacle(_TOO_MANY, because, f"pods with volumes on {node} end")
         return None
 
     def _handle(self, key: str) -> tuple[str, str]:
-        """Return driver and name of the volume of a claim. Both are empty if no CSI driver serves it."""
+        """Return the driver and the name of a claim's volume. Both are empty if no CSI driver serves it."""
         claim = self.claims.get(key)
         if claim is None:
             return "", ""
@@ -264,12 +264,12 @@ class Volumes:
         return (of.provisioner, key) if of is not None and of.provisions else ("", "")
 
     def problem(self, namespace: str, names: Iterable[str]) -> Obstacle | None:
-        """Return why no node takes a pod with claims of these names. Return None if no reason is known."""
+        """Return why no node can run a pod with claims of these names, or None if no reason is known."""
         for name in names:
             claim, shown = self.claims.get(f"{namespace}/{name}"), foreign_text(name)
             if claim is None:
                 because = f"namespace {foreign_text(namespace)} has no PersistentVolumeClaim of this name"
-                return Obstacle(f'persistentvolumeclaim "{shown}" not found', because, "somebody creates it")
+                return Obstacle(f'persistentvolumeclaim "{shown}" not found', because, "it is created")
             if claim.phase == "Lost":
                 says = f'persistentvolumeclaim "{shown}" bound to non-existent persistentvolume "{claim.volume}"'
                 return Obstacle(says, "its phase is Lost", "the claim is created again, and its data restored")
@@ -288,7 +288,7 @@ class Volumes:
         return None
 
     def obstacle(self, namespace: str, names: Sequence[str], node: TargetNode) -> Obstacle | None:
-        """Return why a node cannot use claims that `problem` has nothing against. Return None if it can."""
+        """Return why a node cannot use claims that pass `problem`, or None if it can."""
         taken: set[str] = set()
         for name in names:
             key = f"{namespace}/{name}"
@@ -301,7 +301,7 @@ class Volumes:
                 labels = ", ".join(f"{label}={node.labels[label]}" for label in _ZONE_LABELS if label in node.labels)
                 volume = self.volumes.get(claim.volume)
                 has = f"volume {foreign_text(claim.volume)}" if claim.volume else f"of {claim.storage_class}"
-                only = f", which wants nodes with {foreign_text(volume.affinity)}" if volume and volume.affinity else ""
+                only = f", which needs nodes with {foreign_text(volume.affinity)}" if volume and volume.affinity else ""
                 where = f", and node {node.name} has {foreign_text(labels)}" if labels else ""
                 because = f"PersistentVolumeClaim {foreign_text(name)} has {has}{only}{where}"
                 return Obstacle(says, because, f"the volume of {foreign_text(name)} can be used on {node.name}")
@@ -321,13 +321,13 @@ class Volumes:
         return "" if not is_tracked or any(one.reaches(node.labels) for one in rooms) else _NO_ROOM
 
     def _free(self, claim: VolumeClaim, key: str, node: TargetNode) -> Iterator[Volume]:
-        """Yield the volumes that a claim may get on a node, the smallest first."""
+        """Yield the volumes that a claim can be bound to on a node, smallest first."""
         suiting = (one for one in self.volumes.values() if one.suits(claim, key) and not one.conflict(node))
         yield from sorted(suiting, key=lambda one: one.size.nanos)
 
 
 def claims_made_for(pod: Value) -> dict[str, VolumeClaim]:
-    """Return the PersistentVolumeClaims that controllers make for a pod, by name, as they are before they are bound."""
+    """Return the PersistentVolumeClaims that controllers create for a pod, by name, in their state before binding."""
     found = {}
     for one, name in zip(volumes_with_claims(pod), volume_names(pod), strict=True):
         template = one["ephemeral"]["volumeClaimTemplate"]
