@@ -383,7 +383,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "claim ml/train: gets no devices from kube-scheduler, although n1 has them",
             "reason     an error on n2 stops the pod on every node",
             "because    device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
-            "do         have gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
+            "do         make gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
             f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") in place of",
             "do         until that is mended, keep the pod away from n2",
         ],

@@ -105,7 +105,7 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
     (found,) = explain(
         around(f"0/4 nodes are available: 1 Insufficient {GPU}, 3 Insufficient memory. preemption: 0/4 no.")
     )
-    assert f"of 4 nodes. 1 node: the Node has none of {GPU}" in found.because
+    assert f"among 4 nodes. 1 node: the Node has none of {GPU}" in found.because
     assert found.because.endswith("; 3 nodes: other pods there leave less memory than this pod requests.")
     assert f"start the plugin of {GPU} there" in found.change
     assert "or request less." in found.change
@@ -113,7 +113,7 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
 
 def test_a_reason_of_the_scheduler_without_a_number_is_that_of_all_nodes() -> None:
     (found,) = explain("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: no")
-    assert found.because.endswith("of 3 nodes. 3 nodes: one of the pod's PersistentVolumeClaims has no volume yet.")
+    assert found.because.endswith("among 3 nodes. 3 nodes: one of the pod's PersistentVolumeClaims has no volume yet.")
     assert found.change
 
 

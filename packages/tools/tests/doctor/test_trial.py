@@ -90,7 +90,7 @@ def test_a_topology_refusal_names_a_laxer_policy_and_the_numa_node() -> None:
     assert found.verdict.reason == "TopologyAffinityError"
     assert "the kubelet's topology policy is restricted" in sentences(node, pod(3))
     assert "the node gets one more healthy device of example.com/gpu on NUMA node 0" in sentences(node, pod(3))
-    assert "container app asks for 2 of example.com/gpu instead of 3" in sentences(node, pod(3))
+    assert "container app requests 2 of example.com/gpu instead of 3" in sentences(node, pod(3))
 
 
 def test_a_sidecar_does_not_count_beside_an_init_container_before_it() -> None:

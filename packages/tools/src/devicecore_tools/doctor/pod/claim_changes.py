@@ -444,9 +444,9 @@ def _less_of(
     for name, of in amounts.items():
         for amount in of:
             capacity = {**(request.capacity or {}), name: amount}
-            yield f"requests {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
+            yield f"asks for {amount} of {name}", evolve(request, capacity=capacity), Rank.AMOUNT, "capacity"
     if request.capacity:
-        yield f"requests no capacity{defaults}", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
+        yield f"asks for no capacity{defaults}", evolve(request, capacity=None), Rank.WITHOUT, "capacity"
 
 
 def _selectors_of(
