@@ -302,7 +302,7 @@ def test_an_api_server_alone_does_not_say_which_devices_are_free(place: Path, ca
             assert run(place, "why", "pod.json", "--kubeconfig", config, *more) == 0
             said, errors = capsys.readouterr()
             assert "Available: 1" in said
-            assert "of 7 nodes" in said, "its events were not read"
+            assert "among 7 nodes" in said, "its events were not read"
             assert "tried on the node" not in said
             assert "NodeList" not in errors
 
