@@ -1,1 +1,1 @@
-"""What is wrong with a node: the checks, what they find, and the report."""
+"""Finds the problems of a node: the checks, their findings and the report."""

@@ -1,7 +1,7 @@
-"""What a check finds, and the texts that explain it.
+"""A check's findings, and the texts that explain them.
 
-Law: two findings are equal if and only if they say the same about the same things. `measured` is not compared, because
-times differ between two looks.
+Law: two findings are equal if and only if they report the same problem of the same objects. `measured` is not compared
+because times differ between two looks.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -16,7 +16,7 @@ from devicecore_tools.doctor.look.values import PodSeen, Source
 
 @frozen
 class Evidence:
-    """What one source says."""
+    """A statement of one source."""
 
     source: Source
     text: str
@@ -24,10 +24,10 @@ class Evidence:
 
 @frozen
 class Found:
-    """What a check found. If `next` or `do` is not empty, it replaces that of the check, and `brief` its title.
+    """A problem that a check found. Nonempty `next`, `do` and `brief` replace the check's `next`, `do` and title.
 
-    `pods` names the pods that cannot start, run well or end because of it. `says` is a kubelet's message that `why`
-    explains.
+    `pods` names the pods that cannot start, run properly or terminate because of it. `says` is a kubelet's message that
+    `why` explains.
     """
 
     sentence: str
@@ -57,15 +57,15 @@ class NodeCheck:
     Attributes:
         code: its name in JSON and metrics.
         title: a short description.
-        find: yields what is wrong in one look; its arguments name the values of `Facts` that it needs.
+        find: yields the problems in one look. Its arguments name the values of `Facts` that it needs.
         next: what the kubelet will do next.
-        do: what to do, with the command.
-        confirm: how to see by hand that the finding is true.
+        do: the remedy, with the command.
+        confirm: how to confirm the finding by hand.
         issue: the public issue or page that describes it.
-        patience: seconds that the finding must stay the same if its sources are live. A kubelet writes the
-            Node's status every 10 s, and a plugin needs some seconds to register again.
-        keeps: which pods it keeps from running, besides those that it names.
-        is_one: whether two findings of the kind are the same one, whatever their evidence.
+        patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
+            Node's status every 10 s, and a plugin needs a few seconds to register again.
+        keeps: the pods that it keeps from running, apart from those that it names.
+        is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """
 
     code: str
@@ -82,9 +82,9 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet.
+    """A problem of a node. `number` counts the findings of a report from 1, and is 0 before they are numbered.
 
-    `brief` says it in a few words. `says` is a kubelet's message that `why` explains.
+    `brief` is a short description. `says` is a kubelet's message that `why` explains.
     """
 
     code: str
@@ -105,12 +105,12 @@ class NodeFinding:
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
-    """Return what a pod's status says about a container's devices, if no source closer to the kubelet was read."""
+    """Return a finding from a pod's status about a container's devices, if no source closer to the kubelet was read."""
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
     return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))
 
 
 def described(owner: Owner) -> str:
-    """Return a container that holds devices, in words."""
+    """Return a description of a container that holds devices."""
     return f"container {name(owner.container)} of pod {name(owner.identity)}"

@@ -1,6 +1,7 @@
-"""The report on a node: its sources, its devices, and what is wrong.
+"""The report on a node: its sources, its devices and its problems.
 
-Laws: each device that a source names has a row. A finding is reported only if each look has it with the same evidence.
+Laws: each device that a source names has a row. A finding is reported only if every look finds it with the same
+evidence.
 """
 
 import re
@@ -25,13 +26,13 @@ from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
 FREE = "free"
-"""The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
+"""The owner of a device that no container holds and that a pod can get, according to every relevant source."""
 
 NOBODY = "none"
-"""The owner of a device that no container holds and that no pod gets, because it is not healthy or its plugin hangs."""
+"""The owner of a device that no container holds and no pod gets: it is unhealthy, or its plugin hangs."""
 
 UNKNOWN = "unknown"
-"""The text for a value that no source names."""
+"""The text for a value that no source provides."""
 
 _FORBIDDEN = "Permission denied"  # the text of EACCES
 _NO_KUBELET = "Nothing until a kubelet runs again. Then: "
@@ -39,7 +40,7 @@ _NO_KUBELET = "Nothing until a kubelet runs again. Then: "
 
 @frozen
 class SourceLine:
-    """One source: what was read, or why it was not. `notes` name what could not be read of it."""
+    """One source: the result of reading it, or why it was not read. `notes` name the parts that could not be read."""
 
     source: Source
     place: str
@@ -50,7 +51,7 @@ class SourceLine:
 
 @frozen
 class Counted:
-    """How many things of a kind were found sound, are named by findings, or could not be judged."""
+    """How many objects of a kind are in order, are named by findings, or could not be judged."""
 
     sound: int = 0
     wrong: int = 0
@@ -59,19 +60,19 @@ class Counted:
 
 @frozen
 class DeviceRow:
-    """One device and one holder of it; a device with two holders has two rows.
+    """One device and one of its holders. A device with two holders has two rows.
 
     Attributes:
         resource: the resource of a plugin, or the name of a DRA driver.
-        device: the plugin's id, or the name of the driver's device.
-        pool: the pool of a driver's device; empty for a plugin's.
-        note: what else is known about the holder, or of the one before it.
-        numa_nodes: None if no source says.
+        device: the id of a plugin's device, or the name of a driver's device.
+        pool: the pool of a driver's device, or an empty string for a plugin's device.
+        note: further facts about the holder, or about the previous holder.
+        numa_nodes: the NUMA nodes, or None if no source names them.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
-        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known about the pod: namespace and
-            name, else its UID.
-        container: empty if no container holds the device.
-        sources: which sources name the holder, or the device if it has none.
+        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or the pod: its namespace and name, or its UID
+            if they are unknown.
+        container: the container, or an empty string if no container holds the device.
+        sources: the sources that name the holder, or the device if it has no holder.
         state: whether the holder, or its absence, is certain.
     """
 
@@ -89,18 +90,18 @@ class DeviceRow:
 
     @property
     def is_held(self) -> bool:
-        """Whether a container holds the device. A pod may have any UID, so the owner alone is not enough."""
+        """Whether a container holds the device. The owner alone does not show that because a pod may have any UID."""
         return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
 
 
 @frozen
 class PinnedRow:
-    """Exclusive CPUs, or memory of NUMA nodes, that a container has.
+    """A container's exclusive CPUs, or its memory on NUMA nodes.
 
     Attributes:
         resource: `cpu`, `memory` or huge pages.
-        what: the numbers of the CPUs, or how much memory on which NUMA nodes.
-        owner: what is known of the pod: namespace and name, else its UID.
+        what: the numbers of the CPUs, or the amount of memory on each NUMA node.
+        owner: the pod: its namespace and name, or its UID if they are unknown.
         state: whether the pod still exists.
     """
 
@@ -114,17 +115,17 @@ class PinnedRow:
 
 @frozen
 class NodeReport:
-    """What is known about a node's devices, and what is wrong.
+    """The facts about a node's devices, and the node's problems.
 
     Attributes:
-        name: the Node object's, empty if unknown.
-        sources: what was read.
+        name: the name of the Node object, or an empty string if unknown.
+        sources: the sources, read or not.
         devices: one row for each device and holder.
-        findings: what is wrong.
+        findings: the problems.
         is_enough: whether anything is known about devices.
-        not_ruled_out: what may be wrong besides, because a source is missing; the most certain first.
-        account: how many things there were to be judged, by kind, and how they came out.
-        pinned: the exclusive CPUs and the memory of NUMA nodes that containers have.
+        not_ruled_out: further problems that are possible because a source is missing, the most certain ones first.
+        account: how many objects of each kind were examined, and the results.
+        pinned: the exclusive CPUs and NUMA-local memory of containers.
     """
 
     name: str
@@ -138,24 +139,24 @@ class NodeReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is left: each thing was judged, and none of them is wrong."""
+        """Whether every object was judged, and no problem was found."""
         return self.is_enough and not (self.findings or self.not_ruled_out)
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether nothing of the kubelet could be read, because this user may not."""
+        """Whether this user lacks the permission to read anything from the kubelet."""
         return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
-    """Return everything that is wrong in one look, without numbers. Commands name the node if a source does.
+    """Return the findings of one look, not numbered yet. Commands name the node if a source names it.
 
     At the end of the budget, the remaining checks do not run, and `report` names them.
     """
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
     name = named.pop() if len(named) == 1 else ""
-    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it goes into a command
+    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it is inserted into a command
     is_stopped = facts.kubelet is KubeletNow.STOPPED
     return tuple(
         NodeFinding(
@@ -182,32 +183,32 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
 
 
 def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
-    """Return the findings of `now` that an earlier look had too, with the same evidence."""
+    """Return the findings of `now` that an earlier look also found with the same evidence."""
     known = {_lasting(finding) for finding in before}
     return tuple(finding for finding in now if _lasting(finding) in known)
 
 
 def _lasting(finding: NodeFinding) -> object:
-    """The part of a finding that has to stay the same."""
+    """Return the part of a finding that must stay the same between looks."""
     return finding.code if BY_CODE[finding.code].is_one else finding
 
 
 def patience(findings: Iterable[NodeFinding]) -> float:
-    """Seconds that each of `findings` has to last before all of them are certain."""
+    """Return how many seconds findings must last before all of them are certain."""
     return max((BY_CODE[finding.code].patience for finding in findings), default=0.0)
 
 
 @frozen
 class Watched:
-    """The findings of the last of several looks, and since when each has been the same.
+    """The findings of the latest of several looks, with the time since which each has been unchanged.
 
-    Law: a finding that changes between two looks is not lost. Its time begins again.
+    Law: a finding that changes between two looks is kept, and its time starts again.
 
     Attributes:
-        findings: what the last look found.
-        at: when that was, in seconds of a clock that never goes back.
-        since: when each of them was found first with the same evidence.
-        patience: seconds for which each must last; None for those of its kind.
+        findings: the findings of the latest look.
+        at: the time of that look, in seconds of a monotonic clock.
+        since: when each finding was first made with the same evidence.
+        patience: how many seconds each finding must last, or None for the default of its kind.
     """
 
     findings: tuple[NodeFinding, ...]
@@ -226,7 +227,7 @@ class Watched:
         return evolve(self, findings=findings, at=at, since=since)
 
     def rest(self, finding: NodeFinding) -> float | None:
-        """Return how many more seconds a finding must last, at least for one more look. None is enough."""
+        """Return how many seconds to wait until all findings have lasted, or None if no further look is needed."""
         since = self.since[_lasting(finding)]
         needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
@@ -234,12 +235,12 @@ class Watched:
 
     @property
     def confirmed(self) -> tuple[NodeFinding, ...]:
-        """The findings that have lasted."""
+        """The findings that have lasted long enough."""
         return tuple(one for one in self.findings if self.rest(one) is None)
 
     @property
     def changing(self) -> tuple[NodeFinding, ...]:
-        """The findings that have not lasted."""
+        """The findings that have not lasted long enough."""
         return tuple(one for one in self.findings if self.rest(one) is not None)
 
 
@@ -249,9 +250,9 @@ def report(
     changing: Iterable[NodeFinding] = (),
     budget: Budget | None = None,
 ) -> NodeReport:
-    """Return the report of a look, with the findings that were confirmed, and those that changed all the time.
+    """Return the report of a look, with the confirmed findings, and with those that kept changing.
 
-    If the budget is spent, it names the checks that did not run and the findings that no later look has confirmed.
+    If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
     """
     spent = budget.spent() if budget else ""
     again = f"was not looked for again, because {spent}" if spent else "what shows it changed from look to look"
@@ -273,7 +274,7 @@ def report(
 
 
 def _pinned(facts: Facts) -> Iterator[PinnedRow]:
-    """Yield what containers have according to the state files of the CPU manager and the memory manager."""
+    """Yield the containers' resources according to the state files of the CPU manager and the memory manager."""
     pods = facts.pods
     here = {uid for one in (*pods.here, *pods.perhaps_here) for uid in (str(one.pod.uid), *one.other_uids)}
     for one in (held for file in facts.look.state_files.value or () for held in file.held):
@@ -287,10 +288,10 @@ def _pinned(facts: Facts) -> Iterator[PinnedRow]:
 
 
 def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str], list[str]]:
-    """Return how the things to be judged came out, by kind, and what is not ruled out.
+    """Return the results for the objects of each kind, and the problems that are not ruled out.
 
-    That a thing was seen which cannot be judged is more certain than what a source may have that was not read, so these
-    are apart.
+    An object that was seen but cannot be judged is a more certain problem than one that an unread source might contain,
+    so the two are separate.
     """
     named = {one.resource for one in findings if one.resource}
     devices = {(one.resource, device) for one in findings for device in one.devices}
@@ -326,18 +327,18 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 
 
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
-    """Yield the first things of a kind that could not be judged, and how many more there are."""
+    """Yield the first objects of a kind that could not be judged, and the number of further ones."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
     if len(holes) > _MAX_HOLES:
         yield f"the same of {len(holes) - _MAX_HOLES:,} more {kind}"
 
 
-_MAX_HOLES = 5  # things of a kind that are named one by one
+_MAX_HOLES = 5  # how many objects of a kind are named individually
 
 
 def _not_ruled_out(facts: Facts) -> Iterator[str]:
     if facts.look.is_of_server:
-        return  # what follows is on the node
+        return  # the remaining problems are on the node
     if facts.claimed.missing:
         yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
     elif facts.claimed.unidentified and facts.lists.resources:
@@ -372,15 +373,15 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
     losers = {resource: _Losers.of(pods) for resource, pods in lost.items()}
     for resource in lists.resources:
         numa_nodes, owners_of = facts.numa_nodes.get(resource, {}), holders.by_device.get(resource, {})
-        healthy = lists.certainly_healthy(resource)  # most devices of a large node are
+        healthy = lists.certainly_healthy(resource)  # most devices of a large node are healthy
         for device in in_natural_order([*map(DeviceId, lists.devices[resource])]):
             health = Health.HEALTHY.value if device in healthy else lists.health(resource, device, holders)
             what = numa_nodes.get(device), health
             owners = owners_of.get(device, ())
             if all(one.state is OwnerState.STALE for one in owners):
                 row = _without_owner(facts, resource, device, *what)
-                if not owners or row.owner != UNKNOWN:  # the kubelet has released what its file still names
-                    if owners and owners[-1].pod is None and not owners[-1].name:  # nobody lists the pod
+                if not owners or row.owner != UNKNOWN:  # the kubelet has released devices that its file still names
+                    if owners and owners[-1].pod is None and not owners[-1].name:  # no source lists the pod
                         uid = foreign_text(owners[-1].uid, 100)
                         row = evolve(row, note=f"last held by pod {uid}, whose container may still run")
                     yield row
@@ -397,7 +398,7 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
 
 @frozen
 class _Losers:
-    """The pods whose devices of a resource the kubelet has lost the record of, and of which it gave some away."""
+    """Finds pods whose devices the kubelet no longer has on record and may have allocated to other pods."""
 
     pods: frozenset[str]
     first: tuple[str, ...]
@@ -408,7 +409,7 @@ class _Losers:
         return cls(known, tuple(nsmallest(_MAX_HOLES + 1, known, key=natural_key)))
 
     def note(self, owner: str) -> str:
-        """Return which of them may use a device that another pod holds. The result is empty for none."""
+        """Return which of these pods may use a device that another pod holds, or an empty string."""
         shown = [pod for pod in self.first if pod != owner][:_MAX_HOLES]
         more = len(self.pods - {owner}) - len(shown)
         return f"{names(shown)}{f' and {more:,} more' * (more > 0)} may use it, too" if shown else ""
@@ -440,7 +441,7 @@ def _without_owner(
 
 
 def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
-    """Return whether a device may be on no NUMA node, so that the kubelet has it and its answer leaves it out."""
+    """Return whether a device may be on no NUMA node, so that the kubelet has it but omits it from its answer."""
     lists, node = facts.lists, facts.look.node.value
     answered = (lists.allocatable or {}).get(resource, {})
     if not answered or device in answered or resource in lists.listed or device not in lists.in_file.get(resource, ()):

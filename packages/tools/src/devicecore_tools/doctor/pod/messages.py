@@ -24,7 +24,7 @@ NEXT: Mapping[str, str] = {
     ),
     "container": "The kubelet retries every 10 to 15 seconds, indefinitely.",
     "prepare": "The kubelet retries every 60 to 90 seconds, and whenever the pod changes.",
-    "resize": "The pod keeps its old size. The kubelet retries a deferred resize, but not an infeasible one.",
+    "resize": "The pod keeps running with its old size. The kubelet retries only a deferred resize.",
     "claim": (
         "The pod stays Pending, and no kubelet has seen it. The controller manager retries with increasing delays. "
         "The scheduler waits for the claim."

@@ -1,4 +1,4 @@
-"""All checks, with the advice that a finding shows in addition to what the check found.
+"""Lists all checks, with the advice that their findings show.
 
 Law: a check uses a single look. `report` compares looks to decide whether a finding lasts (`report.still_wrong`).
 """
@@ -11,9 +11,9 @@ _STARTS_EMPTY = (
     "The running kubelet does not read the file; its next write replaces it. If the kubelet restarts before that, it "
     "logs the error and starts without any allocation, so devices that containers use may be allocated again."
 )
-_POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
+_POD_STATUS = 10.0  # seconds after the end of a pod until pods, checkpoint and kubelet agree
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
-_REGISTRATION = 15.0  # seconds that a plugin has to register again after the kubelet has restarted
+_REGISTRATION = 15.0  # seconds for a plugin to register again after a restart of the kubelet
 _RESTART = 30.0  # seconds: a service manager restarts a kubelet after 10 s, and starting takes some time
 _SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
 
@@ -634,7 +634,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
     ),
 )
-"""All kinds of findings, in the order in which they are reported."""
+"""All kinds of findings, in the order of the report."""
 
 BY_CODE = {one.code: one for one in CHECKS}
 """The checks by the codes of their findings."""

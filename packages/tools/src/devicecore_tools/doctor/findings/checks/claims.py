@@ -1,6 +1,6 @@
-"""Checks of DRA drivers and claims, and of devices that a plugin serves and that a ResourceClaim holds.
+"""Checks of DRA drivers and claims, and of plugins' devices that a ResourceClaim holds.
 
-Law: a holder whose pod is known to be gone does not count.
+Law: a holder does not count if its pod is known to be gone.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, d
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen, Source, grouped
 
-_MAX_MESSAGE = 300  # characters of an event that are shown
+_MAX_MESSAGE = 300  # how many characters of an event are shown
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
     "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
@@ -21,7 +21,7 @@ _UNTIL_RESTART = (
 
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
-    """A container holds a plugin's device that is also prepared for a ResourceClaim."""
+    """Find containers that hold a plugin's device that is also prepared for a ResourceClaim."""
     if not claimed:
         return
     seen: set[tuple[str, str]] = set()
@@ -44,7 +44,7 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
 
 
 def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:
-    """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
+    """Find devices that a plugin offers and no container holds, but that are prepared for a ResourceClaim."""
     if not claimed:
         return
     for resource in lists.resources:
@@ -65,7 +65,7 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
 
 
 def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """A driver is not registered, although pods use its devices or wait for them, or it publishes some."""
+    """Find drivers that are not registered although pods use or await their devices, or slices publish them."""
     if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
         return  # a kubelet that has just started registers each driver within seconds
     for socket in dra.left:
@@ -104,7 +104,7 @@ _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to
 
 
 def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """A process listens at the socket of a driver, and does not answer, or a kubelet cannot call the driver."""
+    """Find drivers whose process listens at the socket without answering, or that a kubelet cannot call."""
     if kubelet is KubeletNow.STOPPED:
         return
     for driver, why in dra.unusable.items():
@@ -131,7 +131,7 @@ def _used(dra: DraDevices, driver: str) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
-    """A pod has been bound to this node and waits, because a claim cannot be prepared."""
+    """Find pods that are bound to this node and wait because a claim cannot be prepared."""
     for pod, claims in dra.waiting:
         event = dra.last_event.get(pod.place)
         gone = [one for one in dra.drivers_of(claims) if _prepares_nothing(dra, one)]
@@ -150,7 +150,7 @@ def _prepares_nothing(dra: DraDevices, driver: str) -> bool:
 
 
 def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """A running pod uses a ResourceClaim, and neither the kubelet nor its file names the claim for the pod."""
+    """Find running pods with a ResourceClaim that neither the kubelet nor its file lists for the pod."""
     file, api = look.claims.value, look.pod_resources.value
     if file is None or file.problem or not (api is not None or kubelet is KubeletNow.STOPPED):
         return
@@ -176,7 +176,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """A pod runs with a ResourceClaim that the API server has not allocated as the kubelet did, or not for the pod."""
+    """Find running pods whose ResourceClaim has another allocation at the API server, or is not reserved for them."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -187,7 +187,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        # A driver with devices in the claim may use other names for them in its answer.
+        # A driver may use different names in its answer for the claim's devices.
         allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if known is None:
@@ -228,7 +228,7 @@ def _cause(event: EventSeen) -> str:
 
 
 def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
-    """A pod is being deleted, and the driver that has to release its claims is gone."""
+    """Find pods that are being deleted while the driver that must release their claims is gone."""
     prepared = look.claims.value
     if prepared is None or prepared.problem:
         return
@@ -250,7 +250,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
 
 
 def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
-    """A container holds a device of a driver that reports it as unhealthy."""
+    """Find containers that hold a device that its driver reports as unhealthy."""
     for (driver, pool, device), one in dra.devices.items():
         owners = [owner for owner in one.owners if owner.state is OwnerState.LIVE]
         if one.health == "Unhealthy" and owners:
@@ -273,7 +273,7 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
 
 
 def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A taint of a driver or of a DeviceTaintRule keeps claims off a device of this node."""
+    """Find devices of this node that a taint of a driver or of a DeviceTaintRule keeps from claims."""
     tainted = grouped(((one.driver, one.taint), one) for one in look.slices.value or () if one.taint and one.is_own)
     for (driver, taint), devices in tainted.items():
         owners = [owner for one in devices for owner in dra.devices[one.key].owners if owner.state is OwnerState.LIVE]
@@ -287,7 +287,7 @@ def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A device of this node that cannot be shared is allocated to two ResourceClaims."""
+    """Find devices of this node that are allocated to two ResourceClaims although they cannot be shared."""
     having = grouped(
         (key, one.claim)
         for one in look.allocations.value or ()
@@ -305,7 +305,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A driver runs and has prepared devices of this node, but none of its ResourceSlices is left."""
+    """Find drivers that run and have prepared devices of this node, but have no ResourceSlices left."""
     if look.slices.value is None:
         return
     published = {one.driver for one in look.slices.value}
@@ -336,7 +336,7 @@ _NEVER_PUBLISHED = (
 
 
 def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """A container holds a device of a pool that its driver publishes without the device."""
+    """Find containers that hold a device that its driver no longer publishes in the device's pool."""
     published = look.slices.value or ()
     whole = {one.key[:2] for one in published if one.is_own and one.is_usable is not None}
     known = {one.key for one in published}

@@ -1,7 +1,7 @@
-"""Checks of the devices that containers hold, and of what the Node object says about them.
+"""Checks of the devices that containers hold, and of their counts in the Node object.
 
-Law: a holder counts only if it is certain. That the checkpoint lists a device as healthy does not prove that it is
-healthy now.
+Law: a holder counts only if it is certain. A device that the checkpoint lists as healthy is not necessarily healthy
+now.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ from devicecore_tools.doctor.look.names import by_number, devices_of, name, name
 from devicecore_tools.doctor.look.values import Look, NodeSeen, PodSeen, Source, grouped
 
 MAX_NUMA_NODES = 8
-"""The most NUMA nodes that a kubelet's topology manager accepts by default."""
+"""The maximum number of NUMA nodes that a kubelet's topology manager accepts by default."""
 
 
 def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A container holds a device that its plugin does not list."""
+    """Find containers that hold a device that its plugin does not list."""
     for resource, listed in lists.listed.items():
         missing = [device for device in holders.in_use.get(resource, ()) if device not in listed]
         if missing:
@@ -46,7 +46,7 @@ def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
 def held_device_unhealthy(
     pods: Pods, holders: Holders, lists: Lists, numa_nodes: NumaNodes, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """A container holds a device that is not healthy."""
+    """Find containers that hold an unhealthy device."""
     found = {**_held_and_sick(holders, lists, numa_nodes), **_all_sick(holders, lists, absent)}
     for resource, sick in found.items():
         if not sick:
@@ -77,7 +77,7 @@ def held_device_unhealthy(
 
 
 def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
-    """The held devices of each resource that has no healthy device in the kubelet, if its plugin says so itself."""
+    """Return the held devices of each resource without a healthy device in the kubelet, if its plugin confirms that."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
@@ -87,15 +87,15 @@ def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> 
 
 
 def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Mapping[str, list[str]]:
-    """The devices of each resource that containers certainly hold and that are not healthy."""
+    """Return the unhealthy devices of each resource that containers certainly hold."""
     found = {}
     for resource, devices in holders.live.items():
         listed, healthy = lists.listed.get(resource), lists.healthy.get(resource, ())
         if listed is not None:
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
-        elif not healthy:  # the plugin has gone or not listed yet, which is another finding
+        elif not healthy:  # the plugin is gone or has not sent a list yet, which is another finding
             sick = []
-        else:  # the kubelet's answer leaves out devices whose topology has no nodes; the file of then has them
+        else:  # the kubelet's answer omits devices whose topology has no nodes; the file from that time has them
             file, places = lists.in_file.get(resource), numa_nodes.get(resource, {})
             sick = [
                 device
@@ -110,7 +110,7 @@ def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Map
 def unhealthy_device(
     look: Look, pods: Pods, holders: Holders, lists: Lists, not_free: Mapping[str, str]
 ) -> Iterator[Found]:
-    """A device that no container holds is not healthy."""
+    """Find unhealthy devices that no container holds."""
     node = look.node.value
     if node is not None and pods.is_complete and look.pod_resources.value is None and look.plugins.value is None:
         yield from _counted_unhealthy(node, pods, holders, lists)
@@ -151,16 +151,16 @@ def unhealthy_device(
 
 
 def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Devices that the Node does not count as healthy, if the statuses of its pods name all held devices."""
+    """Yield devices that the Node does not count as healthy, if the statuses of its pods name all held devices."""
     sick = Counter[str]()
     for _, _, resource, told in pods.told_unhealthy(of_claims=False):
         sick[resource] += len(told)
     for resource, allocatable in node.allocatable.items():
         count = node.capacity.get(resource, 0) - allocatable - sick[resource]
         if len(lists.in_file.get(resource, ())) > allocatable:
-            continue  # one of the two is older
+            continue  # one of the two sources is older
         if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
-            continue  # a pod that the list of pods does not have may hold it
+            continue  # a pod that is missing from the list of pods may hold it
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
             are = "is" if count == 1 else "are"
             sentence = (
@@ -172,7 +172,7 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
 
 
 def _names_all(pod: PodSeen, resource: str) -> bool:
-    """Whether the status of a pod names each device of a resource that the pod requests."""
+    """Return whether a pod's status names every device of a resource that the pod requests."""
     return all(
         len(pod.statuses.get((one.name, resource), ())) == one.limits[resource]
         for one in pod.pod.in_start_order
@@ -183,12 +183,12 @@ def _names_all(pod: PodSeen, resource: str) -> bool:
 def more_allocated_than_allocatable(
     look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes
 ) -> Iterator[Found]:
-    """Containers hold more healthy devices than are allocatable."""
+    """Find resources of which containers hold more healthy devices than are allocatable."""
     node = look.node.value
     sick = _held_and_sick(holders, lists, numa_nodes)
     for resource, devices in holders.live.items():
         if lists.allocatable is not None and not lists.allocatable.get(resource):
-            continue  # the plugin has gone, which is another finding, and the Node does not say so yet
+            continue  # the plugin is gone, which is another finding, and the Node does not show it yet
         allocatable = node.allocatable.get(resource, 0) if node else 0
         capacity = node.capacity.get(resource, 0) if node else 0
         if 0 < capacity < len(devices):
@@ -204,7 +204,7 @@ def more_allocated_than_allocatable(
 
 
 def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """The Node object's counts differ from those of the kubelet or the plugin."""
+    """Find resources whose counts in the Node object differ from those of the kubelet or the plugin."""
     node = look.node.value
     if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS:
         return
@@ -213,13 +213,13 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
         count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
         if (not count and resource in wanted) or resource in lists.differing:
-            continue  # its plugin has gone, or there are two, which is another finding
+            continue  # its plugin is gone, or there are two plugins, which is another finding
         evidence: tuple[Evidence, ...] = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
         )
-        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound, unless it
-        # has each device that the checkpoint has.
+        # The kubelet's answer omits devices whose topology has no nodes, so it is only a lower bound, unless it
+        # includes every device in the checkpoint.
         in_file = lists.in_file.get(resource)
         is_all = in_file is not None and lists.allocatable.get(resource, {}).keys() >= in_file
         if published < count or (published > count and is_all):
@@ -239,7 +239,7 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
 
 
 def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """The machine has, or devices name, more NUMA nodes than the topology manager accepts."""
+    """Find out whether the machine or its devices have more NUMA nodes than the topology manager accepts."""
     machine = look.machine
     if machine is not None and machine.policy == Policy.NONE.value:
         return  # a kubelet asks for no hints, and starts on any machine
@@ -265,7 +265,7 @@ _ALIGNING = frozenset({"single-numa-node", "restricted"})  # policies that make 
 
 
 def listed_twice(lists: Lists) -> Iterator[Found]:
-    """A plugin lists an id twice."""
+    """Find plugins that list an id twice."""
     for plugin, resources in lists.served_by:
         ids = plugin.devices.ids if plugin.devices else ()
         if len(ids) == len({*ids}):
@@ -280,9 +280,9 @@ def listed_twice(lists: Lists) -> Iterator[Found]:
 
 
 def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Absence]) -> Iterator[Found]:
-    """A device is on a NUMA node that the machine does not have, and the kubelet aligns devices."""
+    """Find devices on a NUMA node that the machine does not have, if the kubelet aligns devices."""
     machine = look.machine
-    # With another policy, a kubelet gives the device whatever its plugin says about NUMA nodes.
+    # With other policies, a kubelet allocates the device regardless of the NUMA nodes that its plugin reports.
     if machine is None or machine.policy not in _ALIGNING or not machine.numa_nodes:
         return
     has = machine.numa_nodes
@@ -301,13 +301,13 @@ def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Ab
 
 
 def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
-    """Pods run with a resource that the Node does not have at all."""
+    """Find pods that run with a resource that the Node does not have at all."""
     node = look.node.value
     if node is None or not node.name:
         return
     for resource, holding in wanted_resources(pods, holders).items():
         if not look.is_of_server and resource not in holders.in_use:
-            continue  # a kubelet admits a pod with a resource that it does not know, and gives it nothing
+            continue  # a kubelet admits a pod with a resource that it does not know, and allocates nothing
         if resource not in node.capacity and resource not in node.allocatable and resource not in absent:
             hold = by_number(holding, "holds or requests", "hold or request")
             sentence = (
@@ -319,7 +319,7 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
 
 
 def same_ids(lists: Lists) -> Iterator[Found]:
-    """Two resources of one vendor have the same ids, so one device may be allocated twice."""
+    """Find two resources of one vendor with the same ids, so that one device may be allocated twice."""
     by_ids = grouped(
         ((resource.partition("/")[0], frozenset(devices)), resource)
         for resource, devices in lists.devices.items()
@@ -335,7 +335,7 @@ def same_ids(lists: Lists) -> Iterator[Found]:
 
 
 def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
-    """Who holds the first of `devices`."""
+    """Return the holder of the first of `devices`, in words."""
     owner = holders.by_device[resource][devices[0]][0]
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
     text = f"{name(devices[0])}: {described(owner)}{others}"
@@ -343,7 +343,7 @@ def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evide
 
 
 def _pods(holders: Holders, resource: str, devices: list[str]) -> tuple[str, ...]:
-    """The pods that hold some of `devices`."""
+    """Return the pods that hold any of `devices`."""
     owners = (owner for device in devices for owner in holders.by_device[resource][device])
     return tuple(dict.fromkeys(owner.identity for owner in owners if owner.state is not OwnerState.STALE))
 

@@ -1,6 +1,6 @@
-"""Checks of the checkpoint file and of what it says about CDI devices.
+"""Checks of the checkpoint file and of the CDI devices in it.
 
-Law: a file that was not read gives no finding.
+Law: a file that was not read leads to no finding.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from devicecore_tools.doctor.look.formats import FORMAT_2, kubelet_version, vers
 from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import NO_DIRECTORY, Look, ReceiptSeen, Source, grouped
 
-_CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
+_CONVERTS = (1, 21)  # kubelets from this version to 1.29 read format 1 and put all devices on NUMA node 0
 _NO_FORMAT_1 = (1, 30)
-_MAX_FILES = 5  # that a finding names
+_MAX_FILES = 5  # how many files a finding names
 
 
 def unreadable_checkpoint(look: Look) -> Iterator[Found]:
-    """The checkpoint cannot be read at all."""
+    """Find out whether the checkpoint cannot be read at all."""
     file = look.checkpoint.value
     if file is not None and file.verdict.verdict is FileVerdict.MALFORMED and not file.unwritable:
         problem = foreign_text(file.verdict.problem, 300)
@@ -31,14 +31,14 @@ def unreadable_checkpoint(look: Look) -> Iterator[Found]:
 
 
 def unwritable_checkpoint(look: Look) -> Iterator[Found]:
-    """The kubelet cannot write its checkpoint."""
+    """Find out whether the kubelet cannot write its checkpoint."""
     if why := look.unwritable:
         evidence = (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {why}"),)
         yield Found(f"The kubelet cannot write its checkpoint: {why}.", evidence)
 
 
 def wrong_checksum(look: Look) -> Iterator[Found]:
-    """The checkpoint's checksum is wrong."""
+    """Find out whether the checkpoint's checksum is wrong."""
     file = look.checkpoint.value
     if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
         verdict = file.verdict
@@ -48,13 +48,13 @@ def wrong_checksum(look: Look) -> Iterator[Found]:
 
 
 def old_format(look: Look) -> Iterator[Found]:
-    """The checkpoint has a format that this kubelet no longer writes."""
+    """Find out whether the checkpoint has a format that this kubelet no longer writes."""
     file = believed_file(look)
     if file is None or file.verdict.format in {None, 2}:
         return
     node, version = look.node.value, kubelet_version(look)
     if version is None or version < FORMAT_2:
-        return  # `report.not_ruled_out` names a version that is not known
+        return  # `report.not_ruled_out` names an unknown version
     evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
     if node and version_in(node.kubelet_version):
         evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
@@ -73,7 +73,7 @@ _READS_IT = (
 
 
 def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
-    """A plugin's answer in the checkpoint cannot be read."""
+    """Find plugins' answers in the checkpoint that cannot be read."""
     file = believed_file(look)
     if file is None:
         return
@@ -91,7 +91,7 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 
 
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
-    """Two CDI files of one directory, or one file twice, define the same device."""
+    """Find devices that two CDI files of one directory, or one file twice, define."""
     specs = look.cdi.value.valid if look.cdi.value else ()
     places = grouped(((spec.directory, name), spec.file) for spec in specs for name in spec.names)
     by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)
@@ -106,7 +106,7 @@ def duplicate_cdi_names(look: Look) -> Iterator[Found]:
 
 
 def unresolvable_cdi_names(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
-    """A container was given a CDI device that no CDI file defines."""
+    """Find containers with a CDI device that no CDI file defines."""
     cdi = look.cdi.value
     if cdi is None or not cdi.is_complete:
         return
@@ -126,7 +126,7 @@ def unresolvable_cdi_names(look: Look, holders: Holders, dra: DraDevices) -> Ite
 
 
 def _given(look: Look, holders: Holders, dra: DraDevices) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:
-    """Yield the CDI devices of each container that may run: who names them, who has them, and through what."""
+    """Yield the CDI devices of each container that may run, with the source, the container and the resource."""
     stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
     gone = {(owner.uid, owner.container) for owner in stale}
     file = believed_file(look)

@@ -1,6 +1,6 @@
 """Checks of the containers that hold devices.
 
-Law: a holder is not reported if a source that was not read could explain it.
+Law: a holder is not reported if an unread source could explain it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from devicecore_tools.doctor.look.values import Look, Source, grouped
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A running pod requests devices, and neither the kubelet nor its checkpoint names those that it holds."""
+    """Find running pods that request devices although neither the kubelet nor its checkpoint names their devices."""
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
-        had_devices = node is not None and node.allocatable.get(resource) == 0  # other plugins may serve what it lacks
+        had_devices = node is not None and node.allocatable.get(resource) == 0  # other plugins may serve the rest
         if resource not in lists.devices and not had_devices:
             continue
         pods = list(dict.fromkeys(one.pod.identity for one in missing))
@@ -41,7 +41,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
 
 
 def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
-    """Two pods hold one device, or two containers of a pod do that cannot share."""
+    """Find devices that two pods hold, or two containers of a pod that cannot share them."""
     shared = grouped(
         ((resource, tuple(one for one in owners if one.state is not OwnerState.STALE)), device)
         for resource, of_device in holders.shared.items()
@@ -65,7 +65,7 @@ def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]
 
 
 def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Pods use a driver's device through two claims, and each of them has the whole device at the API server."""
+    """Find drivers' devices that pods use through two claims, each with the whole device at the API server."""
     whole = {
         (one.claim, device)
         for one in look.allocations.value or ()
@@ -90,7 +90,7 @@ def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found]:
-    """A pod that is being deleted holds devices, although its grace period is over."""
+    """Find pods that are being deleted and hold devices although their grace period is over."""
     held: dict[str, dict[str, list[str]]] = {}
     for one in holders.allocations:
         if one.owner.state is OwnerState.LIVE:
@@ -107,7 +107,7 @@ def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found
 
 
 def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """The kubelet's answer and its checkpoint name different holders."""
+    """Find devices for which the kubelet's answer and its checkpoint name different holders."""
     file, api = look.checkpoint.value, look.pod_resources.value
     if api is None or file is None or file.verdict.verdict not in {FileVerdict.OK, FileVerdict.ABSENT}:
         return
@@ -124,7 +124,7 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             next_ = _FORGETS if is_absent else ""
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=next_)
         elif allocation.resource in lists.left_out:
-            continue  # the answer leaves its devices out
+            continue  # the answer omits its devices
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The checkpoint gives {what} to {described(owner)}, and the kubelet lists no such container."
@@ -141,7 +141,7 @@ _FORGETS = (
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
-    """Whether the kubelet lists the pod of an entry, and should list this container with it."""
+    """Return whether the kubelet lists an entry's pod, and should list this container with it."""
     api = look.pod_resources.value
     if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False
@@ -149,13 +149,13 @@ def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
 
 
 def _share_a_source(owners: Sequence[Owner]) -> bool:
-    """Whether one source names all of them. Sources of two times may name two pods that followed each other."""
+    """Return whether one source names all owners. Sources of different times may name two successive pods."""
     return bool(set.intersection(*({*one.sources} for one in owners)) & {Source.CHECKPOINT, Source.POD_RESOURCES})
 
 
 def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
-    """Whether these owners may not hold one device together (kubelet.md 5.2)."""
-    pods = {(id(one.pod), one.uid, one.identity): one for one in owners}  # many containers may be of one pod
+    """Return whether these owners cannot share one device (kubelet.md 5.2)."""
+    pods = {(id(one.pod), one.uid, one.identity): one for one in owners}  # many containers may belong to one pod
     if any(one.is_of_another_pod(other) for one, other in combinations(pods.values(), 2)):
         return True
     pod = owners[0].pod

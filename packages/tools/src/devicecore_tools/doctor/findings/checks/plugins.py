@@ -1,4 +1,4 @@
-"""Checks of plugins: their sockets, their answers, and the size of their lists.
+"""Checks of plugins: their sockets, their answers and the size of their lists.
 
 Law: a missing resource or plugin is reported only if every source that could name it was read.
 """
@@ -23,13 +23,13 @@ from devicecore_tools.doctor.look.names import by_number, devices_of, name, name
 from devicecore_tools.doctor.look.values import LIST_HAS, NOBODY_LISTENS, PLUGINS_PREFIX, Look, PluginSeen, Source
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
-"""What a kubelet accepts as one message (kubelet.md 2.2)."""
+"""The maximum size of a message that a kubelet accepts (kubelet.md 2.2)."""
 
 NEARLY_FULL = 0.8
 """The share of `MAX_LIST_BYTES` above which a list is near the limit."""
 
 LATE = 2.0
-"""Seconds for options and first list together after which a plugin answers late. A kubelet dials for 10 s."""
+"""Seconds for the options and the first list together. A slower plugin is reported. A kubelet dials for 10 s."""
 
 _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the health
 
@@ -37,7 +37,7 @@ _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the
 def plugin_gone(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """The kubelet has nothing to give of a resource that pods hold or request, because its plugin is gone."""
+    """Find resources that pods hold or request although the kubelet has no devices, because their plugin is gone."""
     node = look.node.value
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
@@ -60,11 +60,11 @@ def plugin_gone(
 
 
 def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A plugin serves devices that the kubelet has not registered."""
+    """Find plugins that serve devices that the kubelet has not registered."""
     file, api = look.checkpoint.value, look.pod_resources.value
     is_known = file is not None and file.verdict.verdict in {FileVerdict.OK, FileVerdict.ABSENT}
     if not is_known and (api is None or api.allocatable is None):
-        return  # what is registered is not known
+        return  # the registered resources are unknown
     if kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
         return  # there is no kubelet to register with, or it has just started
     if look.plugins.value is not None:
@@ -89,7 +89,7 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
 
 
 def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
-    """Whether the kubelet would name a device of this plugin: its answer leaves out those on no NUMA node."""
+    """Return whether the kubelet's answer would name this plugin's devices: it omits devices on no NUMA node."""
     states = plugin.devices.states if plugin.devices else ()
     return any(health is Health.HEALTHY and (certain or topology != ()) for health, topology in states)
 
@@ -107,7 +107,7 @@ def _not_registered(plugin: PluginSeen, registered: Evidence) -> Found:
 def resource_without_socket(
     look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists, sockets: PluginSockets
 ) -> Iterator[Found]:
-    """A resource is registered, but no socket in the kubelet's directories can be its plugin's."""
+    """Find registered resources whose plugin has no socket in the kubelet's directories."""
     seen, plugins = look.sockets.value, look.plugins.value
     if seen is None or not sockets.is_known or kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
         return
@@ -132,14 +132,14 @@ def resource_without_socket(
 def plugin_does_not_answer(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """A plugin does not answer at its socket, or has left it behind."""
+    """Find plugins that do not answer at their socket, or have left it behind."""
     told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
         perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
         gone = plugin.problem == NOBODY_LISTENS
         if (gone and told.issuperset(candidates) and candidates) or plugin.problem.startswith(LIST_HAS):
-            continue  # it belongs to the plugin that is gone, or to one that lists too much
+            continue  # it belongs to the plugin that is gone, or to a plugin whose list is too long
         what = "has ended: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
@@ -150,7 +150,7 @@ _FEW = 3
 
 
 def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
-    """A plugin's list is longer than the part that is read."""
+    """Find plugins whose list is longer than the part that is read."""
     for plugin, source, candidates in silent_plugins(look, lists):
         if plugin.problem.startswith(LIST_HAS):
             of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
@@ -160,7 +160,7 @@ def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
 
 
 def plugin_restarts(look: Look) -> Iterator[Found]:
-    """A plugin recreates its socket within seconds, although the kubelet has not restarted."""
+    """Find plugins that recreate their socket within seconds although the kubelet has not restarted."""
     sockets = look.sockets.value
     if not sockets:
         return
@@ -172,7 +172,7 @@ def plugin_restarts(look: Look) -> Iterator[Found]:
 
 
 def plugins_differ(lists: Lists) -> Iterator[Found]:
-    """Two plugins serve one resource, and list different devices."""
+    """Find resources that two plugins serve with different devices."""
     for resource, plugins in lists.differing.items():
         known = lists.known_to_kubelet.get(resource, ())
         used = [one.socket for one in plugins if one.devices and not set(known).isdisjoint(one.devices.ids)]
@@ -184,7 +184,7 @@ def plugins_differ(lists: Lists) -> Iterator[Found]:
 
 
 def plugin_answers_late(look: Look) -> Iterator[Found]:
-    """A plugin takes too long to answer."""
+    """Find plugins that take too long to answer."""
     for plugin in look.plugins.value or ():
         if not plugin.problem and plugin.seconds > LATE:
             sentence = f"The plugin at {name(plugin.socket)} takes more than {LATE:g} s to answer two calls."
@@ -193,7 +193,7 @@ def plugin_answers_late(look: Look) -> Iterator[Found]:
 
 
 def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
-    """A plugin lists no devices."""
+    """Find plugins that list no devices."""
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
         if one.why is WhyAbsent.EMPTY and resource in wanted and look.plugins.value is None:
@@ -208,7 +208,7 @@ def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mappi
 
 
 def list_near_limit(lists: Lists) -> Iterator[Found]:
-    """A plugin's list is nearly as large as the largest message that a kubelet accepts, or larger."""
+    """Find plugins whose list is near or above the size limit of a kubelet."""
     sizes = {}
     for plugin, resources in lists.served_by:
         what = resources[0] if len(resources) == 1 else ""
@@ -234,7 +234,7 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
 
 
 def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """A plugin sends us a list of devices that differs from the kubelet's."""
+    """Find plugins whose current device list differs from the kubelet's."""
     if kubelet is not KubeletNow.ANSWERS or lists.allocatable is None:
         return
     for plugin, resources in lists.served_by:
@@ -245,7 +245,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
         healthy = {str(id_): places for id_, (health, places) in states if health is Health.HEALTHY}
         known, held = lists.allocatable[resource], holders.in_use.get(resource, ())
         unknown = [id_ for id_, places in healthy.items() if id_ not in known and places != ()]  # on no NUMA node
-        gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # other checks report held ones
+        gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # other checks report held devices
         if not (unknown or gone):
             continue
         lacks = f"The kubelet does not have {names(unknown)}" if unknown else ""
@@ -259,7 +259,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
 
 
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:
-    """What the kubelet has registered: all resources, or the devices of one."""
+    """Return the kubelet's registrations as evidence: all resources, or the devices of one."""
     if resource is None:
         return Evidence(lists.source, f"registered: {names(sorted(lists.known_to_kubelet)) or 'nothing'}")
     ids = sorted(lists.known_to_kubelet.get(resource, ()))

@@ -1,6 +1,6 @@
-"""Checks of pods that are bound to the node: those that were refused, and those whose containers cannot start.
+"""Checks of pods that are bound to the node: refused pods, and pods whose containers cannot start.
 
-Law: only what the status of a pod says is reported. What it does not say is left to the account.
+Law: these checks use only the statuses of pods. The account covers everything that a status does not show.
 """
 
 import re
@@ -22,7 +22,7 @@ _OF_DEVICES = re.compile(
 
 
 def pods_refused(look: Look, pods: Pods) -> Iterator[Found]:
-    """The kubelet has refused pods that were sent to it."""
+    """Find pods that the kubelet has refused."""
     node = look.node.value
     refused = [
         one for one in pods.by_name.values() if one.was_refused and (node is None or one.node in ("", node.name))
@@ -37,7 +37,7 @@ def pods_refused(look: Look, pods: Pods) -> Iterator[Found]:
 
 
 def container_cannot_start(pods: Pods) -> Iterator[Found]:
-    """A container waits, because the kubelet or the runtime cannot give it its devices."""
+    """Find containers that wait because the kubelet or the runtime cannot provide their devices."""
     for pod in (*pods.here, *pods.perhaps_here):
         for container, (reason, message) in pod.waiting.items():
             if reason in _ERRORS and pod.asks_for_devices and _OF_DEVICES.search(message):
@@ -48,6 +48,6 @@ def container_cannot_start(pods: Pods) -> Iterator[Found]:
 
 
 def _resource(pod: PodSeen) -> str:
-    """Return the one extended resource that a pod requests, empty if it requests none, or several."""
+    """Return the only extended resource that a pod requests, or an empty string if it requests none or several."""
     wanted = {resource for one in pod.pod.in_start_order for resource in one.limits}
     return wanted.pop() if len(wanted) == 1 else ""
