@@ -175,7 +175,7 @@ SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime e
                 "worker-207, preempting 1 victims"
             ),
             "SC-01",
-            ["ends 1 pod of lower priority on node worker-207"],
+            ["preempts 1 pod of lower priority on node worker-207"],
         ),
         ("Preempted by pod 4b1d3f52-0000-4000-8000-2c8e00000000 on node worker-207", "SC-05", ["worker-207"]),
     ],
