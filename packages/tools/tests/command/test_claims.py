@@ -260,7 +260,7 @@ def test_fits_decides_claims_and_plugins_devices_together(place: Path, node: str
     ("content", "said"),
     [
         ('{"kind": "List", "items": []}', "no DeviceClass is known"),
-        ('{"kind": "List", "items": [{"kind": "ResourceSlice", "spec": {"devices": 1}}]}', "spec.driver: it is miss"),
+        ('{"kind": "List", "items": [{"kind": "ResourceSlice", "spec": {"devices": 1}}]}', "spec.devices: expected"),
         ('{"kind": "List", "items": 3}', "expected a list"),
         ("nonsense", "expected"),
     ],

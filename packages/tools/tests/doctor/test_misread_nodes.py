@@ -66,7 +66,7 @@ def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Pat
     (root / "listing.txt").write_text(listing.replace("no listener", "listener"))
     for resource in ("acme.io/gpu", "acme.io/mig-1g.10gb"):
         _, said = asked(capsys, root, resource)
-        assert "the kubelet has had no healthy device of" in said
+        assert "the kubelet has no healthy device of" in said
         assert "its plugin is gone, " in said
 
 
