@@ -325,13 +325,15 @@ def same_ids(lists: Lists) -> Iterator[Found]:
         for resource, devices in lists.devices.items()
         if devices and not all(map(str.isdecimal, devices))
     )
-    for (_, ids), resources in by_ids.items():
+    for (_, listed), resources in by_ids.items():
         if len(resources) > 1:
+            ids = sorted(listed)
             sentence = (
                 f"{names(resources)} have the same {counted(len(ids), 'id')} ({names(ids)}): if these are the same "
                 "devices, the kubelet gives one to two pods, because it compares no resources."
             )
-            yield Found(sentence, (Evidence(lists.source, f"{names(resources)}: {names(ids)}"),), resources[0], (*ids,))
+            evidence = Evidence(lists.source, f"{names(resources)}: {names(ids)}")
+            yield Found(sentence, (evidence,), resources[0], tuple(ids))
 
 
 def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
