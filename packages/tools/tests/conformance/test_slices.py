@@ -24,6 +24,6 @@ def test_a_wipe_that_a_driver_cannot_notice_is_not_decided() -> None:
     report = wiped(WritesAndForgets, race=1.0)
     (result,) = report.results
     assert result.verdict is Verdict.UNDECIDED, result
-    assert "Kubernetes' helper" in result.actual
+    assert "Kubernetes' publishing helper" in result.actual
     assert not report.passed
     assert "1 check of severity must was not decided, so this run has not passed" in summary(report)

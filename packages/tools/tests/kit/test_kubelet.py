@@ -201,7 +201,7 @@ class TestOverSockets:
         process.wait_for_output("here")
         with pytest.raises(NotPrintedError, match=r"the plugin to print 'there' within 0.01 s, last output: here"):
             process.wait_for_output("there", timeout=0.01)
-        with pytest.raises(StillRunningError, match=r"to end within 0.01 s; it is still running, last output: here"):
+        with pytest.raises(StillRunningError, match=r"to exit within 0.01 s; it is still running, last output: here"):
             process.wait(timeout=0.01)
         process.kill()
         assert process.wait() == -signal.SIGKILL

@@ -464,7 +464,7 @@ def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
     return f"whether {kept} can be given to others: ResourceClaim {name(claim.claim)} has it, and {said}"
 
 
-_TO_BIND = 900.0  # seconds: a scheduler reserves a claim up to ten minutes before the pod is bound
+_TO_BIND = 900.0  # seconds: a scheduler waits up to ten minutes before it binds the pod, and clocks may differ
 
 
 def _cdi(facts: Facts) -> Iterator[Entry]:
