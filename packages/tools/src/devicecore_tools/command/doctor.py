@@ -156,6 +156,7 @@ def doctor(
             read.begin(patience)
 
 
+@without_collector()
 def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
     """Print what is wrong on each node, according to two looks at the API server.
 
