@@ -6,7 +6,6 @@ stop of `HasLifecycle`, which refuse. A class that is in none fails, be it publi
 
 import importlib
 import inspect
-import os
 import pkgutil
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from devicecore.domain.errors import ForkedError
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import HasLifecycle
 from devicecore.testing.contracts.lifecycle import LifecycleHarness, MakeLifecycle
+from tests.adapters.test_forks import in_os_fork
 from tests.contract.test_lifecycle import CLIENTS, RUNNING, Harness, kubeconfig
 
 __all__ = ["kubeconfig"]  # a fixture
@@ -56,16 +56,13 @@ MAKERS: dict[str, MakeLifecycle] = {
 
 def in_fork(action: Callable[[], object]) -> int:
     """Call `action` in a fork. Return 0, or 1 if it raises, or `HANGS`."""
-    child = os.fork()
-    if child == 0:
+
+    def limited() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT)
-        try:
-            action()
-        except BaseException:  # noqa: BLE001 - the parent sees that there was one
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        action()
+
+    return in_os_fork(limited)
 
 
 def refused(subject: Runs) -> None:

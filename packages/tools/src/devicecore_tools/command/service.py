@@ -35,7 +35,8 @@ class Service:
         self._socket = environment.get("NOTIFY_SOCKET", "")
         self._clock = clock
         self._every = _seconds_of_watchdog(environment) / _ROUNDS
-        self._last_round = self._next_report = clock()
+        self._last_round = clock()
+        self._next_report = self._last_round if self._every < float("inf") else float("inf")
         self._problem = ""
 
     def ready(self) -> None:
@@ -49,10 +50,10 @@ class Service:
     def alive(self) -> float:
         """Record a round of the main loop, and report it if that is due. Return when the next report is due."""
         self._last_round = self._clock()
-        if self._last_round >= self._next_report and self._every < float("inf"):
+        if self._last_round >= self._next_report:
             self._notify("WATCHDOG=1")
             self._next_report = self._last_round + self._every
-        return self._next_report if self._every < float("inf") else float("inf")
+        return self._next_report
 
     def problem(self) -> str:
         """Return why the command is not healthy, or an empty string. Any thread may call it."""

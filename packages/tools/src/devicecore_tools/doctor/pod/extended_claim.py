@@ -16,7 +16,6 @@ from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 OF_LIMITS = "-extended-resources"
 """The suffix of the name of the claim that a scheduler creates for a pod's limits."""
 
-
 _MAX_SHOWN = 4  # requests
 
 
@@ -87,12 +86,10 @@ def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClai
         requests += made
         mappings += mapped
     requests.sort(key=lambda one: one.name)
+    if not requests:
+        return None
     name = f"{pod.namespace}/{pod.name}{OF_LIMITS}"
-    return (
-        ExtendedResourceClaim(name, tuple((one,) for one in requests), (), (), pod, classes, tuple(mappings))
-        if (requests)
-        else None
-    )
+    return ExtendedResourceClaim(name, tuple((one,) for one in requests), (), (), pod, classes, tuple(mappings))
 
 
 def _of_init_containers(
