@@ -193,6 +193,10 @@ def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
     )
 
 
+def test_a_heading_of_a_section_stays_on_the_line_of_its_rule() -> None:
+    report(lines_with(re.compile(r"^\s*# -{20,}$"), SOURCES))
+
+
 def test_the_domain_and_the_ports_never_say_any() -> None:
     layers = [ROOT / "src" / "devicecore" / layer for layer in ("domain", "ports")]
     report(

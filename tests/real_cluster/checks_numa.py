@@ -259,8 +259,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
     wait_for(f"{node.name} to list its pods", is_listed, 60.0)
 
 
-# --- the answers of the tools
-# ----------------------------------------------------------------------------------------------
+# --- the answers of the tools -----------------------------------------------------------------------------------------
 
 
 def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:

@@ -146,8 +146,7 @@ def _reserved(text: str) -> dict[str, object]:
     return {"numaNode": int(node), "limits": dict(_pairs("reserved-memory", limits, "="))}
 
 
-# --- what a pod requests
-# ------------------------------------------------------------------------------------------------
+# --- what a pod requests ----------------------------------------------------------------------------------------------
 
 
 def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:

@@ -230,8 +230,7 @@ def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
     _interrupt(make, _stop)
 
 
-# --- resources in use
-# ----------------------------------------------------------------------------------------------------
+# --- resources in use -------------------------------------------------------------------------------------------------
 
 
 @frozen

@@ -434,8 +434,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         devices = counted(len(self.published(driver)), "published device")
         return f"{name} has {counted(registered, 'instance')}, {connected} of them connected, and {devices}"
 
-    # --- creating it
-    # ----------------------------------------------------------------------------------------------------
+    # --- creating it --------------------------------------------------------------------------------------------------
 
     def _new_manager(self) -> DraManager:
         transport = RecordingDriverTransport(self._open_transport(), self.record, self.script, self._wake)

@@ -142,8 +142,7 @@ class Calls:
                     self.claims.held.update(device.key for device in claim.devices)
         self._left = []
 
-    # --- what is known about its habits
-    # ----------------------------------------------------------------------------------
+    # --- what is known about its habits -------------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
         """Do nothing if the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
