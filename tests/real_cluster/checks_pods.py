@@ -269,7 +269,7 @@ _MAX_PROPOSALS = 4  # of one situation
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """Carry out what `why` proposes for a situation; the real scheduler must then find a node."""
+    """Apply each proposal of `why` for a situation. After that, the real scheduler must find a node."""
     situation, client = SITUATIONS[name], paused.admin
     objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
     (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))

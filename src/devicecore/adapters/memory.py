@@ -124,7 +124,7 @@ class MemoryTransport:
             raise PluginStoppedError(plugin.resource)
         try:
             return call(connection.plugin)
-        except Exception as error:  # any exception of the plugin is its answer
+        except Exception as error:  # any exception that the plugin raises is its answer
             raise PluginCallError(plugin.resource, method, str(error)) from error
 
     def _remove(self, plugin: PluginId) -> None:

@@ -93,7 +93,7 @@ class _Record:
     def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
         """Read such a file.
 
-        Raises ValueError if the bytes are not such a file, or belong to another claim than `uid`.
+        Raises ValueError if the bytes are not such a file, or belong to a claim other than `uid`.
         """
         try:
             record = from_json(json.loads(blob), cls)

@@ -9,7 +9,7 @@ from devicecore.domain.allocation.model import PoolDevice
 
 
 class Selectors(Protocol):
-    """Evaluates the CEL expressions of DeviceClasses and ResourceClaims; the argument `matches` of `allocate`."""
+    """Evaluates CEL expressions of DeviceClasses and ResourceClaims. It is the argument `matches` of `allocate`."""
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device. An expression is compiled once.

@@ -6,7 +6,7 @@ needs the turn ends it.
 Why it is built like this:
 
 * An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
-  was taken and before anybody knows, or in the middle of giving keys back. No `finally` can exclude that, because the
+  was taken and before that is recorded, or midway through giving keys back. No `finally` can exclude that, because the
   interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
   names the turn, and the turn names the call: the frame of a function (`OpenCall`). If that function has returned or
   raised, the turn is over, whatever was left undone. Releasing keys is repeatable: it removes only the keys that still

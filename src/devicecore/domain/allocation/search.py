@@ -354,7 +354,7 @@ class Search:
     def _shortages(self) -> Iterator[Shortage]:
         """Return the constraints that no choice of devices can satisfy. Returns none if an expression has no value."""
         for number, claim in enumerate(self.claims):
-            if len(claim.constraints) < 2:  # the search itself sees one soon enough
+            if len(claim.constraints) < 2:  # the search itself soon finds one that cannot hold
                 continue
 
             def usable(request: DeviceRequest, number: int = number) -> Sequence[PoolDevice]:

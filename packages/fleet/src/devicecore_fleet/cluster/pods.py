@@ -473,7 +473,7 @@ class NodePods(ObjectHandler):
         return node_of(found) in self._nodes
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Pass to each node all of its pods."""
+        """Pass each node all of its pods."""
         of_node: dict[str, list[Json]] = {node: [] for node in tuple(self._nodes)}
         for pod in objects:
             of_node.get(node_of(pod), []).append(pod)

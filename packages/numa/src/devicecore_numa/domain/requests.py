@@ -153,7 +153,7 @@ class _Resources(NamedTuple):
 
 
 def _whole_cpus(cpu: Quantity) -> int:
-    """Return the number of CPUs, or 0 unless it is an integer (Kubernetes: `isIntegralCPUAmount`)."""
+    """Return the number of CPUs, or 0 if it is not an integer (Kubernetes: `isIntegralCPUAmount`)."""
     return cpu.whole if cpu.whole * 1000 == -(-cpu.nanos // _NANOS_PER_MILLI) else 0
 
 

@@ -16,7 +16,7 @@ WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "n/a", V
 """How a result begins."""
 
 MAX_LINE = 300
-"""The maximum length of a sentence in a table; the whole sentence is below the table."""
+"""The maximum length of a sentence in a table. The whole sentence is below the table."""
 
 NAME_WIDTH = 40
 """The width of the column of names."""

@@ -111,7 +111,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     finally:
         plugin.process.blame(check.name)
     if problem is not None:
-        # A check that could not be run fails if a crash is the reason, and then it has also reported the crash.
+        # If a check could not run because of a crash, it fails, and the crash counts as reported by it.
         problem = plugin.process.with_exits(check.name, problem, exits)
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])

@@ -116,7 +116,7 @@ class _Guarded:
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
         if problem is not None:
-            # A check that could not be run fails if a crash is the reason, and then it has also reported the crash.
+            # If a check could not run because of a crash, it fails, and the crash counts as reported by it.
             problem = driver.process.with_exits(self.check.name, problem, exits)
             if isinstance(problem, Failure):
                 driver.process.reported.update(one.pid for one in driver.process.exits[exits:])

@@ -744,7 +744,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
-    """Return by resource why no device can be called free; an empty name means every resource (law 4)."""
+    """Return why no device of a resource can be called free. An empty name stands for every resource (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
         return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}

@@ -98,8 +98,8 @@ def published_by(
 ) -> tuple[PublishedDeviceSeen, ...]:
     """Return the devices that a node may use, with their string attributes.
 
-    Without the node's name, all may belong to it. Without the Node, whose labels decide, those with a node selector
-    may.
+    If the node's name is unknown, any device may belong to it. If the Node's labels are unknown, any device with a
+    node selector may.
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
