@@ -58,7 +58,7 @@ def test_the_guides_import_nothing_from_the_tests() -> None:
 
 def test_the_guide_and_the_settings_have_the_same_seconds() -> None:
     settings = Settings()
-    assert f"You have {settings.first:g} seconds (`--starting`)" in " ".join(GUIDE.split())
+    assert f"waits {settings.first:g} seconds (`--starting`)" in " ".join(GUIDE.split())
     for option in ("returning", "noticing", "grace"):
         seconds = getattr(settings, option)
         assert f"{seconds:g} seconds (`--{option}`)" in " ".join(GUIDE.split())
