@@ -1,8 +1,8 @@
 """Finds out which devices of ResourceClaims and which devices of plugins are the same hardware.
 
-Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
-by the same name and vendor, or because plugin and driver list the same names. If a source that could show this
-is missing, `perhaps` names it. A driver says nothing about the devices of other vendors.
+Laws: two devices count as one only if the sources show that they are: by a PCI address, by a unique identifier, by the
+same name and vendor, or because plugin and driver list the same names. If a source that could show this is missing,
+`perhaps` names it. A driver says nothing about other vendors' devices.
 """
 
 import re
@@ -19,13 +19,13 @@ _ADDRESS = re.compile(  # with colons as in the system, or with hyphens as in de
     r"|([0-9a-f]{4})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])"
     r")(?![0-9a-z])"
 )
-_MIN_IDENTIFIER = 16  # minimum length; a shorter string, such as gpu-0, may name devices of two vendors
-_REPLICA = "::"  # separates an id from the replica number in plugins that share devices
+_MIN_IDENTIFIER = 16  # minimum length: a shorter string, such as gpu-0, may name devices of two vendors
+_REPLICA = "::"  # separates a device id from the replica number in plugins that share devices
 
 
 @frozen
 class SameDevice:
-    """A claim's device that is also a plugin's device, and why that is known."""
+    """A claim's device that is also a plugin's device, and what shows that."""
 
     prepared: PreparedDeviceSeen
     sources: tuple[Source, ...]
@@ -33,13 +33,13 @@ class SameDevice:
 
 
 class ClaimedHardware:
-    """The devices that claims hold in one look, to be looked up by plugins' ids."""
+    """The devices that claims hold in one look, for lookups by plugins' ids."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
         published = {one.key: one for one in look.slices.value or ()}
         self.missing: str = _missing(look)
-        """Why any device may belong to a claim, or an empty string if that is known."""
+        """Why any device may belong to a claim, or an empty string if the claims' devices are known."""
         self._unpublished = [key for key in self._prepared if key not in published]
         self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
         self._by_address: dict[str, tuple[Device, str]] = {}
@@ -60,7 +60,7 @@ class ClaimedHardware:
         return bool(self._prepared)
 
     def find(self, resource: str, device: str) -> SameDevice | None:
-        """Return the claim's device that is the same as a plugin's, or None if none is known."""
+        """Return the claim's device that is the same hardware as a plugin's device, or None if none is known."""
         found = self._find(resource, device) if self else None
         return found if isinstance(found, SameDevice) else None
 
@@ -79,16 +79,16 @@ class ClaimedHardware:
 
     @property
     def unidentified(self) -> str:
-        """Why the hardware of some claim's device is unknown, or an empty string if all are known."""
+        """Why the hardware of a claim's device is unknown, or an empty string if all are known."""
         return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
 
     def _unpublished_as(self, key: Device) -> str:
         return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the claim's device that is certainly the same, or otherwise why one may be.
+        """Return the claim's device that certainly is the same hardware, or otherwise why a device may be.
 
-        The result is an empty string if none can be.
+        The result is an empty string if no device can be.
         """
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
@@ -120,7 +120,7 @@ class ClaimedHardware:
             if is_telling and ids == names:
                 because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
                 return self._same(key, because)
-            if ids <= names or names <= ids:  # one of them may be older than the other
+            if ids <= names or names <= ids:  # one of the two lists may be older than the other
                 perhaps = f"a ResourceClaim has a device of {driver} that is also called {id_}"
         return perhaps
 
@@ -159,7 +159,7 @@ def pci_address(text: str) -> str | None:
 
 
 def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
-    """Return the devices of claims, preferably from the kubelet's file."""
+    """Return the devices of claims, from the kubelet's file if possible."""
     watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
     in_api = {one.key: one for one in look.claimed}

@@ -29,7 +29,7 @@ from devicecore_tools.doctor.look.values import (
 )
 
 Left = Mapping[tuple[str, str], int]
-"""What is left of each counter of a pool."""
+"""What is left of a pool's counters."""
 
 _OF_HELPER = "dra-"  # Kubernetes' 1.37 helper uses these names, with a hash in place of the driver's name
 _DRIVER = "DRAPlugin"  # the type that a driver reports
@@ -37,7 +37,7 @@ _OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which ex
 
 
 class DriverPresence(Enum):
-    """Whether a driver can be registered with the kubelet, judging by the plugin watcher's sockets."""
+    """Whether a driver can be registered with the kubelet, according to the plugin watcher's sockets."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -48,7 +48,7 @@ class DriverPresence(Enum):
 
     @property
     def prepares_nothing(self) -> bool:
-        """Whether the driver certainly does not prepare or release claims now."""
+        """Whether the driver certainly cannot prepare or release claims now."""
         return self in {DriverPresence.GONE, DriverPresence.SILENT, DriverPresence.UNUSABLE}
 
 
@@ -56,10 +56,9 @@ class DriverPresence(Enum):
 class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
 
-    `pending` names the claims that have it on the API server but are not prepared by the kubelet yet.
-    `watchers` are the claims with only admin access to it, which leaves it available.
-    `is_own` says that this node's driver published it. `has_room` says whether a claim on this node can get it, as
-    far as its pool goes, or None if unknown.
+    `pending` names the claims that have it at the API server but that the kubelet has not prepared yet. `watchers` are
+    the claims with only admin access to it, which leaves it available. `is_own` says that this node's driver published
+    it. `has_room` says whether its pool lets a claim on this node get it, or is None if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -81,14 +80,14 @@ class DraDevices:
     Attributes:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
-        why_not_free: why no device can be called free, or an empty string if one can.
-        allocated: the drivers of each claim on the API server, or none if it is not allocated.
+        why_not_free: why no device can be called free, or an empty string if a device can.
+        allocated: by claim at the API server, the drivers of its devices, or none if it is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
-        ended: the drivers whose registration sockets are left without a process. A kubelet counts them as registered.
-        silent: the registration sockets whose processes do not answer, of drivers that no other source names.
+        ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
+        silent: the registration sockets of drivers that do not answer and that no other source names.
         left: the registration sockets that such drivers have left without a process.
-        unasked: the registration sockets of drivers that no other source names and that were not called.
+        unasked: the registration sockets that were not called, of drivers that no other source names.
         unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """
 
@@ -144,7 +143,7 @@ class DraDevices:
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
-        """Return the drivers of claims that are allocated, each once."""
+        """Return the drivers of allocated claims, each once."""
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
@@ -246,7 +245,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what is left of each pool's counters, given the devices that are used, perhaps only watched, and taken."""
+    """Return what is left of each pool's counters, given the devices that are used, perhaps only watched, or taken."""
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
@@ -260,7 +259,7 @@ def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
-    """Return the health of a device in its holder's status: under its first CDI name or its full name."""
+    """Return a device's health from its holder's status, which lists it under its first CDI name or its full name."""
     told = {
         health
         for owner in owners
@@ -272,7 +271,7 @@ def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
 
 
 def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
-    """Return the containers that hold a device: those that the kubelet lists, then those of its file."""
+    """Return the containers that hold a device: first those that the kubelet lists, then those in its file."""
     prepared = look.claims.value
     names = set()
     for one in listed:
@@ -302,11 +301,11 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
 def _driver_states(
     look: Look, drivers: Iterable[str]
 ) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
-    """Return the state of each driver, the drivers that exited and left a socket, and why others cannot be called.
+    """Return each driver's state, the drivers that exited and left a socket, and why other drivers cannot be called.
 
-    A socket belongs to a driver if its process says so. If it was not asked, it belongs to the driver whose name is its
-    prefix, or possibly to any driver, because a kubelet accepts a socket of any name. A kubelet forgets the health of a
-    driver's devices when the driver exits.
+    A socket belongs to the driver that its process names. If the process was not asked, the socket belongs to the
+    driver whose name is its prefix, or possibly to any driver, because a kubelet accepts sockets with any name. A
+    kubelet forgets the health of a driver's devices when the driver exits.
     """
     known = sorted(drivers)
     sockets = look.sockets.value
@@ -361,7 +360,7 @@ def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
     """Yield the dead sockets of drivers that no source names, because a kubelet has deleted their slices.
 
-    A process that listens on a socket but has not named itself may be a new instance of a driver.
+    A process that listens on a socket but has not reported its name may be a new instance of a driver.
     """
     sockets = look.sockets.value or SocketsSeen()
     watched = {path: served for path, served in sockets.served.items() if path.startswith(REGISTRY_PREFIX)}

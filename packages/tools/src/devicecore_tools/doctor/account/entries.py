@@ -1,8 +1,7 @@
-"""Lists what must be judged on a node, and what cannot be judged because a source is missing.
+"""Lists everything on a node that must be judged, and everything that cannot be judged because a source is missing.
 
-Law: nothing is called sound unless it is in the list, and no entry is left out because a source is missing. In that
-    case, the entry is the source itself, with the reason. Anything outside (images, networks, the runtime) is not
-    listed.
+Law: only what is in the list can be called sound, and nothing is left out because a source is missing: the source
+    itself is an entry then, with the reason. Images, networks and the runtime are not listed.
 """
 
 from collections.abc import Collection, Iterator
@@ -40,7 +39,7 @@ TO_END = 20.0
 """How many seconds after its grace period a pod ends, unless something blocks it."""
 
 TO_ADMIT = 10.0
-"""Seconds within which a kubelet admits a pod that was bound to it, unless the admission of another one hangs."""
+"""Seconds within which a kubelet admits a pod that was bound to its node, unless the admission of another pod hangs."""
 
 
 class Kind(Enum):
@@ -96,7 +95,7 @@ _OPTIONAL = (
     (Source.HEALTH, "a device of a driver that is not healthy"),
     (Source.EVENTS, "an event that says why a pod does not start"),
 )
-"""Sources that are read only if an option or an API server names them.
+"""Sources that are read only if an option or an API server provides them.
 
 They are missing only if they should have been read.
 """
@@ -174,7 +173,7 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
 
 
 def _registration(facts: Facts, living: int) -> str:
-    """Return what is unknown about whether plugins are registered or can be, or an empty string."""
+    """Return what is unknown about the registration of plugins, or an empty string."""
     look, node = facts.look, facts.look.node.value
     sockets = look.sockets.value
     if facts.kubelet is not KubeletNow.ANSWERS or sockets is None:
@@ -192,7 +191,7 @@ def _registration(facts: Facts, living: int) -> str:
 
 
 def seconds_to_settle(look: Look) -> float:
-    """Return after how many seconds the sockets of all plugins are old enough to count as stable."""
+    """Return the number of seconds after which the sockets of all plugins are old enough to count as stable."""
     sockets = look.sockets.value
     made = sockets.made if sockets else {}
     own = [time for path, time in made.items() if path.startswith(PLUGINS_PREFIX) and path != KUBELET_SOCKET]
@@ -283,7 +282,7 @@ def _pods(facts: Facts) -> Iterator[Entry]:
 
 
 def _why_unknown(facts: Facts, pod: PodSeen) -> str:
-    """Return what is unknown about a pod, or an empty string if it runs, has ended, or shows what it waits for."""
+    """Return what is unknown about a pod, or an empty string if it runs, has ended, or shows what it is waiting for."""
     who = f"pod {name(pod.identity)}"
     if pod.phase in {"", "Unknown"} or pod.said[0] == "NodeLost":
         return f"whether {who} runs: its phase is {pod.phase or 'unknown'} {foreign_text(pod.said[0], 100)}".rstrip()
@@ -292,7 +291,7 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
 
 
 def _why_stopped(pod: PodSeen, who: str) -> str:
-    """Return what a kubelet or a runtime did to a pod with devices, although the pod did nothing wrong."""
+    """Yield what a kubelet or a runtime did to a pod with devices although nothing was wrong with the pod."""
     if not pod.asks_for_devices:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:
@@ -317,7 +316,7 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
     if not pod.is_acknowledged:
         return f"whether the kubelet admits {who}, which was sent to this node"
     if any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
-        return ""  # it shows what it waits for: an image, a ConfigMap, or something that a check covers
+        return ""  # it shows what it is waiting for: an image, a ConfigMap, or something that a check covers
     late, failed = age(pod, facts.look.taken), _failure(facts, pod)
     if not pod.asks_for_devices and (pod.has_sandbox or not (failed or _lacks_sandbox(facts, pod, late))):
         return ""  # it may be a large image
@@ -333,7 +332,7 @@ def _failure(facts: Facts, pod: PodSeen) -> EventSeen | None:
 
 
 def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
-    """Yield the pods of this node for which the runtime creates no sandbox, each with the event that says why."""
+    """Yield this node's pods for which the runtime cannot create a sandbox, each with the event that says why."""
     for pod in bound_here(facts):
         failed = _failure(facts, pod) if pod.phase == "Pending" and not pod.has_sandbox else None
         if failed is not None and failed.reason == _NO_SANDBOX:
@@ -341,7 +340,7 @@ def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
 
 
 def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
-    """Return whether a pod has had no sandbox for a long time, and no event was read that may say why."""
+    """Return whether a pod has had no sandbox for a long time, although no event was read that may say why."""
     return pod.lacks_sandbox and facts.look.events.value is None and late is not None and late > _TO_BEGIN
 
 
@@ -352,7 +351,7 @@ _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
 def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
-    """Return what a pod's status says about its devices, if the kubelet's lists now say otherwise."""
+    """Yield what a pod's status says about its devices, if the kubelet's lists now say otherwise."""
     if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
         return ""
     for (container, resource), devices in pod.statuses.items():
@@ -381,7 +380,7 @@ _BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def _numa_nodes(facts: Facts) -> Iterator[Entry]:
-    """Yield the NUMA nodes of devices if the machine's are unknown and the numbers have gaps."""
+    """Yield the NUMA nodes of devices, if the machine's are unknown and the numbers have gaps."""
     if facts.look.machine is None:
         named = {node for devices in facts.numa_nodes.values() for nodes in devices.values() for node in nodes}
         odd = sorted(node for node in named if node > len(named))
@@ -402,7 +401,7 @@ def _devices(facts: Facts) -> Iterator[Entry]:
 
 
 def _claims(facts: Facts) -> Iterator[Entry]:
-    """Yield each claim that is prepared here, or that has devices of this node on the API server."""
+    """Yield each claim that is prepared here, or that has devices of this node at the API server."""
     prepared, allocations = facts.look.claims.value or ClaimsSeen(), facts.look.allocations.value or ()
     at_server = {one.claim: one for one in allocations if any(key in facts.dra.devices for key in one.devices)}
     of_claim = grouped((one.claim, one.key) for one in prepared.devices)
@@ -436,9 +435,9 @@ def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str
 
 
 def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
-    """Return the devices that a driver has prepared instead of those that the claim has on the API server.
+    """Return the devices that a driver has prepared instead of those that the claim has at the API server.
 
-    A driver may prepare more devices than the claim has, such as the parts of one.
+    A driver may prepare more devices than the claim has, such as the parts of a device.
     """
     allocated = known.devices if known else ()
     drivers = {key[0] for key in prepared}
@@ -451,7 +450,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim blocks devices of this node although nobody here uses it, or an empty string if it is new."""
+    """Return why a claim blocks this node's devices although no pod here uses it, or an empty string if it is new."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""

@@ -1,6 +1,6 @@
-"""The joined data of one look: a value for each question that checks have.
+"""The combined data of one look: a value for each question that checks ask.
 
-Law: a check declares the values that it needs as arguments, so its signature shows what it depends on.
+Law: a check declares the values that it needs as parameters, so its signature shows what it depends on.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def _arguments(question: Callable[..., object]) -> tuple[str, ...]:
 
 
 def _asked(question: Callable[..., Answer]) -> Answer:
-    """Return a field whose value is computed from the fields above it."""
+    """Return a field that is computed from the fields above it."""
     answer: Answer = field(init=False, default=Factory(lambda self: self.ask(question), takes_self=True))
     return answer
 
@@ -51,11 +51,11 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """The values, each computed from the look and the values above it.
+    """The values. Each is computed from the look and the values above it.
 
     `not_free` says why no device of a resource is free.
 
-    `absent` says why the kubelet has nothing of a resource, and `hanging` which plugins hang, by resource.
+    `absent` says why the kubelet has no devices of a resource. `hanging` has the plugins that hang, by resource.
     """
 
     look: Look

@@ -1,7 +1,7 @@
-"""The devices of nodes, how many are requested, held and free, and who holds them: the answer of `devicecore nodes`.
+"""The devices of nodes: how many are requested, held and free, and who holds them. `devicecore nodes` prints this.
 
-Law: a number that a missing source could change is None, never 0. Devices are counted like a scheduler counts them:
-a pod's requests count from the moment the pod is bound, even if no container has started.
+Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: a
+pod's requests count from the moment the pod is bound, even if no container has started.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ _UNHEALTHY = "unhealthy"
 
 @frozen
 class Counts:
-    """How many devices of one resource or DRA driver a node has. None means unknown.
+    """The number of devices that a node has of one resource or DRA driver. None means unknown.
 
     Attributes:
-        allocatable: devices that a scheduler may allocate: for a plugin what the Node says, for a driver those without
-            a taint that repels pods.
+        allocatable: devices that a scheduler may allocate: of a plugin, as many as the Node says; of a driver, those
+            without a taint that repels pods.
         requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
-        free: devices that one more pod may get.
+        free: devices that another pod may get.
         unhealthy: devices in the capacity of the Node that are not allocatable.
     """
 
@@ -50,7 +50,7 @@ def _numbers(counts: Counts) -> tuple[int | None, ...]:
 
 @frozen
 class DeviceUse:
-    """A device and a container that has it, or several devices with unknown ids.
+    """A device and its holder, or several devices with unknown ids.
 
     Attributes:
         device: the plugin's id, or the driver's `pool/device`, or an empty string if no source names it.
@@ -80,7 +80,7 @@ class ResourceOnNode:
 
 
 def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
-    """Return a node's resources and their holders, as far as the API server's objects show."""
+    """Return a node's resources and their holders, as far as the API server's objects show them."""
     facts = Facts(look)
     return (*_of_plugins(facts), *_of_drivers(facts))
 
@@ -97,7 +97,7 @@ def _requests(pod: Pod) -> Mapping[str, int]:
 
 
 def _of_plugin(pod: Pod, container: str, resource: str) -> int:
-    """Return a container's limit, unless a claim instead of a plugin serves the resource."""
+    """Return a container's limit, or 0 if a claim instead of a plugin provides the resource."""
     return 0 if (container, resource) in pod.claimed else pod.container(container).limits.get(resource, 0)
 
 
@@ -195,7 +195,7 @@ def _of_claim(
     for one, container in users:
         state = "held" if one.pod.uid in begun else "requested"
         yield DeviceUse(device, 1, state, *one.place, container, claim)
-    if not users:  # the pod is on another node or gone, or nobody has used the claim yet
+    if not users:  # the pod is on another node or gone, or no pod has used the claim yet
         yield DeviceUse(device, 1, "requested", claim=claim)
 
 

@@ -1,7 +1,8 @@
 """Why a resource has no devices, according to sockets, plugins' answers and the kubelet's lists.
 
-Laws: only this module decides it, for `doctor`, `why` and `fits`. A plugin is called gone only if no live socket can
-    belong to it, or if a process has left its socket behind and the kubelet has lost the devices since the last report.
+Laws: `doctor`, `why` and `fits` all use this module's decision. A plugin is called gone only if no live socket can
+    belong to it, or if a process has left its socket behind, and the kubelet has lost the devices since the last
+    report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +45,7 @@ class PluginSockets:
         """Return the sockets of a look.
 
         Each resource for which the kubelet has devices needs one socket. If there are no more live sockets than such
-        resources, none is left for another plugin.
+        resources, no socket is left for another plugin.
         """
         sockets = look.sockets.value
         if sockets is None or not sockets.kubelet:
@@ -70,7 +71,7 @@ class PluginSockets:
 
 
 def is_driver(socket: str) -> bool:
-    """Return whether a socket is a driver's registration socket, judging by the names that CSI and DRA helpers use."""
+    """Return whether a socket has a name that CSI or DRA helpers give a driver's registration socket."""
     return socket.endswith("-reg.sock")
 
 
@@ -105,8 +106,8 @@ class Absence:
         resource: its name.
         why: the reason.
         because: the reason in words, as the end of a sentence.
-        proof: the statement of each source that shows it, or nothing if only the combination does.
-        devices: the devices that the kubelet had before, as far as known.
+        proof: what each source says that shows it, or nothing if only all sources together show it.
+        devices: the devices that the kubelet had before, as far as they are known.
     """
 
     resource: str
@@ -139,7 +140,7 @@ def absences(
         if lists.listed.get(resource) or (lists.allocatable or {}).get(resource) or is_of_others(look, lists, resource):
             continue
         if resource in lists.left_out and not sockets.none_is_left:
-            continue  # the kubelet may have its devices, on no NUMA node
+            continue  # the kubelet may have devices of it that are on no NUMA node
         is_gone = sockets.none_is_left and not look.plugins.value
         if lists.allocatable is not None or published.get(resource) == 0 or is_gone:
             missing.append(resource)
@@ -159,9 +160,9 @@ def _reasons(
 ) -> Mapping[str, WhyAbsent]:
     """Return why each resource is missing.
 
-    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices there, but none
-    in the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is
-    one for each of the others, their plugins are running.
+    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices there, but none in
+    the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is one for each of
+    the other resources, their plugins are running.
     """
     if kubelet is KubeletNow.STARTING:
         return dict.fromkeys(missing, WhyAbsent.AWAITED)
@@ -198,7 +199,8 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
     if why is not WhyAbsent.GONE:
         return str(why.value)
     was_here = node is not None and capacity and node.allocatable.get(resource) == 0
-    if kubelet is KubeletNow.ANSWERS and was_here:  # a kubelet counts devices for five minutes after their plugin ended
+    # a kubelet counts devices for five minutes after their plugin has ended
+    if kubelet is KubeletNow.ANSWERS and was_here:
         since = "; it ended less than five minutes ago"
     else:  # a kubelet removes all sockets when it starts, even those of running plugins
         since = " or has not registered since the kubelet started"
@@ -210,7 +212,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
 def _without_devices(
     look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
 ) -> Iterator[tuple[Source, str]]:
-    """Return the evidence that there is no healthy device, by source. The kubelet's answer leaves out some devices."""
+    """Return, by source, the evidence that there is no healthy device. The kubelet's answer omits some devices."""
     node, in_file = look.node.value, lists.registered.get(resource)
     if lists.allocatable is not None:
         zero = node is not None and node.allocatable.get(resource) == 0
@@ -227,7 +229,7 @@ def _without_devices(
 
 
 def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
-    """Yield each plugin that does not answer, the source that says so, and the resources that may belong to it."""
+    """Yield each plugin that does not answer, with the source that shows it and the resources that it may serve."""
     sockets = look.sockets.value or SocketsSeen()
     known = {plugin.socket for plugin in look.plugins.value or () if plugin.resource}
     asked = [
@@ -253,7 +255,7 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
 
 
 def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
-    """Return by resource the plugins that certainly do not answer, although a process listens on their sockets."""
+    """Return, by resource, the plugins that certainly do not answer although a process listens on their sockets."""
     return {
         candidates[0]: plugin
         for plugin, _, candidates in silent_plugins(look, lists)
@@ -262,13 +264,13 @@ def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
-    """Return whether the Node has a resource that no plugin registered, because an administrator added it."""
+    """Return whether the Node has a resource that an administrator, not a plugin, has added."""
     published = look.node.value.allocatable.get(resource) if look.node.value else None
     return bool(published) and resource not in lists.devices and lists.allocatable is not None
 
 
 def wanted_resources(pods: Pods, holders: Holders) -> Mapping[str, tuple[str, ...]]:
-    """Return the pods that have started here and hold or request devices, by resource."""
+    """Return, by resource, the pods that have started here and hold or request devices."""
     found: dict[str, dict[str, None]] = {}
     for one in holders.allocations:
         if one.owner.state is OwnerState.LIVE and one.devices:

@@ -1,4 +1,4 @@
-"""Decides which source is trusted. This is the only place that decides between differing or missing sources.
+"""Decides which source is trusted. Only this module decides between sources that differ or are missing.
 
 Laws:
 1. The kubelet's current answer (pod resources) takes precedence over its last write (the checkpoint). A healthy
@@ -9,8 +9,8 @@ Laws:
 5. Nothing in a file with a wrong checksum is trusted.
 
 The reason for this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and
-never when a pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists is what an
-ended pod normally leaves behind, and an entry missing from both is a lost record.
+never when a pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists normally comes
+from a pod that has ended, and if neither has an entry, the record is lost.
 """
 
 from collections import Counter, deque
@@ -63,7 +63,7 @@ class OwnerState(Enum):
 class Owner:
     """A container that holds devices of one resource, as far as the sources show. Empty strings mean unknown.
 
-    `pod` is what the pods source says about the owner's pod.
+    `pod` is the owner's pod from the list of pods, if it is there.
     """
 
     uid: str
@@ -76,11 +76,11 @@ class Owner:
 
     @cached_property
     def identity(self) -> str:
-        """What distinguishes this owner's pod from others."""
+        """A key that distinguishes this owner's pod from others."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
     def is_of_another_pod(self, other: "Owner") -> bool:
-        """Return whether the other owner's pod is certainly a different pod."""
+        """Return whether another owner's pod is certainly a different pod."""
         if self.pod is not None and self.pod is other.pod:
             return False
         if self.uid and other.uid:
@@ -116,15 +116,15 @@ def believed_file(look: Look) -> CheckpointSeen | None:
 
 @frozen
 class Pods:
-    """The pods that have started on this node, from the pods source.
+    """The pods that have started on this node, according to the list of pods.
 
     Attributes:
-        was_read: whether the source was read.
-        why_incomplete: why a pod that it does not name may still exist, or an empty string if such a pod is gone.
+        was_read: whether the list was read.
+        why_incomplete: why a pod that is not in the list may still exist, or an empty string if such a pod is gone.
         by_uid: all pods by each UID that a kubelet may know them by.
         by_name: all pods by namespace and name.
         here: the pods that a kubelet has admitted on this node and that have not ended.
-        perhaps_here: those whose node or phase is unknown.
+        perhaps_here: the pods whose node or phase is unknown.
     """
 
     was_read: bool
@@ -136,11 +136,11 @@ class Pods:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a pod that the source does not name is gone."""
+        """Whether a pod that is not in the list is gone."""
         return not self.why_incomplete
 
     def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
-        """Yield the unhealthy devices in statuses: the pod, the container, the resource or claim, and the ids."""
+        """Yield the unhealthy devices in statuses, with the pod, the container, the resource or claim, and the ids."""
         for pod in self.here:
             for (container, resource), devices in pod.statuses.items():
                 told = [device for device, health in devices.items() if health == Health.UNHEALTHY.value]
@@ -173,16 +173,16 @@ class Pods:
 
 
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
-    """Return why a list of pods may not have all pods of a checkpoint's node, or an empty string if it has.
+    """Return why a list of pods may lack pods of a checkpoint's node, or an empty string if it has all of them.
 
-    A list does not say whether it was requested with a namespace or a selector, so its pods must show it. A list
-    of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has system
-    pods, and pods that were not selected have no label in common.
+    A list does not say whether it was requested with a namespace or a selector, so that must be inferred from its pods.
+    A list of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has
+    system pods. Pods that were not selected have no label in common.
 
     Args:
         pods: the list.
         holders: the UIDs of the pods in the checkpoint.
-        is_of_file: whether a user supplied the list, which may be for one namespace or a selector.
+        is_of_file: whether a user supplied the list, so that it may be limited to a namespace or a selector.
     """
     if not pods:
         return "it is empty"
@@ -214,7 +214,7 @@ def _why_incomplete(look: Look) -> str:
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
-    """Return this node's name: from the Node, or from the pods that the kubelet lists, or the only name there is."""
+    """Return this node's name: from the Node, or from the pods that the kubelet lists, or the only name that occurs."""
     if look.node.value is not None and look.node.value.name:
         return look.node.value.name
     names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
@@ -235,7 +235,7 @@ def _has_begun(pod: PodSeen) -> bool | None:
 
 
 def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
-    """Return what the kubelet is doing, as its sockets and its answer say."""
+    """Return what the kubelet is doing, according to its sockets and its answer."""
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [one.place for one in pods.here if not one.is_deleting]
@@ -249,11 +249,11 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
 
 
 TOO_LATE = "DEADLINE_EXCEEDED"
-"""Part of the reason for a missing value if a process listens but does not answer in time."""
+"""Part of the reason why a value is missing if a process listens but does not answer in time."""
 
 POD_RESOURCES_SOCKET = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
-"""The sockets that a kubelet serves, below its root directory."""
+"""The sockets at which a kubelet listens, relative to its root directory."""
 
 
 # --- holders ----------------------------------------------------------------------------------------------------------
@@ -277,11 +277,11 @@ class Holders:
 
     Attributes:
         entries: the allocations of the checkpoint, by container and resource.
-        allocations: every allocation that a source names: first from the checkpoint, then those only in the kubelet's
-            answer, then those only in a pod's status.
+        allocations: every allocation that a source names: first those in the checkpoint, then those that are only in
+            the kubelet's answer, then those that are only in a pod's status.
         by_device: the owners of each device, by resource.
         shared: the devices of each resource that have more than one owner.
-        in_use: the devices of each resource that owners hold, in order, except owners whose pods are gone.
+        in_use: the devices of each resource that owners hold, in order. Owners whose pods are gone do not count.
         missing: the containers whose devices neither the kubelet nor its checkpoint names.
     """
 
@@ -322,7 +322,7 @@ class Holders:
 
     @cached_property
     def live(self) -> Mapping[str, Mapping[str, None]]:
-        """The devices of each resource whose holders are certain, in order."""
+        """The devices of each resource that certainly have a holder, in order."""
         found: dict[str, dict[str, None]] = {}
         for one in self.allocations:
             if one.owner.state is OwnerState.LIVE:
@@ -346,7 +346,7 @@ def _allocations(
     written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
-    # An entry that the kubelet confirms gives the pod's name, also for entries that it does not confirm.
+    # An entry that the kubelet confirms provides the pod's name, for the pod's unconfirmed entries, too.
     named = {
         one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
@@ -356,7 +356,7 @@ def _allocations(
         if both:
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
             pod, place = pods.by_uid.get(owner.uid), next(iter(places.values()))
-            # Kubelets up to 1.33 list pods that have ended, until they next give devices to one.
+            # Kubelets up to 1.33 list pods that have ended until they next allocate devices.
             state = OwnerState.STALE if pod is not None and pod.has_ended else OwnerState.LIVE
             confirmed = Owner(owner.uid, *place, owner.container, sources, state, pod)
             result.append(AllocationSeen(confirmed, one.resource, both))
@@ -370,12 +370,13 @@ def _allocations(
 
 def _written(entry: Allocation) -> AllocationSeen:
     owner = Owner(str(entry.key.pod), "", "", entry.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN)
-    devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)  # a NewType of each, and 50,000 of them
+    # because calling a NewType 50,000 times takes long
+    devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)
     return AllocationSeen(owner, str(entry.resource), devices)
 
 
 def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devices]:
-    """Return the devices that the kubelet's answer also has, and those that only the checkpoint has."""
+    """Return the devices that are also in the kubelet's answer, and those that are only in the checkpoint."""
     if len(places) == len(devices):
         return devices, {}
     both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
@@ -385,7 +386,7 @@ def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devi
 def _only_in_the_file(
     look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
 ) -> Owner:
-    """Return an owner that the kubelet's answer does not name. `place` is its pod's name, if known."""
+    """Return an owner that the kubelet's answer does not name. `place` is the name of its pod, if known."""
     api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
     if pod is None:
         if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
@@ -401,7 +402,7 @@ def _only_in_the_file(
 
 
 def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
-    """Yield the devices in a pod's status, if no other source names one for that container and resource."""
+    """Yield the devices in a pod's status, if no other source names devices of that container and resource."""
     named = {(one.owner.pod.key, one.owner.container, one.resource) for one in known if one.owner.pod is not None}
     for pod in (*pods.here, *pods.perhaps_here):
         for (container, resource), devices in pod.statuses.items():
@@ -413,7 +414,7 @@ def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[Alloc
 def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
     """Return the containers whose devices neither the kubelet nor its checkpoint names (law 3).
 
-    It is certain if the kubelet has listed the pod, or if it is not running and its checkpoint could be read.
+    The result is certain if the kubelet lists the pod, or if no kubelet is running and the checkpoint could be read.
     """
     named: Counter[tuple[tuple[str, str, str], str, str]] = Counter()
     for one in allocations:
@@ -447,19 +448,19 @@ _Place = tuple[str, str]  # namespace and name of a pod
 
 
 class _ApiAllocations:
-    """The allocations of the pod-resources API, and which of them the checkpoint also has."""
+    """The allocations in the kubelet's answer, and which of them are also in the checkpoint."""
 
     def __init__(self, api: PodResourcesSeen | None, pods: Mapping[_Place, PodSeen]) -> None:
         self._pods = pods
         self._holdings = api.holdings if api else ()
-        self._rest = [set(one.devices) for one in self._holdings]  # the devices that are not matched yet
+        self._rest = [set(one.devices) for one in self._holdings]  # the devices that have not been matched yet
         self._by_place: dict[tuple[_Place, str, str], list[int]] = {}
         for number, one in enumerate(self._holdings):
             self._by_place.setdefault(((one.namespace, one.pod), one.container, one.resource), []).append(number)
 
     @cached_property
     def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
-        """The indexes of the allocations that have a device, for entries whose UID no source names.
+        """For entries whose UID no source names: the indexes of the allocations that contain a device.
 
         Allocations of pods with a different known UID are left out.
         """
@@ -471,12 +472,12 @@ class _ApiAllocations:
         return found
 
     def match(self, entry: AllocationSeen, pod: PodSeen | None) -> dict[str, _Place]:
-        """Return the devices of an entry that the answer also has, each with its pod's namespace and name."""
+        """Return the devices of an entry that are also in the answer, each with its pod's namespace and name."""
         container, resource, devices = entry.owner.container, entry.resource, entry.devices
         numbers: Sequence[int] = ()
         if pod is not None:
             numbers = self._by_place.get((pod.place, container, resource), ())
-            if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always
+            if len(numbers) == 1 and self._rest[numbers[0]] == devices.keys():  # nearly always the case
                 self._rest[numbers[0]].clear()
                 return dict.fromkeys(devices, pod.place)
         places = {}
@@ -489,9 +490,9 @@ class _ApiAllocations:
         return places
 
     def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
-        """Yield the allocations of any pod that have a device.
+        """Yield the allocations, of any pod, that contain a device.
 
-        None is yielded twice, because its device is then matched.
+        No allocation is yielded twice, because its device has been matched then.
         """
         waiting = self._of_any_pod.get((container, resource, device))
         while waiting:
@@ -517,19 +518,19 @@ _HEALTHY = Health.HEALTHY.value
 
 @frozen
 class Lists:
-    """Which devices exist, and which are healthy.
+    """Which devices exist, and which of them are healthy.
 
     Attributes:
-        registered: the healthy devices of each resource at the last write of the checkpoint, in its order.
+        registered: the healthy devices of each resource in the checkpoint, in its order.
         in_file: the same as sets.
         allocatable: the healthy devices of each resource in the kubelet's answer, or None if it was not asked.
         listed: the devices that plugins listed, by resource, if it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
         left_out: the resources without devices in the kubelet's answer although the Node counts those in the file.
-            Either their devices are on no NUMA node, so the answer leaves them out, or their plugin has just ended.
-        healthy: the healthy devices of each resource by the best source (law 1).
-        is_confirmed: the resources whose health a live source reports.
-        devices: every device of a resource that any source names, in that order.
+            Either their devices are on no NUMA node, so that the answer omits them, or their plugin has just ended.
+        healthy: the healthy devices of each resource according to the best source (law 1).
+        is_confirmed: the resources for which a live source reports the health.
+        devices: every device of each resource that any source names, in the order of the sources.
     """
 
     registered: Mapping[str, tuple[str, ...]]
@@ -559,7 +560,7 @@ class Lists:
                 for device, (
                     health,
                     _,
-                ) in states:  # the kubelet allocates an id that is listed as both
+                ) in states:  # the kubelet allocates an id that is listed both as healthy and as unhealthy
                     if of_plugin.get(device) is not Health.HEALTHY:
                         of_plugin[device] = health
         held = dict.fromkeys(one.resource for one in holders.allocations)
@@ -591,12 +592,12 @@ class Lists:
 
     @property
     def source(self) -> Source:
-        """The source of the kubelet's healthy devices: its answer, or otherwise its file."""
+        """The source of the kubelet's healthy devices: its answer, or if there is none, its file."""
         return Source.CHECKPOINT if self.allocatable is None else Source.POD_RESOURCES
 
     @property
     def known_to_kubelet(self) -> Mapping[str, Collection[str]]:
-        """The healthy devices of each resource by that source."""
+        """The healthy devices of each resource according to that source."""
         return self.registered if self.allocatable is None else self.allocatable
 
     @cached_property
@@ -607,7 +608,7 @@ class Lists:
 
     @cached_property
     def differing(self) -> Mapping[str, tuple[PluginSeen, ...]]:
-        """The plugins of each resource that several plugins serve, if these list different devices."""
+        """By resource, its plugins, if there are several that list different devices."""
         of = grouped((of[0], plugin) for plugin, of in self.served_by if len(of) == 1 and plugin.devices)
         return {
             name: tuple(all_)
@@ -616,7 +617,7 @@ class Lists:
         }
 
     def health(self, resource: str, device: str, holders: Holders) -> str:
-        """Return the health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
+        """Return a device's health from the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
         if resource in self.listed:
             state = self.listed[resource].get(device)
             return state.value if state else "not listed"
@@ -633,7 +634,7 @@ class Lists:
         return self.healthy[resource] if resource in self.is_confirmed else frozenset()
 
     def kubelet_has(self, resource: str, device: str) -> bool:
-        """Return whether the live kubelet counts a device as healthy. Its answer leaves out devices on no NUMA node."""
+        """Return whether the live kubelet counts a device as healthy. Its answer omits devices on no NUMA node."""
         if self.allocatable is not None and device in self.allocatable.get(resource, ()):
             return True
         if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
@@ -646,7 +647,7 @@ class Lists:
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
         """Return the devices that are on no NUMA node according to their plugin.
 
-        The kubelet's answer leaves them out.
+        The kubelet's answer omits them.
         """
         return {
             resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
@@ -698,9 +699,9 @@ def _served_by(
 ) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
     """Return each plugin that answered, with its resources.
 
-    No call of the API returns a plugin's resource, so the ids are compared: the plugin serves the resource that shares
-    the most ids with its list, or one of several with the same number. If none shares any, but only one plugin and one
-    resource with the same count are left, these belong together.
+    No API call returns a plugin's resource, so the ids are compared: the plugin serves the resource that shares the
+    most ids with its list, or one of several resources that share equally many. If no resource shares any, but only one
+    plugin and one resource with the same number of devices are left, these belong together.
     """
     plugins = look.plugins.value or ()
     if not plugins:
@@ -724,7 +725,7 @@ def _served_by(
         and len(left) == len(unknown) == 1
         and node.capacity.get(left[0]) == len(unknown[0].devices or ())
     ):
-        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so no source names one
+        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so no source names any
     return tuple((plugin, found[plugin.socket]) for plugin in plugins)
 
 
@@ -744,7 +745,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
-    """Return why no device of a resource can be called free. An empty name stands for every resource (law 4)."""
+    """Return, by resource, why none of its devices can be called free. An empty name means every resource (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
         return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}

@@ -1,6 +1,6 @@
 """Why a Node accepts no pod although its kubelet is running: a cordon, pressure, a taint, or too many pods.
 
-Laws: only this module decides it, for `doctor` and `fits`. A taint that a user has set on purpose is not a fault of the
+Laws: `doctor` and `fits` both use this module's decision. A taint that a user has set on purpose is not a fault of the
 node: it counts only against pods that do not tolerate it.
 """
 
@@ -28,22 +28,22 @@ _OF_PROGRAMS = (
     "karpenter.sh/",
     "ToBeDeletedByClusterAutoscaler",
 )
-_UNTIL_READY = ("/agent-not-ready", "/not-ready", "/uninitialized")  # network and storage agents remove these
-_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready says more
+_UNTIL_READY = ("/agent-not-ready", "/not-ready", "/uninitialized")  # network and storage agents remove these taints
+_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # the condition Ready already shows this
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
 @frozen
 class Closed:
-    """Why a Node accepts no pod, or none that does not tolerate `taint`.
+    """Why a Node accepts no pod, or only pods that tolerate `taint`.
 
     Attributes:
         why: the reason, as a sentence without its full stop.
         evidence: what the Node says.
         cure: when it accepts pods, as the end of a sentence that begins with "it fits if".
         do: what to do, with the command.
-        taint: what a pod may tolerate, or None if nothing helps.
-        admits_only_critical: whether the kubelet refuses other pods, whatever they tolerate.
+        taint: the taint that a pod has to tolerate, or None if no toleration helps.
+        admits_only_critical: whether the kubelet refuses pods that are not critical, whatever they tolerate.
     """
 
     why: str
@@ -54,7 +54,7 @@ class Closed:
     admits_only_critical: bool = False
 
     def lets_in(self, tolerations: Collection[Toleration]) -> bool:
-        """Return whether a pod with these tolerations gets to the Node anyway."""
+        """Return whether a pod with these tolerations can be scheduled to the Node anyway."""
         if self.taint is None or (self.admits_only_critical and CRITICAL not in tolerations):
             return False
         return any(one.tolerates(self.taint) for one in tolerations)
@@ -98,9 +98,9 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
 
 
 def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Collection[Toleration] | None = None) -> Closed | None:
-    """Return why a pod with these tolerations is kept off a Node, or None if it may run there.
+    """Return why a pod with these tolerations cannot run on a Node, or None if it can.
 
-    Without tolerations, the pod's are unknown, and only what no pod can tolerate counts.
+    If no tolerations are given, they are unknown, and only problems that no pod can tolerate count.
     """
     if node is None:
         return None
@@ -112,12 +112,12 @@ def why_closed(node: NodeSeen | None, pods: Pods, tolerations: Collection[Tolera
 
 
 def repels(taint: Taint) -> bool:
-    """Return whether a pod that does not tolerate a taint does not get to the Node, or is deleted from it."""
+    """Return whether a taint keeps pods that do not tolerate it from being scheduled, or evicts them."""
     return taint.effect in _REPELLING
 
 
 def _is_of_program(taint: Taint) -> bool:
-    """Return whether Kubernetes, an autoscaler or an agent added a taint, and not an administrator."""
+    """Return whether a taint was added by Kubernetes, an autoscaler or an agent, not by an administrator."""
     return taint.key.startswith(_OF_PROGRAMS) or taint.key.endswith(_UNTIL_READY)
 
 

@@ -1,4 +1,4 @@
-"""A check's findings, and the texts that explain them.
+"""Findings, and the texts that explain them.
 
 Law: two findings are equal if and only if they report the same problem of the same objects. `measured` is not compared
 because times differ between two looks.
@@ -16,7 +16,7 @@ from devicecore_tools.doctor.look.values import PodSeen, Source
 
 @frozen
 class Evidence:
-    """A statement of one source."""
+    """What one source says, as evidence for a finding."""
 
     source: Source
     text: str
@@ -43,7 +43,7 @@ class Found:
 
 
 class Keeps(Enum):
-    """The pods that a finding prevents from running."""
+    """Which pods a problem prevents from running."""
 
     NO_OTHERS = "none but those that it names"
     ALL = "all pods of the node"
@@ -57,14 +57,14 @@ class NodeCheck:
     Attributes:
         code: its name in JSON and metrics.
         title: a short description.
-        find: yields the problems in one look. Its arguments name the values of `Facts` that it needs.
+        find: yields the problems of one look. The names of its parameters are attributes of `Facts`.
         next: what the kubelet will do next.
         do: the remedy, with the command.
         confirm: how to confirm the finding by hand.
         issue: the public issue or page that describes it.
         patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs a few seconds to register again.
-        keeps: the pods that it keeps from running, apart from those that it names.
+        keeps: which pods it keeps from running, apart from those that it names.
         is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """
 
@@ -82,7 +82,7 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """A problem of a node. `number` counts the findings of a report from 1, and is 0 before they are numbered.
+    """A problem of a node. `number` is its number in the report, from 1, or 0 before the findings are numbered.
 
     `brief` is a short description. `says` is a kubelet's message that `why` explains.
     """
@@ -105,7 +105,7 @@ class NodeFinding:
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
-    """Return a finding from a pod's status about a container's devices, if no source closer to the kubelet was read."""
+    """Return evidence from a pod's status about a container's devices, for when no source on the node was read."""
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
     return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))

@@ -26,10 +26,10 @@ from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
 FREE = "free"
-"""The owner of a device that no container holds and that a pod can get, according to every relevant source."""
+"""The owner of a device that, according to every relevant source, no container holds and a pod can get."""
 
 NOBODY = "none"
-"""The owner of a device that no container holds and no pod gets: it is unhealthy, or its plugin hangs."""
+"""The owner of a device that no container holds and no pod can get: it is unhealthy, or its plugin hangs."""
 
 UNKNOWN = "unknown"
 """The text for a value that no source provides."""
@@ -40,7 +40,7 @@ _NO_KUBELET = "Nothing until a kubelet runs again. Then: "
 
 @frozen
 class SourceLine:
-    """One source: the result of reading it, or why it was not read. `notes` name the parts that could not be read."""
+    """One source: whether it was read, and if not, why. `notes` name the parts that could not be read."""
 
     source: Source
     place: str
@@ -51,7 +51,7 @@ class SourceLine:
 
 @frozen
 class Counted:
-    """How many objects of a kind are in order, are named by findings, or could not be judged."""
+    """How many objects of a kind are sound, are named by findings, or could not be judged."""
 
     sound: int = 0
     wrong: int = 0
@@ -69,8 +69,8 @@ class DeviceRow:
         note: further facts about the holder, or about the previous holder.
         numa_nodes: the NUMA nodes, or None if no source names them.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
-        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or the pod: its namespace and name, or its UID
-            if they are unknown.
+        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or a pod: its namespace and name, or its UID if
+            they are unknown.
         container: the container, or an empty string if no container holds the device.
         sources: the sources that name the holder, or the device if it has no holder.
         state: whether the holder, or its absence, is certain.
@@ -90,7 +90,10 @@ class DeviceRow:
 
     @property
     def is_held(self) -> bool:
-        """Whether a container holds the device. The owner alone does not show that because a pod may have any UID."""
+        """Whether a container holds the device.
+
+        The owner alone does not show that, because a pod's UID may be any string.
+        """
         return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
 
 
@@ -115,7 +118,7 @@ class PinnedRow:
 
 @frozen
 class NodeReport:
-    """The facts about a node's devices, and the node's problems.
+    """The state of a node's devices, and the node's problems.
 
     Attributes:
         name: the name of the Node object, or an empty string if unknown.
@@ -123,8 +126,8 @@ class NodeReport:
         devices: one row for each device and holder.
         findings: the problems.
         is_enough: whether anything is known about devices.
-        not_ruled_out: further problems that are possible because a source is missing, the most certain ones first.
-        account: how many objects of each kind were examined, and the results.
+        not_ruled_out: further problems that are possible because a source is missing, the most likely ones first.
+        account: how many objects of each kind were examined, with the results.
         pinned: the exclusive CPUs and NUMA-local memory of containers.
     """
 
@@ -144,14 +147,14 @@ class NodeReport:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether this user lacks the permission to read anything from the kubelet."""
+        """Whether this user lacks permission to read any source of the kubelet."""
         return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
-    """Return the findings of one look, not numbered yet. Commands name the node if a source names it.
+    """Return the findings of one look, without numbers. Their commands contain the node's name if a source names it.
 
-    At the end of the budget, the remaining checks do not run, and `report` names them.
+    When the budget is spent, the remaining checks do not run, and `report` names them.
     """
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
@@ -200,14 +203,14 @@ def patience(findings: Iterable[NodeFinding]) -> float:
 
 @frozen
 class Watched:
-    """The findings of the latest of several looks, with the time since which each has been unchanged.
+    """The findings of the latest of several looks, and how long each has been unchanged.
 
     Law: a finding that changes between two looks is kept, and its time starts again.
 
     Attributes:
         findings: the findings of the latest look.
         at: the time of that look, in seconds of a monotonic clock.
-        since: when each finding was first made with the same evidence.
+        since: when each finding first appeared with its current evidence.
         patience: how many seconds each finding must last, or None for the default of its kind.
     """
 
@@ -218,11 +221,11 @@ class Watched:
 
     @classmethod
     def first(cls, findings: tuple[NodeFinding, ...], at: float, patience: float | None) -> "Watched":
-        """Return the findings of the first look."""
+        """Start with the findings of the first look."""
         return cls(findings, at, patience, {_lasting(one): at for one in findings})
 
     def then(self, findings: tuple[NodeFinding, ...], at: float) -> "Watched":
-        """Return the findings after another look."""
+        """Return the findings after a further look."""
         since = {_lasting(one): self.since.get(_lasting(one), at) for one in findings}
         return evolve(self, findings=findings, at=at, since=since)
 
@@ -250,7 +253,7 @@ def report(
     changing: Iterable[NodeFinding] = (),
     budget: Budget | None = None,
 ) -> NodeReport:
-    """Return the report of a look, with the confirmed findings, and with those that kept changing.
+    """Return the report on a look: the confirmed findings, and those that kept changing.
 
     If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
     """
@@ -274,7 +277,7 @@ def report(
 
 
 def _pinned(facts: Facts) -> Iterator[PinnedRow]:
-    """Yield the containers' resources according to the state files of the CPU manager and the memory manager."""
+    """Yield containers' CPUs and memory according to the state files of the CPU manager and the memory manager."""
     pods = facts.pods
     here = {uid for one in (*pods.here, *pods.perhaps_here) for uid in (str(one.pod.uid), *one.other_uids)}
     for one in (held for file in facts.look.state_files.value or () for held in file.held):
@@ -290,8 +293,8 @@ def _pinned(facts: Facts) -> Iterator[PinnedRow]:
 def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str, Counted], list[str], list[str]]:
     """Return the results for the objects of each kind, and the problems that are not ruled out.
 
-    An object that was seen but cannot be judged is a more certain problem than one that an unread source might contain,
-    so the two are separate.
+    An object that was seen but cannot be judged is more likely to be a problem than an object that an unread source
+    might contain. Therefore the two are separate.
     """
     named = {one.resource for one in findings if one.resource}
     devices = {(one.resource, device) for one in findings for device in one.devices}
@@ -327,13 +330,13 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 
 
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
-    """Yield the first objects of a kind that could not be judged, and the number of further ones."""
+    """Yield the first objects of a kind that could not be judged, and the number of the others."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
     if len(holes) > _MAX_HOLES:
         yield f"the same of {len(holes) - _MAX_HOLES:,} more {kind}"
 
 
-_MAX_HOLES = 5  # how many objects of a kind are named individually
+_MAX_HOLES = 5  # the maximum number of objects of a kind that are named individually
 
 
 def _not_ruled_out(facts: Facts) -> Iterator[str]:
@@ -398,7 +401,7 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
 
 @frozen
 class _Losers:
-    """Finds pods whose devices the kubelet no longer has on record and may have allocated to other pods."""
+    """Finds pods whose devices are no longer on the kubelet's record, so that other pods may have got them."""
 
     pods: frozenset[str]
     first: tuple[str, ...]
@@ -409,7 +412,7 @@ class _Losers:
         return cls(known, tuple(nsmallest(_MAX_HOLES + 1, known, key=natural_key)))
 
     def note(self, owner: str) -> str:
-        """Return which of these pods may use a device that another pod holds, or an empty string."""
+        """Return a note that names the pods that may use a device that another pod holds, or an empty string."""
         shown = [pod for pod in self.first if pod != owner][:_MAX_HOLES]
         more = len(self.pods - {owner}) - len(shown)
         return f"{names(shown)}{f' and {more:,} more' * (more > 0)} may use it, too" if shown else ""
@@ -441,7 +444,7 @@ def _without_owner(
 
 
 def _may_be_left_out(facts: Facts, resource: str, device: str) -> bool:
-    """Return whether a device may be on no NUMA node, so that the kubelet has it but omits it from its answer."""
+    """Return whether a device may be on no NUMA node. The kubelet omits such a device from its answer."""
     lists, node = facts.lists, facts.look.node.value
     answered = (lists.allocatable or {}).get(resource, {})
     if not answered or device in answered or resource in lists.listed or device not in lists.in_file.get(resource, ()):

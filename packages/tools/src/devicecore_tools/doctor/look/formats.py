@@ -1,7 +1,7 @@
-"""Old formats of the checkpoint: which kubelets read them.
+"""Old formats of the checkpoint, and which kubelets read them.
 
-Law: a file is called good only if a kubelet of some version can have written it, and it is unlikely to be anything
-else.
+Law: a file counts as sound only if some version of the kubelet can have written it, and it is unlikely to be anything
+    else.
 """
 
 import re
@@ -11,7 +11,7 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.checkpoint import examine as examine_any
 from devicecore_tools.doctor.look.values import Look
 
-_LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}  # the last kubelets that read a format
+_LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}  # the last versions of the kubelet that read a format
 
 FORMAT_2 = (1, 20)
 """The first kubelet that writes format 2."""
@@ -32,7 +32,7 @@ def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
 
 
 def kubelet_version(look: Look) -> tuple[int, int] | None:
-    """Return the version of the kubelet, or the oldest that it can be. Return None if no source has it."""
+    """Return the version of the kubelet, or the oldest version that it can have. Return None if no source names it."""
     node, api = look.node.value, look.pod_resources.value
     if node is not None and (version := version_in(node.kubelet_version)):
         return version
@@ -40,18 +40,18 @@ def kubelet_version(look: Look) -> tuple[int, int] | None:
 
 
 def version_in(text: str) -> tuple[int, int] | None:
-    """Return the first two numbers of the version of a kubelet. The result is None if the text has none."""
+    """Return the first two numbers of a kubelet's version, or None if the text has none."""
     found = _VERSION.match(text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def why_old(report: FileReport) -> str:
-    """Return what a file of an old format means to later kubelets, or "" if it is current or damaged."""
+    """Return what later kubelets do with a file of an old format, or "" if the file is current or damaged."""
     return why_old_format(report.format) if report.verdict is FileVerdict.OK else ""
 
 
 def why_old_format(number: int | None) -> str:
-    """Return what a sound file of a format means to later kubelets, empty if they read it."""
+    """Return what later kubelets do with a sound file of this format, or "" if they read it."""
     last = _LAST_READERS.get(number)
     if not last:
         return ""

@@ -1,6 +1,6 @@
-"""Names from outside, as sentences show them.
+"""Names from other programs, as sentences show them.
 
-Law: a name is escaped, and many names are counted.
+Law: names are escaped, and long lists are cut off with a count.
 """
 
 from collections.abc import Collection
@@ -10,22 +10,22 @@ from devicecore.domain.device_set import natural_key
 from devicecore.domain.text import counted, foreign_text
 
 _MAX_NAMES = 5
-_MAX_NAME = 100  # characters of a device id or of the name of a pod or container
+_MAX_NAME = 100  # the maximum number of characters shown of a device id, or of the name of a pod or container
 
 
 def name(text: str) -> str:
-    """Return a name from outside, in quotes, as findings show it."""
+    """Return a name in quotes, as findings show it."""
     return repr(foreign_text(text, _MAX_NAME)) if text else "''"
 
 
 def names(ids: Collection[str]) -> str:
-    """Return the first names in natural order, and how many more there are."""
+    """Return the first names in natural order, with the number of the others."""
     listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 
 
 def by_number(things: Collection[object], one: str, several: str) -> str:
-    """Return the form of a word that fits the number of the things."""
+    """Return the singular or plural form of a word that fits the number of things."""
     return one if len(things) == 1 else several
 
 

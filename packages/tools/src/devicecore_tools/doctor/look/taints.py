@@ -1,6 +1,6 @@
-"""Taints of Nodes with a special meaning, and what tolerates them.
+"""Taints of Nodes that have a special meaning, and the tolerations for them.
 
-Law: the keys are those of Kubernetes, so that a taint that was read is the same as one of these.
+Law: the keys are Kubernetes' own, so that these taints equal those that were read from a Node.
 """
 
 from devicecore.domain.allocation.model import Taint, Toleration
@@ -9,7 +9,7 @@ CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
 
 CRITICAL = Toleration(operator="Critical")
-"""What a critical pod tolerates in addition: a kubelet admits it under any pressure."""
+"""Further taints that a critical pod tolerates, because a kubelet admits it under any pressure."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
-"""The taint of a Node whose memory is short."""
+"""The taint of a Node that is short of memory."""

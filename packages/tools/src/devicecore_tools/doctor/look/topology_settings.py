@@ -1,6 +1,6 @@
 """The settings of a kubelet's topology manager.
 
-Law: the defaults are those of a kubelet.
+Law: the defaults are the kubelet's.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,11 @@ from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyO
 
 @frozen
 class TopologySettings:
-    """The topology manager of a kubelet. Without NUMA nodes, the devices' topologies define them.
+    """The topology manager of a kubelet. If `numa_nodes` is empty, they are taken from the devices' topologies.
 
-    `is_given` is whether a user or the kubelet's configuration has set it; otherwise it is the default of a kubelet.
-    `distances` are row by row those between the NUMA nodes, in order; without them they are not known.
+    `is_given` says whether a user or the kubelet's configuration has set the policy. Otherwise it is the kubelet's
+    default. `distances` has one row per NUMA node with its distances to all nodes in order, and is empty if they are
+    not known.
     """
 
     policy: Policy = Policy.NONE
@@ -28,29 +29,29 @@ class TopologySettings:
 
     @property
     def max_numa_nodes(self) -> int:
-        """How many NUMA nodes a kubelet allows with a policy other than `none`."""
+        """The maximum number of NUMA nodes with a policy other than `none`."""
         return self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
 
     def on(self, numa_nodes: Iterable[NumaNode]) -> Topology:
-        """Return the topology of a machine with these NUMA nodes, unless the settings name others."""
+        """Return the topology with these NUMA nodes, unless the settings already name NUMA nodes."""
         nodes = self.numa_nodes or tuple(numa_nodes)
         uses = self.options.prefer_closest_numa_nodes and len(self.distances) == len(nodes)
         return Topology(nodes, self.policy, self.scope, distances=self.distances if uses else ())
 
     def not_known_on(self, topology: Topology) -> str:
-        """Return what a kubelet knows that this topology lacks, and how to name it, empty if it lacks nothing."""
+        """Return which of a kubelet's settings this topology lacks, and the option that sets it, or "" if none."""
         if len(topology.numa_nodes) == 1:
             return ""
         if not self.is_given:
             return "the kubelet's topology policy, taken as none: name it with --topology-policy"
         if topology.distances or not self.options.prefer_closest_numa_nodes:
             return ""
-        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # which ignores distances
+        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # it ignores distances
             return ""
         return "how far the NUMA nodes are from each other: name it with --numa-distances"
 
     def problem_on(self, topology: Topology) -> str:
-        """Return why a kubelet does not start on a machine with this topology (`NewManager`), empty if it does."""
+        """Return why a kubelet does not start on a machine with this topology (`NewManager`), or "" if it starts."""
         most, count = self.max_numa_nodes, len(topology.numa_nodes)
         if count <= most or topology.policy is Policy.NONE:
             return ""

@@ -1,6 +1,6 @@
 """What each source of information about a node said, as values.
 
-Law: a source that could not be read has no value, but a reason. It is never mistaken for a source without entries.
+Law: a source that could not be read has a reason instead of a value. It is never mistaken for a source without entries.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Device = tuple[str, str, str]
 """A device of a DRA driver: driver, pool and name."""
 
 PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
-"""How the paths of sockets begin, relative to the kubelet's root: those of plugins, and those of the plugin watcher."""
+"""Prefixes of socket paths, relative to the kubelet's root: of device plugins, and of the plugin watcher."""
 
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
@@ -35,7 +35,7 @@ NOT_RECORDED = "it is not in the record: add --cdi-dir"
 """Why there are no CDI files if a record has none."""
 
 NO_NODE = "there is no node "
-"""The start of the reason given when the API server has answered that it has no Node of this name."""
+"""How the reason begins if the API server has answered that it has no Node of this name."""
 
 ON_THE_NODE = "it lies on the node: run doctor there"
 """Why the sources on a node have no value if only the API server was asked."""
@@ -47,16 +47,19 @@ NO_FILE = "there is no such file"
 """How a note or a reason begins if there is no file on the node."""
 
 NOBODY_LISTENS = "no process listens at the socket"
-"""The message about a socket whose process is gone."""
+"""The problem of a socket whose process is gone."""
 
 LIST_HAS = "its list has"
-"""How the reason begins if a plugin answers but its list was not read."""
+"""How the reason begins if a plugin answers, but its list was not read."""
 
 NO_FILES = "there are no such files"
 """The reason why a kubelet's source has no value if the kubelet does not have such files."""
 
 OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
-"""What kubelets have allocated and actuated for pods that are resized; the last one is that of kubelets before 1.33."""
+"""Files with the allocated and actuated resources of pods that can be resized.
+
+Kubelets before 1.33 write the last one.
+"""
 
 LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
 """The files of a record with the answers of the pod-resources API."""
@@ -65,7 +68,7 @@ CONFIGURATION = "config.yaml"
 """The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
 
 MAX_NOTES = 10
-"""Notes that are kept of a source."""
+"""The maximum number of notes that are kept per source."""
 
 
 class Source(Enum):
@@ -92,11 +95,11 @@ class Reading(Generic[Value]):
 
     Attributes:
         place: the file, directory, socket or address that was read, empty if none was given.
-        value: what it said, or None if it could not be read.
-        problem: why there is no value, empty if there is one.
-        notes: what could not be read of a source that was read otherwise, one sentence each.
-        is_whole: whether it has the objects of all namespaces. This is not known about a file.
-        is_recorded: whether it is a record's, so that it was whole unless the record says otherwise.
+        value: its content, or None if it could not be read.
+        problem: why there is no value, or an empty string if there is one.
+        notes: one sentence for each part that could not be read, although the source as a whole was.
+        is_whole: whether it has the objects of all namespaces. For a file, this is not known.
+        is_recorded: whether it comes from a record. Then it is whole unless the record says otherwise.
     """
 
     place: str = ""
@@ -108,17 +111,20 @@ class Reading(Generic[Value]):
 
     @property
     def is_whole_or_recorded(self) -> bool:
-        """Whether anything that it lacks did not exist, unless it says otherwise."""
+        """Whether an object that is missing from this source did not exist."""
         return self.is_whole or self.is_recorded
 
     @property
     def was_refused(self) -> bool:
-        """Whether reading it was attempted and failed."""
+        """Whether an attempt to read it has failed."""
         return self.value is None and bool(self.place)
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
-        """Return a source that was read. Of more than `MAX_NOTES` notes, the last one says how many more there are."""
+        """Return a source that was read.
+
+        If there are more than `MAX_NOTES` notes, the last one says how many were left out.
+        """
         if len(notes) > MAX_NOTES:
             notes = (*notes[: MAX_NOTES - 1], f"and {len(notes) - MAX_NOTES + 1:,} more such notes")
         return cls(place, value, "", notes)
@@ -136,10 +142,12 @@ class ReceiptSeen:
 
 @frozen
 class CheckpointSeen:
-    """The checkpoint file. `data` is None if nothing of it could be read; a wrong checksum does not prevent that.
+    """The checkpoint file.
 
-    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself. `unwritable` says
-    why a kubelet cannot write it, empty if it can, as far as one can see.
+    `data` is None if nothing of it could be read. A file with a wrong checksum can still be read.
+
+    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the content of the file.
+    `unwritable` says why a kubelet cannot write the file, or is empty if nothing seems to prevent that.
     """
 
     verdict: FileReport
@@ -151,14 +159,15 @@ class CheckpointSeen:
 
 @frozen
 class SocketsSeen:
-    """The sockets in the kubelet's directories: its own, those of plugins, and those for the plugin watcher.
+    """The sockets in the kubelet's directories: its own, the plugins', and those for the plugin watcher.
 
-    `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
-    `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
-    tried is not in it. `named` has what a process answered that was asked who it is: the type of plugin and its name,
-    which is empty of a device plugin in the kubelet's own directory. `silent` has why one has not answered, and
-    `unusable` why a kubelet cannot call the driver that did. `made` has when each socket was made, in seconds since
-    1970, and `remade` those that were recreated within a minute while we looked, although the kubelet's was not.
+    `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read. The keys
+    of `served` are paths relative to the kubelet's root, and its values say whether a process listens there. Sockets
+    that could not be tried are missing. `named` has the answer of each process that was asked for its identity: the
+    type of plugin and its name, which is empty for a device plugin in the kubelet's own directory. `silent` says why a
+    process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made` has the time at which
+    each socket was created, in seconds since 1970. `remade` has the sockets that were recreated within a minute during
+    the look, although the kubelet's was not.
     """
 
     kubelet: bool = False
@@ -174,7 +183,7 @@ class SocketsSeen:
 
 @frozen
 class HoldingSeen:
-    """The devices of one resource that the kubelet says a container holds, with the NUMA nodes of each."""
+    """A container's devices of one resource according to the kubelet, with the NUMA nodes of each device."""
 
     namespace: str
     pod: str
@@ -198,7 +207,7 @@ class _DeviceSeen:
 
 @frozen
 class ClaimedDeviceSeen(_DeviceSeen):
-    """A device of a ResourceClaim that the kubelet says a container holds, with the CDI names of the device."""
+    """A device of a ResourceClaim that a container holds according to the kubelet, with the CDI names of the device."""
 
     namespace: str
     pod: str
@@ -227,13 +236,13 @@ class ClaimsSeen:
     """The kubelet's file of claims.
 
     Attributes:
-        devices: the devices that are prepared.
-        drivers: the drivers that are called to release each claim, which is named `namespace/name`.
+        devices: the prepared devices.
+        drivers: the drivers that release each claim. Claims are named `namespace/name`.
         pods: the UIDs of the pods of each claim.
         unanswered: the drivers of each claim without devices in the file. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
-        uids: the UID of each claim: a claim that was deleted and created again has a different one.
-        problem: why a kubelet cannot start with the file, empty if it is what the kubelet wrote.
+        uids: the UID of each claim. A claim that was deleted and created again has a different UID.
+        problem: why a kubelet cannot start with the file, or an empty string if the file is sound.
     """
 
     devices: tuple[PreparedDeviceSeen, ...] = ()
@@ -246,12 +255,12 @@ class ClaimsSeen:
 
 @frozen
 class AllocatedClaimSeen:
-    """A ResourceClaim at the API server with its devices, if it has some: driver, pool and name of each.
+    """A ResourceClaim at the API server, with the driver, pool and name of each allocated device.
 
-    `pods` has the UIDs of the pods that it is reserved for; it is None if it is reserved for something else.
-    `nodes` names the nodes that it is allocated for, if by name. `only_watched` has the devices with admin access only,
-    and `shared` those it has a share of. `remarks` has what drivers say in the claim's status of devices that do not
-    work. `allocated_at` is when it got its devices, in seconds since 1970.
+    `pods` has the UIDs of the pods that it is reserved for, or is None if it is reserved for something else. `nodes`
+    names the nodes that it is allocated for, if the allocation names nodes. `only_watched` has the devices with only
+    admin access, and `shared` those of which it has a share. `remarks` has drivers' remarks in the claim's status about
+    devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
     """
 
     claim: str
@@ -267,13 +276,13 @@ class AllocatedClaimSeen:
 
     @property
     def is_local(self) -> bool:
-        """Whether the allocation is for nodes by their names, so that its devices are a node's own."""
+        """Whether the allocation names nodes, so that its devices belong to a node."""
         return bool(self.nodes)
 
 
 @frozen
 class EventSeen:
-    """An event about a pod, with the time at which it happened last, in UTC."""
+    """An event about a pod, with the time of its last occurrence, in UTC."""
 
     namespace: str
     pod: str
@@ -285,10 +294,10 @@ class EventSeen:
 
 @frozen
 class MachineSeen:
-    """The machine on which a look was taken: its machineID, its bootID, and its NUMA nodes, empty if not known.
+    """The machine that was examined: its machineID, its bootID, and its NUMA nodes, each empty if not known.
 
-    `policy` is its kubelet's topology manager policy, empty if not known, and `max_numa_nodes` is how many NUMA nodes
-    the kubelet accepts with a policy other than `none` (`max-allowable-numa-nodes`).
+    `policy` is the topology manager policy of its kubelet, empty if not known. `max_numa_nodes` is the maximum number
+    of NUMA nodes that the kubelet accepts with a policy other than `none` (`max-allowable-numa-nodes`).
     """
 
     machine_id: str = ""
@@ -300,9 +309,11 @@ class MachineSeen:
 
 @frozen
 class StateFileSeen:
-    """A state file with which a kubelet starts, and why it cannot; `problem` is empty if it can.
+    """A state file that a kubelet reads when it starts.
 
-    `held` is what containers have of their own by the file of the CPU manager or the memory manager.
+    `problem` says why it cannot start with the file, empty if it can.
+
+    `held` has the exclusive resources of containers, if it is the file of the CPU manager or the memory manager.
     """
 
     name: str
@@ -312,20 +323,23 @@ class StateFileSeen:
 
 @frozen
 class PoolCounters:
-    """What a pool has of each counter, and what each of its devices consumes, also on other nodes: in billionths."""
+    """The value of each counter of a pool, and what each device consumes, on other nodes, too.
+
+    The unit is a billionth.
+    """
 
     totals: Mapping[tuple[str, str], int]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
 
     def beside(self, taken: Iterable[str]) -> Mapping[tuple[str, str], int]:
-        """Return what each counter has left, given the devices that are taken."""
+        """Return what is left of each counter while these devices are allocated."""
         left = Counter(self.totals)
         for device in taken:
             left.subtract(self.uses.get(device, {}))
         return left
 
     def suffice(self, device: str, left: Mapping[tuple[str, str], int]) -> bool:
-        """Return whether what is left is enough for a device."""
+        """Return whether enough is left for a device."""
         return all(amount <= left.get(counter, 0) for counter, amount in self.uses.get(device, {}).items())
 
 
@@ -334,14 +348,14 @@ class PublishedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has published, with its string attributes.
 
     Attributes:
-        numa_nodes: what an attribute `numaNode` says, or None if there is none.
-        taint: a taint that reserves the device for claims that tolerate it, empty if there is none.
-        remark: a taint that keeps nobody from the device, as a string: a driver says something of it.
-        pool_problem: why its pool provides no devices, empty if it does.
-        counters: what it shares with the other devices of its pool, or None if nothing.
-        is_own: whether it was published for this node by the node's name, as the node's own driver does.
-        is_usable: whether claims on this node can get it, or None if that is not known, or its pool is incomplete.
-        needs_driver: whether a kubelet calls the driver for it, which then has to run on the node.
+        numa_nodes: the value of an attribute `numaNode`, or None if there is none.
+        taint: a taint that reserves the device for claims that tolerate it, or an empty string.
+        remark: a taint without effect, with which a driver says something about the device, or an empty string.
+        pool_problem: why its pool provides no devices, or an empty string if it does.
+        counters: the counters that it shares with other devices of its pool, or None if it shares none.
+        is_own: whether its ResourceSlice names this node, as the slices of the node's own driver do.
+        is_usable: whether claims on this node can get it, or None if that is not known or its pool is incomplete.
+        needs_driver: whether a kubelet calls the driver for it, so that the driver has to run on the node.
     """
 
     driver: str
@@ -362,9 +376,9 @@ class PublishedDeviceSeen(_DeviceSeen):
 class PodResourcesSeen:
     """The answers of the pod-resources API.
 
-    `version` is `v1` or `v1alpha1`. `pods` has namespace and name of each listed pod. `allocatable` has the healthy
-    devices by resource, with their NUMA nodes, or None if the kubelet does not offer that call. `claimed` has the
-    devices that containers hold by dynamic resource allocation, which kubelets list from 1.34 on.
+    `version` is `v1` or `v1alpha1`. `pods` has the namespace and name of each listed pod. `allocatable` has the healthy
+    devices by resource, with their NUMA nodes, or is None if the kubelet does not offer that call. `claimed` has the
+    devices that containers hold by dynamic resource allocation, which kubelets have listed since 1.34.
     """
 
     version: str
@@ -377,33 +391,33 @@ class PodResourcesSeen:
 NOT_STARTED = frozenset(
     {"CreateContainerError", "RunContainerError", "PreCreateHookError", "StartError", "ContainerCannotRun"}
 )
-"""The reasons of containers that are not running because the kubelet or the runtime could not start them."""
+"""The `reason` values of containers that the kubelet or the runtime could not start."""
 
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
-"""How kubelets' reasons for refusing pods begin. Those before 1.30 write another message."""
+"""How kubelets' messages about refused pods begin. Kubelets before 1.30 write a different message."""
 
 
 @frozen
 class PodSeen:
-    """A pod, its phase, and the UIDs a kubelet may know it by.
+    """A pod, its phase, and the UIDs by which a kubelet may know it.
 
-    The API server's copy of a static pod has a UID of its own; the kubelet's is in an annotation.
+    The API server's copy of a static pod has its own UID. The kubelet's UID for it is in an annotation.
 
     Attributes:
-        node: the node that it is bound to, empty if none is named.
+        node: the node that it is bound to, or an empty string.
         is_acknowledged: whether a kubelet has written its status.
         is_deleting: whether it has a deletionTimestamp.
-        bound_at: when it was sent to its node, in seconds since 1970, or None if that is not known.
-        ends_by: its deletionTimestamp, when its grace period ends, in seconds since 1970, or None if it has none.
-        has_sandbox: whether its status says so, so that its claims have been prepared.
-        lacks_sandbox: whether its status says that it has none.
+        bound_at: when it was bound to its node, in seconds since 1970, or None if that is not known.
+        ends_by: its deletionTimestamp, at which its grace period ends, in seconds since 1970, or None if it has none.
+        has_sandbox: whether its status says that it has a sandbox, so that its claims have been prepared.
+        lacks_sandbox: whether its status says that it has no sandbox.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
-        tolerations: which taints of a Node it tolerates.
-        labels: its labels with their values, without those that controllers make.
-        made_at: when the API server made it, in seconds since 1970, or None if that is not known.
-        said: reason and message of its status, such as a kubelet's refusal.
-        waiting: reason and message of each container that waits or could not be started, by name.
+        tolerations: the taints of a Node that it tolerates.
+        labels: its labels with their values, except those that controllers add.
+        made_at: its creation time at the API server, in seconds since 1970, or None if that is not known.
+        said: the reason and message of its status, such as a kubelet's refusal.
+        waiting: by container name, the reason and message of each container that waits or could not be started.
     """
 
     pod: Pod
@@ -425,12 +439,12 @@ class PodSeen:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Namespace, name and UID: a pod that was deleted and created again has the same name."""
+        """Namespace, name and UID. The UID is needed because a recreated pod has the same name."""
         return (self.pod.namespace, self.pod.name, str(self.pod.uid))
 
     @property
     def was_refused(self) -> bool:
-        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that no container of it ever ran."""
+        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that none of its containers ever ran."""
         reason, message = self.said
         return self.phase == "Failed" and (message.startswith(_REFUSED) or reason.startswith(_REFUSALS))
 
@@ -443,7 +457,7 @@ class PodSeen:
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[str, ...]]:
-        """The ResourceClaims of each container that uses some, as `namespace/name`."""
+        """The ResourceClaims, as `namespace/name`, of each container that uses any."""
         of_entry = {one.name: one.claim or self.pod.generated_claims.get(one.name) for one in self.pod.claims}
         found: dict[str, dict[str, None]] = {}
         for container in self.pod.in_start_order:
@@ -499,16 +513,16 @@ class NodeSeen:
     Attributes:
         name: its name.
         kubelet_version: of the kubelet that wrote it.
-        capacity: how many devices of each resource the kubelet knows.
-        allocatable: how many of them are healthy.
+        capacity: the number of devices of each resource.
+        allocatable: the number of healthy devices of each resource.
         ready: the status of the condition Ready, empty if there is none. `Unknown` means that the API server has not
-            heard of the kubelet for some 40 s or more.
-        why_not_ready: reason and message of that condition.
-        machine: machineID and bootID of the machine, empty if not known.
+            heard from the kubelet for about 40 s or more.
+        why_not_ready: the reason and message of that condition.
+        machine: the machineID and bootID of the machine, empty if not known.
         taints: its taints. A cordoned Node also has the taint that the scheduler treats it as having.
-        pressures: the conditions of pressure that are true, such as DiskPressure, each with its message.
-        max_pods: how many pods the kubelet admits, or None if not known.
-        unsettled: the other conditions that are not as on a sound node, each with what it says.
+        pressures: the pressure conditions that are true, such as DiskPressure, each with its message.
+        max_pods: the maximum number of pods that the kubelet admits, or None if not known.
+        unsettled: the other conditions that differ from those of a sound node, each with its message.
         heard_at: when the kubelet last wrote the condition Ready, in seconds since 1970, or None if not known.
     """
 
@@ -527,7 +541,7 @@ class NodeSeen:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the API server has not heard of the kubelet."""
+        """Whether the API server has stopped hearing from the kubelet."""
         return self.ready == "Unknown"
 
 
@@ -537,7 +551,8 @@ class PluginSeen:
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.
-        resource: the resource it named to the plugin watcher; empty otherwise, because no other call returns it.
+        resource: the resource that it named to the plugin watcher. Otherwise it is empty, because no other call returns
+            it.
         options: None if it did not answer.
         devices: its first list, or None if it sent none in time.
         list_bytes: the size of that list as a message.
@@ -575,7 +590,7 @@ class CdiSpec:
 
 @frozen
 class CdiSeen:
-    """The CDI files of all directories. `is_complete` says that each of them could be read."""
+    """The CDI files of all directories. `is_complete` says whether all of them could be read."""
 
     specs: tuple[CdiSpec, ...] = ()
     is_complete: bool = True
@@ -593,11 +608,12 @@ class CdiSeen:
 
 @frozen
 class Look:
-    """What all sources said when they were read once, one after another in this order.
+    """What each source said when all were read once, one after another in this order.
 
-    `taken` is when, in seconds since 1970, or None if that is not known. Looks at two times may say the same. `machine`
-    is None if the sources are not those of the machine on which they were read, or if that is not known. `elsewhere`
-    has the other nodes that the ResourceSlices of each driver name, as far as slices of other nodes were read.
+    `taken` is the time in seconds since 1970, or None if that is not known. It is not compared: looks at different
+    times may be equal. `machine` is None if the sources come from another machine than the one that read them, or if
+    that is not known. `elsewhere` has the other nodes that each driver's ResourceSlices name, as far as slices of other
+    nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()
@@ -634,12 +650,12 @@ class Look:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the API server has not heard from the kubelet, and the kubelet's sockets were not examined."""
+        """Whether the API server has stopped hearing from the kubelet, and the kubelet's sockets were not examined."""
         return self.sockets.value is None and self.node.value is not None and self.node.value.is_silent
 
     @property
     def damage(self) -> str:
-        """Why nothing in the checkpoint is believed, although there is one. Empty if it is sound or was not read."""
+        """Why an existing checkpoint is ignored as a whole. Empty if it is sound or was not read."""
         file = self.checkpoint.value
         if file is None or file.verdict.verdict not in {FileVerdict.CHECKSUM, FileVerdict.MALFORMED}:
             return ""
@@ -649,7 +665,7 @@ class Look:
 
     @property
     def unwritable(self) -> str:
-        """Why a kubelet cannot write its checkpoint. Empty if it can, as far as one can see."""
+        """Why a kubelet cannot write its checkpoint. Empty if nothing seems to prevent that."""
         return self.checkpoint.value.unwritable if self.checkpoint.value else ""
 
     @cached_property
@@ -659,7 +675,7 @@ class Look:
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything is known about devices: from the checkpoint, the pod-resources API, claims or a plugin."""
+        """Whether anything is known about devices, from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value
         return bool(
             (file and file.verdict.verdict is not FileVerdict.ABSENT)
@@ -670,11 +686,11 @@ class Look:
 
 
 CLAIM = "claim:"
-"""How the name of a resource in a pod's status begins if it is a ResourceClaim."""
+"""How a resource name in a pod's status begins if it stands for a ResourceClaim."""
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, in order."""
+    """Return the values of each key in a dict, in their order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

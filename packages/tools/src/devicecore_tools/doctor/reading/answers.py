@@ -1,4 +1,4 @@
-"""The answers of a kubelet's pod-resources API as one value, from messages or from JSON.
+"""Converts the answers of a kubelet's pod-resources API, as messages or as JSON, to one value.
 
 Law: the same answer gives the same value, whether it came over the socket or was saved as JSON and read back.
 """
@@ -24,7 +24,7 @@ from devicecore_tools.doctor.reading.large_documents import read_document_file
 _MAX_DIGITS = 19
 
 Devices = dict[str, tuple[int, ...]]
-Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and their NUMA nodes
+Element = tuple[str, Iterable[str], tuple[int, ...]]  # the ids of a resource's devices, with their NUMA nodes
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
@@ -55,8 +55,8 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has other fields. Then it is not a kubelet's answer,
-    and must not be mistaken for an empty one.
+    Raises DocumentError if the document has only other fields: it is not a kubelet's answer then, and must not be
+    mistaken for an empty answer.
     """
     document, known = read_document_file(str(place)), {wanted, *others}
     devices = document["devices"].data
@@ -80,7 +80,10 @@ def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSO
 
 
 def _elements_in(devices: Value) -> Iterator[Element]:
-    """Yield the elements; of 100,000 as kubelets write them, each `Value` would cost microseconds."""
+    """Yield the elements.
+
+    `Value` is avoided for elements as kubelets write them: 100,000 of these would take too long.
+    """
     for number, one in enumerate(devices.data if isinstance(devices.data, list) else devices.sequence()):
         try:
             resource, ids = one["resource_name"], one["device_ids"]
@@ -100,7 +103,7 @@ def _element(one: Value) -> Element:
 
 
 def _number(value: Value) -> int:
-    """Return a number of 64 bits, which is a string in the JSON of protobuf; 0 is left out."""
+    """Return a 64-bit number, which is a string in protobuf's JSON. If it is 0, it is omitted there."""
     if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
         return int(value.data)
     return 0 if value.data is None else value.integer()
@@ -149,7 +152,10 @@ def seen_of(
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
-    """Return the content of these answers. `allocatable` is None if the kubelet does not offer that call."""
+    """Return the content of these answers.
+
+    `allocatable` is None if the kubelet does not offer GetAllocatableResources.
+    """
     holdings = [
         HoldingSeen(pod.namespace, pod.name, container.name, resource, devices)
         for pod in listed.pod_resources
@@ -162,7 +168,7 @@ def seen_of(
 
 
 def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDeviceSeen, ...]:
-    """Return the devices of claims. Later devices may also have a device's CDI names (kubelet-dra.md 12)."""
+    """Return the devices of claims. A device's CDI names may also be repeated in later devices (kubelet-dra.md 12)."""
     return tuple(
         ClaimedDeviceSeen(
             pod.namespace,

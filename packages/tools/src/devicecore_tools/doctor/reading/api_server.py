@@ -24,7 +24,7 @@ from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
 _SECONDS = 30.0  # for a request
-_PODS_AT_ONCE = 100  # so that no answer comes near the size limit
+_PODS_AT_ONCE = 100  # keeps answers well below the size limit
 _VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # since Kubernetes 1.37, 1.36 and 1.33
 _RESOURCES = {
     "Node": [NODES],
@@ -48,7 +48,7 @@ _RESOURCES = {
     "Namespace": [ApiResource("", "v1", "namespaces")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
-_OLDER = ("v1beta2", "v1beta1")  # of the other kinds of dynamic resource allocation, until Kubernetes 1.33
+_OLDER = ("v1beta2", "v1beta1")  # the other kinds of dynamic resource allocation, until Kubernetes 1.33
 
 OF_CLAIMS = (
     *("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
@@ -70,12 +70,12 @@ _NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodS
 
 
 def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> Json:
-    """Return the objects of a kind as the server sent them, for one node or for all.
+    """Return the objects of a kind as the server sent them, for one node or for all nodes.
 
-    ResourceClaims are those of all nodes, because they name no node. ResourceSlices include those that name no node,
-    unless the server refuses them, as it does for a kubelet. Events are those that a field selector in `events`
-    matches. There are no objects of dynamic resource allocation if the server does not know the kinds. Raises
-    RequestError if there is no answer, or an error.
+    ResourceClaims of all nodes are returned, because they do not name a node. ResourceSlices include those that do not
+    name a node, unless the server refuses to list them, as it does for a kubelet. Only events that a field selector in
+    `events` matches are returned. If the server does not know a kind of dynamic resource allocation, there are no
+    objects. Raises RequestError if the server does not answer or returns an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -89,7 +89,7 @@ def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> 
 
 
 def _listed(server: ApiServer, kind: str, fields: str, *, has_older: bool = True) -> list[Json]:
-    """Return the objects of a kind that a field selector matches, in the first version that the server knows."""
+    """Return the objects of a kind that match a field selector, in the first version that the server knows."""
     known = _RESOURCES[kind]
     if has_older and len(known) == 1 and known[0].group == "resource.k8s.io":
         known = [*known, *(evolve(known[0], version=one) for one in _OLDER)]
@@ -103,7 +103,7 @@ def _listed(server: ApiServer, kind: str, fields: str, *, has_older: bool = True
 
 
 def _slices_of_no_node(server: ApiServer) -> list[Json]:
-    """Return the slices that name no node: they are for all nodes, for those of a selector, or name nodes by device."""
+    """Return the slices without a node's name. They are for all nodes, or have a node selector or a node per device."""
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
     except RequestError as problem:
@@ -155,8 +155,7 @@ def read_objects(
     `events_of` is the namespace and name of a pod. If given, that pod's events are read, otherwise the events that
     say why pods do not start.
 
-    In place of a kind that cannot be read, there is a sentence that says why. Raises NodeNameError if no node can have
-    this name.
+    If a kind cannot be read, its value is a sentence that says why. Raises NodeNameError if no node can have this name.
     """
     if node:
         check_node_name(node)

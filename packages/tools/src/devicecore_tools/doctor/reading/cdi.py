@@ -1,7 +1,7 @@
 """The CDI files of a node: which devices a container runtime can resolve.
 
-Law: an unreadable file is named and makes the reading incomplete, and a file that runtimes ignore has the reason.
-The total of all files is bounded.
+Law: an unreadable file is named and makes the reading incomplete. A file that runtimes ignore is kept with the reason.
+The number and the total size of all files are bounded.
 """
 
 import os
@@ -32,7 +32,7 @@ _OTHER_ENDING = "its name ends in .yml, and runtimes read .json and .yaml only"
 def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES, most_devices: int = MAX_DEVICES) -> Reading[CdiSeen]:
     """Return the CDI files in `directories`. A missing directory has no files.
 
-    No more files are read once the files have more than `most_devices` devices.
+    Reading stops once the files have more than `most_devices` devices.
     """
     listed = tuple(directories)
     place = ", ".join(listed)

@@ -1,6 +1,6 @@
 """The devices of ResourceClaims on a node, and what their drivers have published.
 
-Law: an incompletely read file is not the same as a file without claims.
+Law: a file that was read incompletely is not mistaken for a file without claims.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,8 +38,8 @@ from devicecore_tools.doctor.reading.objects import items_of, seconds_of
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
     """Return the kubelet's claim checkpoint at `path`.
 
-    A kubelet writes the file with its first claim. So if it is absent in a kubelet's directory (`may_be_absent`), no
-    claim is prepared. Elsewhere, a missing file says nothing.
+    A kubelet writes the file when it prepares its first claim. So if a kubelet's directory has no such file
+    (`may_be_absent`), no claim is prepared. Elsewhere, a missing file proves nothing.
     """
     try:
         blob = read_file(path, MAX_BYTES, follow_links=True)
@@ -63,8 +63,8 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
 def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], str]]:
     """Return the health of each driver's devices from the kubelet's `dra_health_state`.
 
-    It is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only if
-    something changes, so the file does not say whether the driver has reported since.
+    The result is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only
+    when something changes, so the file does not show whether the driver has reported since.
     """
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
@@ -87,7 +87,7 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
 def slices_in(document: Value, budget: Budget | None = None) -> tuple[PoolSlice, ...]:
     """Return a list of ResourceSlices.
 
-    Raises DocumentError if it is not a complete list of them, or has more devices than the budget has left.
+    Raises DocumentError if the list is not complete or not of this kind, or has more devices than the budget allows.
     """
     keep = (budget or Budget()).keep_slice
     return tuple(slice_of(keep(one)) for one in items_of(document, "ResourceSlices", "ResourceSliceList"))
@@ -98,8 +98,8 @@ def published_by(
 ) -> tuple[PublishedDeviceSeen, ...]:
     """Return the devices that a node may use, with their string attributes.
 
-    If the node's name is unknown, any device may belong to it. If the Node's labels are unknown, any device with a
-    node selector may.
+    If the node's name is unknown, every device is returned. If the Node's labels are unknown, every device with a node
+    selector is.
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
@@ -173,7 +173,7 @@ def _published(
 
 
 def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
-    """Return the NUMA nodes from the standard attribute, or otherwise from the driver's own, or None without both."""
+    """Return the NUMA nodes from the standard attribute, or else from the driver's own, or None if neither exists."""
     for name in ("resource.kubernetes.io/numaNode", f"{device.key.driver}/numaNode", "numaNode"):
         one = device.attributes.get(name)
         if one is not None and one.kind in {"int", "ints"}:
@@ -219,9 +219,9 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
 
 
 def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
-    """Yield what drivers report about broken devices in the conditions of a claim's status.
+    """Yield what drivers report about broken devices in the conditions in a claim's status.
 
-    An allocation names the conditions that a device needs before a pod is bound, and those that mean failure.
+    An allocation names the conditions that a device must have before a pod is bound, and those that mean failure.
     """
     for device in devices.sequence():
         key = device["driver"].text(), device["pool"].text(), device["device"].text()

@@ -1,7 +1,7 @@
 """All nodes of a cluster, from the API server or from files with its objects.
 
-Law: a node's look has only objects that name the node, so that all looks together are as large as the input. Sources on
-the node itself count as not read. Devices that name no node are in a separate look.
+Law: a node's look has only objects that name the node, so all looks together are no larger than the input. Sources on
+the node itself count as not read. Devices that do not name a node are in a separate look.
 """
 
 import time
@@ -22,10 +22,10 @@ from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_o
 PLACE = "API server"
 
 NO_NODE = ""
-"""The key, instead of a node's name, of the look with the devices of several nodes and their claims."""
+"""The key of the look that has the devices of several nodes, with their claims, in place of a node's name."""
 
 OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")
-"""The kinds that show which devices nodes have, and who holds them."""
+"""The kinds that show which devices nodes have and who holds them."""
 
 Seen = TypeVar("Seen")
 
@@ -40,8 +40,8 @@ def looks_at_all_nodes(
 
     A `kubeconfig` of None means this pod's service account.
 
-    Raises ModuleNotFoundError if the client of the API server is not installed. Raises ValueError if the nodes cannot
-    be read. The text says why.
+    Raises ModuleNotFoundError if the client for the API server is not installed. Raises ValueError, with the reason, if
+    the nodes cannot be read.
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
@@ -52,7 +52,7 @@ def looks_at_all_nodes(
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
 
-    If no document has a kind, a sentence says so: kubectl prints one List for several
+    If no document has objects of a kind, its value is a sentence that says so: kubectl prints one List for several
     kinds, which does not show whether a kind was requested. Raises DocumentError if a list is only part of one.
     """
     found: dict[str, list[Any] | str] = {}
@@ -73,13 +73,13 @@ def looks_of(
     budget: Budget | None = None,
     taken: float | None = None,
 ) -> dict[str, Look]:
-    """Return a look at each selected node, sorted by name, and one of `NO_NODE` if there are such devices.
+    """Return a look at each selected node, sorted by name, and a look at `NO_NODE` if there are such devices.
 
-    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. At the end of
-    the budget, the looks at the other nodes have only the reason, instead of their Node. `taken` is when the objects
-    were read, in seconds since 1970, or None if that is not known.
+    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. When the
+    budget is spent, the looks at the remaining nodes have only the reason instead of their Node. `taken` is when the
+    objects were read, in seconds since 1970, or None if that is not known.
 
-    Raises ValueError if the nodes were not read or cannot be used. The text says why.
+    Raises ValueError, with the reason, if the nodes were not read or cannot be used.
     """
     nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
     if isinstance(nodes, str):
@@ -99,7 +99,7 @@ def looks_of(
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document, kept), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
-        for one in published.value or ():  # not its pool, which may have the devices of a thousand nodes
+        for one in published.value or ():  # without its pool, which may have the devices of a thousand nodes
             held += of_device.get(one.key, ())
         used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
         about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))
@@ -129,7 +129,7 @@ _ON_THE_NODE = Look(**_UNREAD)
 
 
 def given_up(why: str) -> Look:
-    """Return the look at a node for which the question had no time left."""
+    """Return the look at a node for which no time was left."""
     return evolve(_ON_THE_NODE, node=Reading(PLACE, problem=why))
 
 
@@ -155,7 +155,7 @@ def _bound(pod: Value) -> Iterator[tuple[str, Any]]:
 
 
 def _published(one: Value) -> Iterator[tuple[str, Any]]:
-    """Yield a slice with its node, or, if its devices name nodes, the part of it for each node."""
+    """Yield a slice with its node, or, if its devices name nodes, the part for each node."""
     spec = one["spec"]
     if not spec["perDeviceNodeSelection"].boolean():
         yield spec["nodeName"].text("") or NO_NODE, one.data

@@ -1,6 +1,6 @@
 """The parts of nodes and pods that a scheduler's decision depends on, shared by several values.
 
-Law: each field is read only here, so that `doctor`, `why` and `fits` see the same node and the same pod.
+Law: only this module reads these fields, so `doctor`, `why` and `fits` see the same node and the same pod.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Sizes = Mapping[str, Quantity]
 Labels = Mapping[str, str]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod whose containers have finally terminated."""
+"""The phases of a pod whose containers have terminated for good."""
 
 _CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
 _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
@@ -29,7 +29,7 @@ _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 class ClusterNode:
     """The parts of a Node that determine which pods it accepts. `allocatable` and `capacity` have all resources.
 
-    `features` are those that its kubelet declares (from Kubernetes 1.36 on).
+    `features` has the features that its kubelet declares (since Kubernetes 1.36).
     """
 
     target: TargetNode
@@ -57,7 +57,7 @@ class ClusterNode:
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
-        """Its taints, each once, including that of a cordon, which the node controller adds a moment later."""
+        """Its taints, each once. A cordon's taint is included even before the node controller has added it."""
         return tuple(dict.fromkeys((*self.taints, *((CORDONED,) if self.is_cordoned else ()))))
 
 

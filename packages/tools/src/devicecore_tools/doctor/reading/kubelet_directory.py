@@ -1,7 +1,6 @@
 """The kubelet's directory: the checkpoint, and the sockets of the kubelet and of plugins.
 
-Law: only the checkpoint is opened. Each socket is connected to once, to see whether a process listens, and nothing
-is sent.
+Law: only the checkpoint is opened. Each socket is connected to once, to see whether a process listens. Nothing is sent.
 """
 
 import os
@@ -67,7 +66,7 @@ class KubeletDirectory:
         """Return the directories of a kubelet whose root, or whose `device-plugins` directory, is `path`."""
         root = Path(path)
         plugins = root / "device-plugins"
-        # In another user's directory, the functions of os.path return False where those of Path fail.
+        # In another user's directory, the functions of os.path return False where the methods of Path fail.
         if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
             root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
         ):
@@ -79,7 +78,7 @@ class KubeletDirectory:
 
     @property
     def has_root(self) -> bool:
-        """Whether the files next to `plugins` are a kubelet's. A copy of only that directory may be anywhere."""
+        """Whether the files next to `plugins` belong to a kubelet. A copy of only that directory may be anywhere."""
         return Path(self.plugins).absolute().name == "device-plugins"
 
     @property
@@ -100,7 +99,7 @@ IS_DIRECTORY = "it is a directory"
 def why_unwritable(path: str) -> str:
     """Return why no process can rewrite a file, or an empty string if one may be able to.
 
-    A read-only mount means nothing, because ours may differ from the kubelet's.
+    A read-only mount proves nothing, because our mounts may differ from the kubelet's.
     """
     if os.path.isdir(path):  # noqa: PTH112 - raises nothing
         return IS_DIRECTORY
@@ -114,7 +113,7 @@ def why_unwritable(path: str) -> str:
 
 
 def not_a_file() -> CheckpointSeen:
-    """Return the result for a directory in place of the checkpoint."""
+    """Return the result if there is a directory in place of the checkpoint."""
     return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
 
 
@@ -138,7 +137,7 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
 
 
 def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
-    """Return the sockets in the directories of plugins, by their paths relative to these."""
+    """Return the sockets in the directories of plugins, by their paths relative to these directories."""
     notes: list[str] = []
     try:
         found = _sockets(directory.plugins, 1, notes)
@@ -170,14 +169,14 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
 
 
 def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    """Return when each socket was created, except those that are deleted in the meantime."""
+    """Return when each socket was created, except for sockets that are deleted in the meantime."""
     for name, path in sockets.items():
         with suppress(OSError):
             yield name, Path(path).lstat().st_mtime
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """Return the names of sockets, sorted. Names that begin with a dot do not belong to plugins (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted. A name that begins with a dot is not a plugin's (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:
@@ -189,7 +188,10 @@ def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
 
 
 def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
-    """Return names and modes in a directory and below it, 0 for hidden ones, except what is deleted in the meantime."""
+    """Return names and modes in and below a directory.
+
+    Hidden ones have mode 0. Files deleted meanwhile are left out.
+    """
     with os.scandir(directory) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
@@ -223,6 +225,6 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
 
 
 def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
-    """Return the CDI devices of an answer: by their names, or in annotations, as plugins did before Kubernetes 1.28."""
+    """Return the CDI devices of an answer. Before Kubernetes 1.28, plugins named them in annotations."""
     annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
     return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

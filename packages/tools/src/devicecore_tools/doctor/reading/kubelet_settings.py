@@ -1,7 +1,7 @@
 """What a kubelet's configuration says about its topology, CPU and memory managers.
 
-Laws: the process that serves the kubelet's socket takes precedence over a file in the root directory. Unreadable or
-    incomplete sources change nothing. Only a process with the kubelet's name is trusted.
+Laws: the process that serves the kubelet's socket takes precedence over a file in the root directory. A source that is
+    unreadable or incomplete changes nothing. Only a process with the kubelet's name is trusted.
 """
 
 import os
@@ -48,7 +48,7 @@ class _Process:
 
     @property
     def flags(self) -> dict[str, str]:
-        """Its flags with their values. If one is repeated, the last counts."""
+        """Its flags with their values. If a flag is repeated, the last one counts."""
         words = (self.place / "cmdline").read_bytes().decode(errors="replace").split("\0")
         found = {}
         for word, following in zip(words, [*words[1:], ""], strict=True):
@@ -58,13 +58,13 @@ class _Process:
         return found
 
     def file(self, name: str) -> Path:
-        """Return our path of a file that has this path for the process."""
+        """Return the path at which we see the file that has this path for the process."""
         beside = "root" if name.startswith("/") else "cwd"
         return self.place / beside / name.lstrip("/")
 
 
 def read_topology(root: str, default: TopologySettings) -> TopologySettings:
-    """Return the settings of the kubelet whose root directory or record is `root`, or the default."""
+    """Return the settings of the kubelet whose root directory or record is `root`, or the defaults."""
     process = _process_of(root)
     fields, nodes = known_fields(root, process), default.numa_nodes
     if "topologyManagerPolicy" not in fields:
@@ -83,7 +83,7 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
 
 
 def configuration_of(root: str) -> dict[str, object]:
-    """Return the configuration for a record, so that the record gives the same results, or an empty string."""
+    """Return the configuration to save in a record, so that the record gives the same results, or an empty string."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
 
@@ -114,7 +114,7 @@ _KNOWN = {
     "cpuManagerPolicy": ["none", "static"],
     "memoryManagerPolicy": ["None", "Static"],
 }
-"""The values that a kubelet accepts; it refuses to start with others (kubelet: `ValidateKubeletConfiguration`,
+"""The values that a kubelet accepts. It does not start with others (kubelet: `ValidateKubeletConfiguration`,
 `NewManager`).
 """
 
@@ -125,7 +125,7 @@ def serves(root: str) -> bool:
 
 
 def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
-    """Return the fields of the configuration that are certain: all of a process, or those that a file names."""
+    """Return the fields of the configuration that are certain: all fields of a process, or those that a file names."""
     with suppress(OSError, DocumentError, ValueError):
         return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
     return {}
@@ -134,7 +134,7 @@ def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
 def sees_files_of_kubelet(root: str) -> bool:
     """Return whether this process shares the file system of the process that serves a socket below a root directory.
 
-    A container with only some mounted directories does not. Without such a process, it is unknown.
+    If only some directories are mounted into our container, it does not. If there is no such process, this is unknown.
     """
     server = _server_of(root)
     if server is None:
@@ -142,7 +142,7 @@ def sees_files_of_kubelet(root: str) -> bool:
     with suppress(PermissionError):
         try:
             return (server.place / "ns" / "mnt").readlink() == (_PROCESSES / "self" / "ns" / "mnt").readlink()
-        except FileNotFoundError:  # it is in another PID namespace
+        except FileNotFoundError:  # the process is in another PID namespace
             return False
     return True
 

@@ -1,7 +1,7 @@
 """Label selectors, as `kubectl -l` accepts them and as objects have them.
 
-Law: a string that kubectl refuses is refused with a sentence. Every other string selects the nodes that kubectl would
-    list.
+Law: a string that kubectl refuses is refused with a sentence. Every other string selects exactly the nodes that kubectl
+    would list.
 """
 
 import re
@@ -13,7 +13,8 @@ from devicecore.domain.documents import Value
 
 _KEY = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
-_FORMS = (  # how Kubernetes' `labels.Parse` reads a requirement, and what a node selector calls it
+# Kubernetes' `labels.Parse` reads a requirement like this. The second value is the operator in a node selector.
+_FORMS = (
     (re.compile(rf"({_KEY})"), "Exists"),
     (re.compile(rf"!\s*({_KEY})"), "DoesNotExist"),
     (re.compile(rf"({_KEY})\s*==?\s*({_VALUE})"), "In"),
@@ -23,7 +24,7 @@ _FORMS = (  # how Kubernetes' `labels.Parse` reads a requirement, and what a nod
     (re.compile(rf"({_KEY})\s*>\s*(-?[0-9]+)"), "Gt"),
     (re.compile(rf"({_KEY})\s*<\s*(-?[0-9]+)"), "Lt"),
 )
-_COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
+_COMMA = re.compile(r",(?![^(]*\))")  # outside parentheses
 
 
 def label_selector(text: str) -> Callable[[TargetNode], bool]:

@@ -1,7 +1,7 @@
 """JSON of up to 64 MiB, such as all pods of a large node, and YAML of up to 1 MiB.
 
-Law: any bytes are read or refused with a `DocumentError`, in bounded time and memory. A list of many objects may take
-more memory than one object, because an API server stores no object of more than a few MiB.
+Law: any bytes are either read or refused with a `DocumentError`, in bounded time and memory. A list of many objects may
+take more memory than one object, because an API server stores no object of more than a few MiB.
 """
 
 import codecs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devicecore.system.documents import Data
 
 MAX_INPUT = MAX_BYTES + 1
-"""How many bytes of standard input are read. A longer document is refused when it is parsed."""
+"""The number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
 _loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # on a platform without a wheel
@@ -56,7 +56,7 @@ def _content(path: str) -> bytes:
 def parse_document(data: bytes, file: str, budget: Budget | None = None) -> Value:
     """Return the one document in `data`.
 
-    Raises DocumentError if it is neither JSON nor YAML, or too large, or not one object.
+    Raises DocumentError if it is neither JSON nor YAML, too large, or not exactly one object.
     """
     documents = parse_documents(data, file, budget)
     if len(documents) != 1:
@@ -77,13 +77,13 @@ def as_utf8(data: bytes) -> bytes:
 def parse_documents(data: bytes, file: str, budget: Budget | None = None) -> list[Value]:
     """Return the documents in `data`, within a budget.
 
-    Raises DocumentError if it cannot be used, or exceeds the rest of the budget.
+    Raises DocumentError if they cannot be used, or exceed the rest of the budget.
     """
     whole = Value(None, file)
     data = as_utf8(data).strip()
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
-    is_json = data.startswith(b"{") and b"\n---" not in data  # several YAML documents have this, whatever they are
+    is_json = data.startswith(b"{") and b"\n---" not in data  # this is possible only with several YAML documents
     values = [_json(data, whole)] if is_json else _yaml(data, whole)
     for value in values:
         if not isinstance(value.data, dict):
@@ -102,13 +102,13 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 _ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
-"""Smaller input is not checked per object: it takes less than 256 MB even if it is one object."""
+"""Smaller input is not checked per object: it takes less than 256 MB even as a single object."""
 
 _MAX_OBJECT_BYTES = 8 * 1024 * 1024
 _MAX_OBJECT_VALUES = 400_000
 _CHUNK = 256 * 1024
-_DEPTH_OF_ITEMS = 2  # of an object in the list `items`
-_VALUES_OF_BRACKET = 50  # a list of objects has a bracket for at least this many values
+_DEPTH_OF_ITEMS = 2  # the depth of an object in the list `items`
+_VALUES_OF_BRACKET = 50  # a list of objects has at least one bracket per this many values
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"{}[],"))
 _STEPS = bytes.maketrans(b"{}[]", b"\x01\xff\x01\xff")
 

@@ -1,7 +1,7 @@
-"""A look as a file in a record, so that the record gives the same report on any machine.
+"""Saves a look as a file in a record, so that the record gives the same report on any machine.
 
 Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
-    record are unchanged: a record from which somebody removed a file no longer has its content.
+    record are unchanged. If somebody removes a file from a record, its content must be gone.
 """
 
 import json
@@ -22,7 +22,7 @@ FORMAT = 1
 """The version of the file."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The size limit of the file, in bytes. A node with 10,000 devices and 250 pods has some 4 MiB."""
+"""The size limit of the file, in bytes. The file of a node with 10,000 devices and 250 pods has about 4 MiB."""
 
 _CONVERTER = make_converter()
 
@@ -36,7 +36,7 @@ def _has_other_keys(cls: object) -> bool:
     return _is(cls, Mapping) and get_args(cls)[0] is not str
 
 
-def _pairs(cls: Any) -> Callable[[Any], list[Any]]:  # noqa: ANN401 - a type with its arguments
+def _pairs(cls: Any) -> Callable[[Any], list[Any]]:  # noqa: ANN401 - a type with type arguments
     key, value = get_args(cls)
     write = _CONVERTER.unstructure
     return lambda found: [[write(one, key), write(of, value)] for one, of in found.items()]
@@ -74,7 +74,7 @@ def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes
 def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
     """Return a look, and the digests of each source's other files.
 
-    Raises ValueError if a later release wrote the file, or it is damaged.
+    Raises ValueError if a later release wrote the file, or if it is damaged.
     """
     try:
         document = json.loads(data)

@@ -1,6 +1,6 @@
-"""Which machine this is, and whether an API server's objects belong to it.
+"""Identifies this machine, and checks whether an API server's objects belong to it.
 
-Law: two machines are never mistaken for one because a user named the wrong Node.
+Law: if a user names the wrong Node, two machines are not mistaken for one.
 """
 
 import os
@@ -17,7 +17,7 @@ from devicecore_tools.doctor.reading.large_documents import read_document_file
 from devicecore_tools.numa import MACHINE_FILE
 
 SYSTEM = Path("/sys/devices/system")
-"""Where the machine describes its CPUs and memory."""
+"""The directory in which the machine describes its CPUs and memory."""
 
 _CPU_SET = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
 _MAX_CPU = 65_536
@@ -28,12 +28,12 @@ _MAX_ID = 200
 
 
 def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
-    """Return machineID and bootID of this machine, as a kubelet reads them. Unreadable ones are empty."""
+    """Return the machineID and bootID of this machine, as a kubelet reads them. If unreadable, they are empty."""
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
 
 
 def cpus_in(text: str) -> set[int]:
-    """Return the numbers in a set of CPUs or NUMA nodes such as `0-3,8`. An invalid string has none."""
+    """Return the numbers in a set of CPUs or NUMA nodes such as `0-3,8`, or nothing if the string is invalid."""
     text = text.strip()
     if not text or not _CPU_SET.fullmatch(text):
         return set()
@@ -59,7 +59,7 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
 
 
 def numa_nodes_of(root: str) -> tuple[int, ...]:
-    """Return the NUMA nodes of the machine of a kubelet, which its root directory may describe; else it is this one.
+    """Return the NUMA nodes of a kubelet's machine, which its root directory may describe. By default it is this one.
 
     The result is empty if the machine does not say.
     """
@@ -73,7 +73,7 @@ def numa_nodes_of(root: str) -> tuple[int, ...]:
 
 
 def seen_machine(root: str, settings: TopologySettings) -> MachineSeen:
-    """Return what this machine is, and which NUMA nodes the kubelet with a root directory has.
+    """Identify this machine, with the NUMA nodes of the kubelet that has this root directory.
 
     `settings` are those of the kubelet.
     """
@@ -90,7 +90,7 @@ def _content(path: str) -> str:
 def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
     """Return why a Node is not the machine `here`, or an empty string if it may be.
 
-    A machine keeps its machineID when it reboots, but gets another bootID. A container may have no machineID.
+    When a machine reboots, it keeps its machineID but gets a new bootID. A container may have no machineID.
     """
     (machine, boot), (own_machine, own_boot) = node.machine, here
     if not boot or not own_boot or boot == own_boot or machine == own_machine:
@@ -101,7 +101,7 @@ def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
 
 
 def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
-    """Return why the pods of a Node are not those that a kubelet lists, or an empty string if they may be."""
+    """Return why a Node's pods cannot be the pods that a kubelet lists, or an empty string if they may be."""
     theirs = {pod.place: pod for pod in pods}
     if api is None or not api.pods or not theirs or not api.pods.isdisjoint(theirs):
         return ""

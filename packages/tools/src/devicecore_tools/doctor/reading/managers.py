@@ -1,6 +1,6 @@
 """The input for a kubelet's CPU manager and memory manager: its configuration, their files, and the machine.
 
-Law: nothing that belongs to a different machine than the kubelet's is read.
+Law: nothing is read that belongs to a machine other than the kubelet's.
 """
 
 import os
@@ -27,10 +27,10 @@ class ManagersSeen:
 
     Attributes:
         configured: the known fields of the kubelet's configuration.
-        configuration: the same, with the policies from the state files.
+        configuration: these fields, with the policies from the state files.
         files: the unchanged state files.
         machine: the machine as described by cAdvisor, or None for this machine.
-        knows_machine: whether that is the kubelet's machine.
+        knows_machine: whether `machine` is known to be the kubelet's machine.
         problem: why the managers' decisions are unpredictable, or an empty string if they may be predictable.
         errors: why a state file cannot be read, by name.
     """
@@ -51,7 +51,7 @@ class ManagersSeen:
 
     @property
     def has_policy(self) -> bool:
-        """Whether one of the managers pins anything for containers."""
+        """Whether either manager pins anything for containers."""
         return self.cpus_are_pinned or self.memory_is_pinned
 
     @property
@@ -61,7 +61,7 @@ class ManagersSeen:
 
     @property
     def memory_is_pinned(self) -> bool:
-        """Whether containers get memory of certain NUMA nodes."""
+        """Whether containers get memory on certain NUMA nodes."""
         return str(self.configuration.get(_FIELDS[MEMORY_FILE], "")).lower() not in _NONE
 
 

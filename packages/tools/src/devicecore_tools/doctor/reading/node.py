@@ -1,4 +1,4 @@
-"""What to read about a node, and from where: the sources of `doctor`, `why` and `fits`.
+"""Reads the sources of a node for `doctor`, `why` and `fits`.
 
 Law: an unreadable source is named with the reason, and the others are still read.
 """
@@ -105,7 +105,7 @@ Seen = TypeVar("Seen")
 
 
 class SourcesError(ValueError):
-    """Sources that contradict each other."""
+    """The given sources contradict each other."""
 
 
 @define
@@ -130,19 +130,19 @@ class NodeSources:
     plugins: bool | None = None
     """Whether plugins are asked for their lists.
 
-    If None, they are only asked to identify themselves; if False, nothing.
+    If None, they are only asked to identify themselves. If False, they are not asked anything.
     """
 
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
-    """Namespace and name of the pod whose events are read from the API server, or None for those of `doctor`."""
+    """Namespace and name of the pod whose events are read from the API server, or None for the events of `doctor`."""
 
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970: a record has its own time, everything else is read now."""
+    """Nanoseconds since 1970. A record has its own time; everything else is read now."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
-    """The API server's objects as last read, by the names of their files in a record."""
+    """The objects last read from the API server, by the names of their files in a record."""
     _is_remote: bool = field(default=False, init=False)
     """Whether the node's kubelet is on another machine, so that only the API server counts."""
     _may_be_remote: bool = field(default=False, init=False)
@@ -193,8 +193,8 @@ class NodeSources:
     def begin(self, patience: float | None) -> None:
         """Start a report. Processes are asked for their identity again.
 
-        `patience` limits the seconds for asking all of them, if that is less than usual, but at least one
-        answer is awaited.
+        `patience` limits the total number of seconds for asking them, if that is less than usual. At least one answer
+        is awaited.
         """
         self._listeners = self._lists = None
         self._first_made = {}
@@ -211,7 +211,7 @@ class NodeSources:
         return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
 
     def _look_here(self) -> Look | None:
-        """Return a look at the node whose files are here, or None if the Node shows that they belong to another one."""
+        """Return a look at the node whose files are here, or None if the Node shows that they are not its files."""
         checkpoint = self._read_checkpoint()
         sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
@@ -235,7 +235,7 @@ class NodeSources:
         return read if self._reasons is None else self._as_recorded(read)
 
     def _as_recorded(self, read: Look) -> Look:
-        """Return the saved look of a record in place of its files, if these are unchanged."""
+        """Return the saved look of a record instead of reading its files, if these are unchanged."""
         if self._recorded is None and self.root is not None:
             self._recorded = record.read_look(self.root)
         whole, readings = self._recorded or (None, {})
@@ -289,12 +289,12 @@ class NodeSources:
                 record.write_json(Path(directory) / MACHINE_FILE, described_machine(managers.machine))
 
     def topology(self, default: TopologySettings | None = None) -> TopologySettings:
-        """Return the settings of the kubelet's topology manager, or the default if no source has them."""
+        """Return the settings of the kubelet's topology manager, or the defaults if no source has them."""
         settings = default or TopologySettings()
         return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
 
     def managers(self) -> ManagersSeen | None:
-        """Return the input for the kubelet's CPU manager and memory manager, or None without its directory."""
+        """Return the input for the kubelet's CPU manager and memory manager, or None if its directory is not given."""
         return None if self._kubelet_root is None else read_managers(self._kubelet_root)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class NodeSources:
         return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
 
     def _not_in_record(self, name: str) -> str:
-        """Return why a file is not in the record, or an empty string if it is, or if it was missing on the node."""
+        """Return why a file is not in the record, or an empty string if it is there or was missing on the node."""
         path = self._in_record(name)
         if path is None or self._reasons is None or os.path.lexists(path):
             return ""
@@ -377,9 +377,9 @@ class NodeSources:
         return read
 
     def _why_lost(self, name: str) -> str:
-        """Return why a state file is not in the record, or an empty string if there was none on the node."""
+        """Return why a state file is not in the record, or an empty string if it did not exist on the node."""
         if name in OF_PODS and not any(one in (self._reasons or {}) or self._beside(one) for one in OF_PODS):
-            return ""  # the release that wrote the record did not read the files of resized pods
+            return ""  # the release that wrote the record did not read the files about resized pods
         return self._not_in_record(name)
 
     # --- sockets ------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class NodeSources:
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
-        if not self.plugins:  # otherwise each is asked for its list
+        if not self.plugins:  # otherwise each plugin is asked for its list
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:
@@ -512,7 +512,7 @@ class NodeSources:
             note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
-        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
+        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only the document is used
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
         if other and self.uses_api:
             slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)
@@ -520,7 +520,10 @@ class NodeSources:
         return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
-        """Return a refusal for objects of other nodes, which are not saved in a record either."""
+        """Return a reading without the objects if they belong to another node.
+
+        They are not saved in a record either.
+        """
         self.documents.pop(name, None)
         return Reading(reading.place, problem=why)
 
@@ -547,7 +550,7 @@ class NodeSources:
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the given file, the API server, or the root."""
         beside = self._beside(name)
-        self.documents.pop(name, None)  # otherwise the last look's object would be kept until this one is read
+        self.documents.pop(name, None)  # otherwise the last look's document would be kept until this one is read
         try:
             if given is not None:
                 document, place = self._document(given)
@@ -587,7 +590,7 @@ class NodeSources:
 
 
 def _is_absent(root: str) -> bool:
-    """Return whether there certainly is no kubelet directory."""
+    """Return whether there is certainly no kubelet directory."""
     try:
         Path(root).stat()
     except FileNotFoundError:
@@ -598,7 +601,7 @@ def _is_absent(root: str) -> bool:
 
 
 def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
-    """Return a taint that rules add to a device and that repels claims, or an empty string."""
+    """Return a taint that rules add to a device and that keeps claims from it, or an empty string."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
     return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 

@@ -1,4 +1,4 @@
-"""Pods and the Node from a kubelet's `/pods`, `kubectl get -o json` or an API server.
+"""Reads pods and the Node from a kubelet's `/pods`, `kubectl get -o json` or an API server.
 
 Law: a list of pods is read completely or not at all, because a missing pod would look like a pod that is gone.
 """
@@ -40,7 +40,7 @@ def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
 
 
 def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
-    """Return the pods that `devicecore kubelet --manifests` runs, from the file for its next start."""
+    """Return the pods that `devicecore kubelet --manifests` runs, from the file that it reads when it next starts."""
     try:
         from devicecore.adapters.manifests.pods import read_manifest
         from devicecore.adapters.manifests.pods_file import state_in, this_boot
@@ -108,7 +108,7 @@ def _in_utc(text: str) -> str:
 
 
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
-    """Return the items of a list of this kind, or of a List.
+    """Return the items of a list of this kind, or of a generic List.
 
     Raises DocumentError if it is not such a list, or only part of one.
     """
@@ -158,9 +158,9 @@ _GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # suffixes of the conditio
 
 
 def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
-    """Yield a deletion, and the abnormal conditions other than Ready and pressure.
+    """Yield that a Node is being deleted, and its abnormal conditions other than Ready and pressure.
 
-    A condition that other programs add is true if something is wrong, unless its name says that it is good.
+    A condition that other programs add means that something is wrong if it is true, unless its name says the opposite.
     """
     if node["metadata"]["deletionTimestamp"].data is not None:
         yield "deletionTimestamp", "the Node is being deleted"
@@ -215,7 +215,7 @@ _NOT_STARTED = ("StartError", "ContainerCannotRun")
 
 
 def _waiting(container: Value) -> Value | None:
-    """Return why a container could not be started or why it is waiting, or None if it is not."""
+    """Return why a container could not be started or is waiting, or None if it is neither."""
     if container["state"]["running"].data is not None:
         return None
     ended = (container["state"]["terminated"], container["lastState"]["terminated"])
@@ -235,7 +235,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
-    """Return the health of the devices of each container and resource in a pod's status."""
+    """Return the health of each container's devices, by resource, from a pod's status."""
     for container in status["containerStatuses"].sequence():
         for one in container["allocatedResourcesStatus"].sequence():
             devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}
@@ -243,5 +243,5 @@ def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]
 
 
 def _counts(sizes: Sizes) -> dict[str, int]:
-    """Return the extended resources of a section with their counts."""
+    """Return the extended resources of a section of the status, with their counts."""
     return {name: size.whole for name, size in sizes.items() if is_extended_resource(name)}

@@ -1,9 +1,8 @@
-"""The answers of plugins when they are asked for their identity, options, and one list. Nothing is allocated.
+"""Asks plugins for their identity, their options, and one list. Nothing is allocated.
 
-Laws: each plugin gets at most three calls: GetInfo (only in the plugin watcher's directory), its options, and one
-list. The result is a `PluginSeen` for any answer, and even without one. A plugin whose socket disappeared or was
-replaced in the meantime is left out, because a starting kubelet deletes the sockets, and a plugin then serves a new
-one.
+Laws: each plugin gets at most three calls: GetInfo (only in the plugin watcher's directory), its options, and one list.
+The result is a `PluginSeen` for any answer, even if there is none. A plugin whose socket disappeared or was replaced in
+the meantime is left out, because a kubelet deletes the sockets when it starts, and plugins then create new ones.
 """
 
 import time
@@ -40,13 +39,13 @@ from devicecore_tools.doctor.look.values import (
 )
 
 MAX_PLUGINS = 256
-"""How many plugins are asked at most."""
+"""The maximum number of plugins that are asked."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
-"""The size limit of a list, in bytes: four times a kubelet's, so that the size of an oversized list is known."""
+"""The size limit of a list, in bytes. It is four times the kubelet's, to learn the size of an oversized list."""
 
 _AT_ONCE = 64
-_AGAIN = 1.0  # seconds for a plugin that was silent before, and for all plugins once the total time is used up
+_AGAIN = 1.0  # seconds for a plugin that has been silent before, and for all plugins once the total time is used up
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 
@@ -65,7 +64,7 @@ def read_plugins(
 ) -> Reading[tuple[PluginSeen, ...]]:
     """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
 
-    Drivers of other types are left out. `listeners` is shared by several looks; without it, this is the only one.
+    Drivers of other types are left out. `listeners` is shared by several looks. If it is None, this is the only look.
     """
     paths = {f"{PLUGINS_PREFIX}{name}": str(Path(directory) / name) for name in sockets}
     paths |= {f"{REGISTRY_PREFIX}{name}": str(Path(registry) / name) for name in registry_sockets}
@@ -83,7 +82,7 @@ def _relative(name: str) -> str:
 
 
 def unknown(sockets: Iterable[str]) -> str:
-    """Return the note about sockets that had too little time to answer."""
+    """Return the note about sockets whose processes had too little time to answer."""
     return f"it is unknown who listens at {names([*sockets])}: not asked, or not for as long as others"
 
 
@@ -93,15 +92,13 @@ class Listeners(Generic[Answer]):
 
     Laws:
     1. The looks together take at most the total time, plus `_AGAIN` and `NOTICED` for each look.
-    2. A process that had less time to answer than others is not called silent: either nothing is known about it, or its
-    answer
-       in an earlier look counts.
-    3. A silent process is asked again only briefly, while its socket is the same file, and after all
-       others.
+    2. A process that had less time to answer than others is not called silent: its answer in an earlier look counts, or
+    else nothing is known about it.
+    3. As long as its socket is the same file, a silent process is asked again only briefly, and after all others.
 
     Args:
         answer: seconds for an answer to one call.
-        left: seconds that all answers together may take from now on.
+        left: how many seconds all answers together may take from now on.
         question: the question: `who_listens` or `lists_of`.
         now: seconds of a clock that never goes back.
     """
@@ -116,10 +113,10 @@ class Listeners(Generic[Answer]):
         """Ask the process on each socket.
 
         Args:
-            sockets: paths by the names that the results have, which say in which directory a socket is.
+            sockets: paths, by the names that the results have. A name says in which directory a socket is.
 
         Returns:
-            The answer of each process, why others did not answer, and which had too little time.
+            The answers by process, why other processes did not answer, and which had too little time.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
@@ -139,7 +136,7 @@ class Listeners(Generic[Answer]):
     def _ask(
         self, name: str, path: str, served: SocketIdentity, *, end: float
     ) -> "_Answered[Answer] | _Silent | _Went | None":
-        """Return the answer, or why there is none, or None if time was short."""
+        """Return the answer, or why there is none, or None if the process had too little time."""
         before = self._before.get((path, served))
         longest = min(self.answer, _AGAIN) if isinstance(before, _Silent) else self.answer
         given = [longest]
@@ -185,12 +182,12 @@ class _Silent:
 
 @frozen
 class _Went:
-    """The socket was deleted or replaced while its process was asked."""
+    """The socket was deleted or replaced while its process was being asked."""
 
 
 @frozen
 class Listener:
-    """The type and the name of a plugin, and why a kubelet cannot call the driver, if it is one."""
+    """The type and the name of a plugin, and, if it is a driver, why a kubelet cannot call it."""
 
     kind: str
     name: str = ""
@@ -200,7 +197,7 @@ class Listener:
 def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
     """Ask a process for its identity, as a kubelet does.
 
-    A plugin in the kubelet's own directory does not report a name, so it is asked for its options.
+    A plugin in the kubelet's own directory has no call for its name, so it is asked for its options.
     """
     with _channel(path) as channel:
         if not name.startswith(REGISTRY_PREFIX):
@@ -213,12 +210,13 @@ def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
 
 
 def _why_unusable(info: pluginregistration.PluginInfo) -> str:
-    """Return why a kubelet cannot call a driver that answered, or an empty string if it can or if that is unknown."""
+    """Return why a kubelet cannot call a driver that has answered, or an empty string if it can, or if unknown."""
     if not {*info.supported_versions} & {*SERVICES}:
         return f"it offers {names([*info.supported_versions]) or 'no service'}, and a kubelet calls {names(SERVICES)}"
     service = info.endpoint
     if not service or not Path(service).parent.is_dir():
-        return ""  # the registration socket itself, or a directory that only the driver and the kubelet see
+        # it may be the registration socket itself, or in a directory that only the driver and the kubelet see
+        return ""
     try:
         return "" if socket_identity(service) and is_served(service) else f"no process listens at its socket {service}"
     except OSError:
@@ -234,7 +232,7 @@ def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
             return None
         path, resource = found
     options, data = _options_and_list(path, allowed)
-    with _reading:  # one at a time, because reading a list takes some twenty times its size
+    with _reading:  # one at a time, because reading a list takes about twenty times its size in memory
         devices = _parsed(_devices_in, data)
     return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
 
@@ -243,7 +241,7 @@ _reading = Lock()
 
 
 def _devices_in(data: bytes) -> DeviceList:
-    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are parsed."""
+    """Read a list. Raises _NoAnswerError if it has too many devices. They are counted before they are parsed."""
     if len(data) > 2 * MAX_DEVICES and (count := count_devices(data)) > MAX_DEVICES:
         raise _NoAnswerError(f"{LIST_HAS} {count:,} devices, expected at most {MAX_DEVICES:,}")
     return read_devices(data)
@@ -251,7 +249,7 @@ def _devices_in(data: bytes) -> DeviceList:
 
 @frozen
 class _NoAnswerError(Exception):
-    """A plugin did not answer correctly. The cause says what it did."""
+    """A plugin did not answer correctly. `__cause__` has the details."""
 
     cause: str
     is_late: bool = False
@@ -272,7 +270,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _info(path: str, allowed: Allowed) -> tuple[str, str] | None:
-    """Return path and resource of a device plugin that the plugin watcher finds, or None for another kind of plugin."""
+    """Return the path and resource of a device plugin in the plugin watcher's directory, or None for other plugins."""
     with _channel(path) as channel:
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), allowed())
     info = _parsed(pluginregistration.PluginInfo.FromString, data)

@@ -1,4 +1,4 @@
-"""The answers of a kubelet's pod-resources API about devices, as one value.
+"""Reads what a kubelet's pod-resources API answers about devices, as one value.
 
 Law: the result is a `Reading` for any answer of the process at the socket.
 """
@@ -14,7 +14,7 @@ _MAX_CAUSE = 300
 
 
 def read_pod_resources(socket: str, timeout: float = 10.0) -> Reading[PodResourcesSeen]:
-    """Ask the kubelet at `socket`: v1, or v1alpha1 if it has no v1. `timeout` is in seconds, for each call."""
+    """Ask the kubelet at `socket` with v1, or with v1alpha1 if it has no v1. `timeout` is in seconds per call."""
     if socket_identity(socket) is None:
         return Reading(socket, problem="there is no socket")
     try:

@@ -1,4 +1,4 @@
-"""A record of a node: a directory with the contents of all sources, which is read like the node itself.
+"""Reads and writes records. A record is a directory with the content of all sources, and is read like the node itself.
 
 Laws: a file that is not in the record was not read. It counts as missing on the node only if `sources.json` says so.
 A saved pod has no environment, annotations or volumes.
@@ -52,10 +52,10 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
 
 RUNNING = "pods_state"
-"""The file in which `devicecore kubelet` stores which of its pods are running."""
+"""The file in which `devicecore kubelet` saves which of its pods are running."""
 
 PLUGINS, CDI = "plugins.json", "cdi.json"
-"""The files with plugins' answers and with the names in CDI files, in this program's format."""
+"""The files with plugins' answers and with the device names in CDI files, in this program's format."""
 
 LOOK_NAME = "look.json"
 """The file with the whole look, in this program's format."""
@@ -87,7 +87,7 @@ TAKEN = "taken"
 """The key for the time at which a record was taken."""
 
 NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
-"""Why the checkpoint of a kubelet with another root directory is not in a record."""
+"""Why a record has no checkpoint if the kubelet has another root directory."""
 
 PARTIAL = "pods"
 """The key for the note that a record may not have all pods of the node."""
@@ -122,12 +122,12 @@ def is_record(path: str) -> bool:
 
 
 def was_saved(path: str) -> bool:
-    """Return whether `--save` wrote the record, so that it has everything that was read, and not somebody by hand."""
+    """Return whether `--save` wrote the record. A handmade record may not have everything that was read."""
     return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 
 def reasons(path: str) -> Mapping[str, str]:
-    """Return why files are not in a record, by name. The empty name has the reason if the record does not say."""
+    """Return, by name, why files are not in a record. The empty name has the default reason."""
     place = Path(path) / REASONS_NAME
     try:
         document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
@@ -150,7 +150,7 @@ def read_saved(path: str, cls: type[T]) -> Reading[T]:
 
 @frozen
 class SavedPlugins:
-    """The answers of plugins. `devices` has the list of each plugin, or None if it sent none."""
+    """The answers of plugins. `devices` has the list of each plugin, or None if the plugin sent none."""
 
     plugins: tuple[PluginSeen, ...]
     devices: tuple[tuple[Device, ...] | None, ...]
@@ -163,7 +163,7 @@ class SavedPlugins:
 
     @property
     def seen(self) -> tuple[PluginSeen, ...]:
-        """The answers with their lists."""
+        """The answers, with their lists put back."""
         lists = (None if devices is None else DeviceList.of(devices) for devices in self.devices)
         return tuple(evolve(one, devices=of) for one, of in zip(self.plugins, lists, strict=False))
 
@@ -171,7 +171,7 @@ class SavedPlugins:
 def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
     """Return the look in a record, and its readings of the sources whose other files are unchanged.
 
-    The look is None if the record has none, or one of a later release.
+    The look is None if the record has no saved look, or one that a later release wrote.
     """
     root = Path(path)
     if not os.path.lexists(root / LOOK_NAME):
@@ -186,7 +186,7 @@ def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
-    """Return the sockets in a record's listing, and whether a process listened on each."""
+    """Return the sockets in a record's listing, with whether a process listened on each."""
     place = Path(path) / LISTING_NAME
     try:
         text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")
@@ -216,7 +216,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 def _without_service(
     text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the registration sockets of drivers whose other sockets have no listener, in a listing with both."""
+    """Yield the registration sockets of drivers that have no listener at their other socket, if both are listed."""
     tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
     services = grouped((one[1], one[2] == "listener") for one in tried)
     for socket in registry:
@@ -229,7 +229,7 @@ def _without_service(
 def has_no_directory_of_plugins(path: str) -> bool:
     """Return whether a record's listing says that there was no device plugin directory on the node.
 
-    A kubelet keeps it below `/var/lib/kubelet`, whatever its root directory is.
+    A kubelet keeps that directory below `/var/lib/kubelet`, regardless of its root directory.
     """
     try:
         text = read_file(Path(path) / LISTING_NAME, _MAX_LISTING, follow_links=True).decode(errors="replace")
@@ -379,7 +379,8 @@ _KEPT: Mapping[str, Any] = {
         ),
         "devices": dict.fromkeys(
             (
-                *("requests", "constraints"),  # of a claim; its configuration may contain secrets
+                # the fields of a claim, without its configuration, which may contain secrets
+                *("requests", "constraints"),
                 *("name", "attributes", "capacity", "basic", "taints", "consumesCounters", "allowMultipleAllocations"),
                 *("nodeName", "nodeSelector", "allNodes", "bindsToNode", "bindingConditions"),
             ),
@@ -411,7 +412,7 @@ _KEPT: Mapping[str, Any] = {
     **dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"), True),
     **dict.fromkeys(("reportingComponent", "source"), True),
 }
-"""The fields of an object that are kept. Everything else may be a secret."""
+"""The fields of an object that are kept. Any other field may contain a secret."""
 
 
 def _without_secrets(document: Any) -> Any:  # noqa: ANN401 - JSON has no better type

@@ -1,6 +1,6 @@
-"""The state files of the CPU and memory managers and of pods' resources: whether a kubelet can start with them.
+"""Checks whether a kubelet can start with its state files: of the CPU manager, the memory manager, and pods' resources.
 
-Law: a file is called damaged only if a kubelet would exit because of it. Unknown parts of its format are not judged.
+Law: a file is called damaged only if a kubelet would exit because of it. Unknown parts of the format are not judged.
 """
 
 import json
@@ -18,7 +18,7 @@ from devicecore_tools.doctor.reading.managers import ManagersSeen
 from devicecore_tools.numa import CPU_FILE, INSTALL, MEMORY_FILE, NumaError, held_in_state_file, is_installed
 
 MAX_BYTES = 1024 * 1024
-"""The size limit of a file of pods' resources, in bytes."""
+"""The size limit of a file with pods' resources, in bytes."""
 
 _KEYS = {"policyName", "defaultCpuSet", "machineState", "entries", "podEntries", "checksum", "data", "dataChecksum"}
 
@@ -31,7 +31,7 @@ def read_state_files(
     Args:
         root: the kubelet's root directory, or a record.
         managers: the input for the CPU manager and the memory manager.
-        why_unread: why it is unknown whether the node had a missing file, or an empty string if it had none.
+        why_unread: why a missing file may have existed on the node, or an empty string if it did not.
     """
     seen, notes = [], []
     for name in (CPU_FILE, MEMORY_FILE, *OF_PODS):
@@ -56,7 +56,7 @@ def read_state_files(
 
 
 def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
-    """Return the content of a CPU manager or memory manager file, and why a kubelet exits when it starts with it."""
+    """Return the content of a CPU or memory manager's file, and why a kubelet that starts with it exits."""
     try:
         document = _object(blob)
         if document.keys() - _KEYS and not (document.get("data") or document.get("dataChecksum")):
@@ -89,7 +89,7 @@ def _problem_of_pods(blob: bytes) -> str:
 def _check_pods(document: Mapping[str, Any]) -> None:
     """Raise _DamagedError if a kubelet cannot restore pods' resources from a file (kubelet: `restoreState`)."""
     if "data" not in document:
-        return  # the format of kubelets before 1.32, whose checksum is unknown here
+        return  # the format of kubelets before 1.32, whose checksum we cannot compute
     data, stored = document["data"], document.get("checksum") or 0
     if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
         raise _DamagedError("data or checksum has a value of the wrong kind")

@@ -1,6 +1,6 @@
 """The taints that DeviceTaintRules add to published devices.
 
-Law: a rule with an unknown kind of selection, as before Kubernetes 1.35, is refused.
+Law: a rule that selects devices in an unknown way, as rules before Kubernetes 1.35 do, is refused.
 """
 
 from collections.abc import Iterable
@@ -11,18 +11,19 @@ from devicecore.domain.allocation.reading import taint_of
 from devicecore.domain.documents import Value
 
 TaintRule = tuple[tuple[str, str, str] | None, Taint]
-"""Driver, pool and device of a rule (empty if any matches, None if the rule selects no device), and its taint."""
+"""Driver, pool and device of a rule, and its taint. `""` matches any name; None means that no device is selected."""
 
 
 def rules_in(document: Value) -> tuple[TaintRule, ...]:
     """Return the rules of a list. Raises DocumentError if it is not a complete list of DeviceTaintRules."""
-    from devicecore_tools.doctor.reading.objects import items_of  # claims do not need it
+    # imported only here, because commands that read claims do not need it
+    from devicecore_tools.doctor.reading.objects import items_of
 
     return tuple(map(rule_of, items_of(document, "DeviceTaintRules", "DeviceTaintRuleList")))
 
 
 def rule_of(rule: Value) -> TaintRule:
-    """Return a rule. Raises DocumentError if it selects as rules before Kubernetes 1.35 do."""
+    """Return a rule. Raises DocumentError if it selects devices in the way of rules before Kubernetes 1.35."""
     selector = rule["spec"]["deviceSelector"]
     for name in ("deviceClassName", "selectors"):
         if selector[name].data:

@@ -1,1 +1,1 @@
-"""The report as a picture, a page and metrics."""
+"""Shows a report as a picture, a page and metrics."""

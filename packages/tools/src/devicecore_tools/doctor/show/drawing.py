@@ -1,8 +1,8 @@
-"""The picture of a node as SVG: as one file, or in parts for a page.
+"""Draws the picture of a node as SVG, in one file or in parts for a page.
 
-Laws: equal pictures give equal bytes. Everything that a color shows is also shown by text or a shape. Every string from
-outside is escaped and bounded. The result loads and runs nothing. No label is wider than its cell, in any font
-that is not wider than DejaVu Sans.
+Laws: equal pictures give equal bytes. Everything that a color shows is also shown by text or a shape. Every foreign
+string is escaped and bounded. The result loads and runs nothing. No label is wider than its cell, in any font that is
+not wider than DejaVu Sans.
 """
 
 import re
@@ -25,14 +25,14 @@ WIDTH = 552
 _PADDING, _GAP, _MARGIN = 20, 8, 24
 _FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and the number of cells per row
 _SMALL = (85, 28, 6)
-_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # heights between lines of text, where the color of the next pod begins
+_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates between lines of text, where the color of the next pod begins
 _HATCH = 10  # pixels at the left of an unhealthy cell
 _INSET = 8  # pixels between the edge of a cell and its text
-_MAX_FULL_CELLS = 48  # of a group; with more, its cells have one line of text
+_MAX_FULL_CELLS = 48  # cells of a group; if there are more, they have only one line of text
 _MAX_NOTES = 6
 _MAX_LEGEND = 48
 _KEY_COLUMNS = 2
-_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a README shows this width without scaling
+_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # this width is shown in a README without scaling
 _LINE = 16  # pixels
 
 STYLE = files(__package__).joinpath("picture.css").read_text(encoding="utf-8")
@@ -42,11 +42,11 @@ DEFINITIONS = (
     '<defs><pattern id="sick" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path class="lines" d="M0 0V7"/></pattern></defs>'
 )
-"""The definitions that the style sheet refers to by `url(#...)`, which must be in the document once."""
+"""The definitions to which the style sheet refers by `url(#...)`. The document must contain them once."""
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
-    """Return a string from outside for HTML and SVG: escaped, bounded, printable."""
+    """Escape a foreign string for HTML and SVG, bound its length, and make it printable."""
     return escape(foreign_text(text, limit))
 
 
@@ -133,7 +133,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
     if stops is not None:
         stop = 0 if cell.number in stops else -1
         rows = " ".join(f"d{cell.number + place}" for place in range(len(cell.rows)))
-        # The accessible name begins with the visible text, so that users of voice control can say what they see.
+        # The accessible name begins with the visible text, so that users with voice control can say what they see.
         return (
             f'<a class="cell" href="#d{cell.number}" data-rows="{rows}" tabindex="{stop}" '
             f'aria-label="{_visible(inside)}: {label}" transform="translate({at})">{inside}</a>'
@@ -212,7 +212,7 @@ def _condition(cell: Cell) -> str:
 
 
 def _folded(folded: Tally, y: float) -> tuple[str, float]:
-    """Return a bar for the folded devices, with their counts."""
+    """Return a bar that shows the folded devices, with their counts."""
     parts, x = [], 0.0
     for kind in CellKind:
         share = round(WIDTH * getattr(folded, kind) / folded.devices, 1)
@@ -284,7 +284,7 @@ def key_of(mark: OwnerMark) -> str:
 
 
 def signs() -> tuple[tuple[str, str], ...]:
-    """Return the meaning of the picture's other signs."""
+    """Yield the other signs of the picture with their meanings."""
     sick = (
         '<rect class="none" width="34" height="22" rx="5"/>'
         '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'
@@ -322,7 +322,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """Draw at most three lines of a string from outside. Also return the position of the next line."""
+    """Draw at most three lines of a foreign string. Also return the position of the next line."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (
@@ -339,7 +339,7 @@ def _wide(text: str, size: float = _REGULAR) -> float:
 
 
 def _width_of(letter: str) -> float:
-    """Return the width of a character in bold DejaVu Sans, a wide font, as part of the font's size."""
+    """Return the width of a character in bold DejaVu Sans, a wide font, relative to the font size."""
     if letter in _NARROW:
         return 0.5
     if letter in _WIDE or not letter.isascii():
@@ -351,7 +351,7 @@ _NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
 
 
 def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
-    """Return a string from outside, escaped and truncated to `room` pixels."""
+    """Return a foreign string, escaped and truncated to `room` pixels."""
     return escape(shortened(foreign_text(text, 400), room / size, _width_of))
 
 

@@ -1,4 +1,4 @@
-"""The report as metrics, for a textfile collector of Prometheus.
+"""Shows a report as metrics, for Prometheus' textfile collector.
 
 Law: the text is valid for any content of the sources, because label values are bounded and escaped.
 """

@@ -1,8 +1,8 @@
-"""The report on a node as one page: the picture, the findings, and the content of both as text.
+"""Shows the report on a node as one page: the picture, the findings, and the content of both as text.
 
-Laws: equal reports give equal bytes. The page loads nothing, and its policy lets a browser run and apply only what is
-in it. Every string from outside is escaped and bounded. Every device, finding and source on the page is also shown
-as text, with the values of the JSON document. Anything left out is counted.
+Laws: equal reports give equal bytes. The page loads nothing, and its policy lets a browser run and apply only what the
+page itself contains. Every foreign string is escaped and bounded. Every device, finding and source on the page is also
+shown as text, with the values of the JSON document. Anything left out is counted.
 """
 
 from base64 import b64encode
@@ -20,11 +20,12 @@ from devicecore_tools.doctor.show.drawing import DEFINITIONS, STYLE, WIDTH, cont
 from devicecore_tools.doctor.show.picture import Box, Cell, NodePicture, kind_of, place_of
 
 MAX_FINDINGS = 200
-"""The maximum number of findings on a page, which says how many more there are."""
+"""The maximum number of findings on a page. The page says how many more there are."""
 
 _MAX_DEVICES = 40  # devices of a finding that are named one by one
 _MAX_OWNERS = 200  # pods in the legend
-_MAX_TAB_STOPS = 200  # cells; with more, only the first of each group is reached by Tab, the others by arrow keys
+# cells; if there are more, Tab reaches only the first cell of each group, and arrow keys reach the others
+_MAX_TAB_STOPS = 200
 _MAX_VALUE = 300  # characters
 
 _FILES = files(__package__)

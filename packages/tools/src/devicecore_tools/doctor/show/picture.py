@@ -1,7 +1,7 @@
-"""The content of a node's picture: boxes for NUMA nodes, which contain groups for resources and cells for devices.
+"""The content of a node's picture: boxes for NUMA nodes, with groups for resources and cells for devices.
 
-Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded. A device with a
-finding is folded only if no device without one has a cell in its group. A picture has at most `MAX_CELLS` cells and
+Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded. In each group,
+devices without a finding are folded before those with a finding. A picture has at most `MAX_CELLS` cells and
 `MAX_GROUPS` groups, however many devices there are.
 """
 
@@ -33,8 +33,8 @@ _GROUP_LIMITS = (
     48,
     16,
     10,
-)  # cells per group; the first limit that keeps MAX_CELLS
-_FOLDED = 200  # cells of a group that has more devices than its limit
+)  # cells per group: the first limit that keeps the total within MAX_CELLS
+_FOLDED = 200  # cells of a group that has more devices than the limit
 _COLORS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -74,7 +74,7 @@ class Tally:
 
 @frozen
 class OwnerMark:
-    """A pod in the picture: its letters and its color number, from 1. Colors repeat, letters do not."""
+    """A pod in the picture, with its letters and its color number, from 1. Colors repeat, letters do not."""
 
     owner: str
     letters: str
@@ -82,7 +82,7 @@ class OwnerMark:
 
 
 class CellKind(StrEnum):
-    """The holder of a device, named like the drawing's classes."""
+    """The kind of holder of a device. The values are names of classes in the drawing."""
 
     HELD = "held"
     FREE = FREE
@@ -91,7 +91,7 @@ class CellKind(StrEnum):
 
 
 UNHELD = {CellKind.FREE: "free", CellKind.NONE: "not held", CellKind.UNKNOWN: "owner unknown"}
-"""The text for a device without a known holder."""
+"""What is shown for a device without a known holder."""
 
 
 @frozen
@@ -274,7 +274,7 @@ _HEALTHY = Health.HEALTHY.value
 
 
 class _Findings:
-    """The findings by the subject they concern."""
+    """The findings, by the subject that they concern."""
 
     def __init__(self, findings: Sequence[NodeFinding]) -> None:
         self._all = findings

@@ -11,7 +11,7 @@ _STARTS_EMPTY = (
     "The running kubelet does not read the file; its next write replaces it. If the kubelet restarts before that, it "
     "logs the error and starts without any allocation, so devices that containers use may be allocated again."
 )
-_POD_STATUS = 10.0  # seconds after the end of a pod until pods, checkpoint and kubelet agree
+_POD_STATUS = 10.0  # seconds until pods, checkpoint and kubelet agree after a pod has ended
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
 _REGISTRATION = 15.0  # seconds for a plugin to register again after a restart of the kubelet
 _RESTART = 30.0  # seconds: a service manager restarts a kubelet after 10 s, and starting takes some time

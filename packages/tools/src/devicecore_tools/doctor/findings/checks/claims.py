@@ -13,7 +13,7 @@ from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, d
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen, Source, grouped
 
-_MAX_MESSAGE = 300  # how many characters of an event are shown
+_MAX_MESSAGE = 300  # the maximum number of characters of an event that are shown
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
     "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
@@ -21,7 +21,7 @@ _UNTIL_RESTART = (
 
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
-    """Find containers that hold a plugin's device that is also prepared for a ResourceClaim."""
+    """Find containers that hold a plugin's device although it is also prepared for a ResourceClaim."""
     if not claimed:
         return
     seen: set[tuple[str, str]] = set()
@@ -104,7 +104,7 @@ _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to
 
 
 def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers whose process listens at the socket without answering, or that a kubelet cannot call."""
+    """Find drivers that listen at their socket without answering, and drivers that a kubelet cannot call."""
     if kubelet is KubeletNow.STOPPED:
         return
     for driver, why in dra.unusable.items():
@@ -125,7 +125,7 @@ def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
 
 
 def _used(dra: DraDevices, driver: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the pods that hold devices of a driver, and the devices that it has published for this node."""
+    """Return the pods that hold a driver's devices, and the devices that the driver has published for this node."""
     pods = tuple(dict.fromkeys(one.identity for one in dra.holding(driver)))
     return pods, tuple(key[2] for key, one in dra.by_driver.get(driver, {}).items() if one.is_own)
 
@@ -150,7 +150,7 @@ def _prepares_nothing(dra: DraDevices, driver: str) -> bool:
 
 
 def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods with a ResourceClaim that neither the kubelet nor its file lists for the pod."""
+    """Find running pods whose ResourceClaim neither the kubelet nor its claims file lists for them."""
     file, api = look.claims.value, look.pod_resources.value
     if file is None or file.problem or not (api is not None or kubelet is KubeletNow.STOPPED):
         return
@@ -176,7 +176,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim has another allocation at the API server, or is not reserved for them."""
+    """Find running pods whose ResourceClaim has a different allocation at the API server or lacks their reservation."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -228,7 +228,7 @@ def _cause(event: EventSeen) -> str:
 
 
 def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
-    """Find pods that are being deleted while the driver that must release their claims is gone."""
+    """Find terminating pods that cannot end because the driver that must release their claims is gone."""
     prepared = look.claims.value
     if prepared is None or prepared.problem:
         return
@@ -237,7 +237,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
             continue
         for claim, uids in prepared.pods.items():
             gone = [one for one in prepared.drivers.get(claim, ()) if _prepares_nothing(dra, one)]
-            if [*uids] == [pod.pod.uid] and gone:  # for another pod of the claim, the kubelet asks no driver
+            if [*uids] == [pod.pod.uid] and gone:  # if another pod uses the claim, the kubelet asks no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
                     f"to release its ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
@@ -273,7 +273,7 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
 
 
 def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find devices of this node that a taint of a driver or of a DeviceTaintRule keeps from claims."""
+    """Find devices of this node that claims cannot get because a driver or a DeviceTaintRule has tainted them."""
     tainted = grouped(((one.driver, one.taint), one) for one in look.slices.value or () if one.taint and one.is_own)
     for (driver, taint), devices in tainted.items():
         owners = [owner for one in devices for owner in dra.devices[one.key].owners if owner.state is OwnerState.LIVE]
@@ -295,7 +295,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
         if key not in one.only_watched and key not in one.shared
     )
     for key, claims in having.items():
-        if len(claims) > 1 and key in dra.devices and len(dra.devices[key].claims) < 2:  # else it has two owners
+        if len(claims) > 1 and key in dra.devices and len(dra.devices[key].claims) < 2:  # otherwise it has two owners
             pods = tuple(dict.fromkeys(owner.identity for owner in dra.devices[key].owners))
             sentence = (
                 f"Device {name(key[2])} of {key[0]} is allocated to {len(claims)} ResourceClaims ({names(claims)})."
@@ -305,7 +305,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers that run and have prepared devices of this node, but have no ResourceSlices left."""
+    """Find drivers that are running and have prepared devices of this node, but have no ResourceSlices left."""
     if look.slices.value is None:
         return
     published = {one.driver for one in look.slices.value}

@@ -1,7 +1,6 @@
-"""Checks of the devices that containers hold, and of their counts in the Node object.
+"""Checks of the devices that containers hold, and of the device counts in the Node object.
 
-Law: a holder counts only if it is certain. A device that the checkpoint lists as healthy is not necessarily healthy
-now.
+Law: a holder counts only if it is certain. A device that is healthy in the checkpoint may have become unhealthy since.
 """
 
 from collections import Counter
@@ -77,7 +76,7 @@ def held_device_unhealthy(
 
 
 def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
-    """Return the held devices of each resource without a healthy device in the kubelet, if its plugin confirms that."""
+    """Return by resource the held devices, if the kubelet has no healthy device of it and its plugin confirms that."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
@@ -95,7 +94,7 @@ def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Map
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
         elif not healthy:  # the plugin is gone or has not sent a list yet, which is another finding
             sick = []
-        else:  # the kubelet's answer omits devices whose topology has no nodes; the file from that time has them
+        else:  # the kubelet's answer omits devices whose topology has no nodes, but the file has them
             file, places = lists.in_file.get(resource), numa_nodes.get(resource, {})
             sick = [
                 device
@@ -123,7 +122,7 @@ def unhealthy_device(
                 device
                 for device, state in lists.listed[resource].items()
                 if state is Health.UNHEALTHY and device not in held
-                if device not in (lists.allocatable or {}).get(resource, ())  # otherwise the kubelet has another list
+                if device not in (lists.allocatable or {}).get(resource, ())  # otherwise the kubelet's list differs
             ]
             if sick:
                 them = by_number(sick, "it", "them")
@@ -151,7 +150,7 @@ def unhealthy_device(
 
 
 def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Yield devices that the Node does not count as healthy, if the statuses of its pods name all held devices."""
+    """Yield devices that the Node counts as unhealthy, if the statuses of its pods name all held devices."""
     sick = Counter[str]()
     for _, _, resource, told in pods.told_unhealthy(of_claims=False):
         sick[resource] += len(told)
@@ -172,7 +171,7 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
 
 
 def _names_all(pod: PodSeen, resource: str) -> bool:
-    """Return whether a pod's status names every device of a resource that the pod requests."""
+    """Return whether a pod's status names all requested devices of a resource."""
     return all(
         len(pod.statuses.get((one.name, resource), ())) == one.limits[resource]
         for one in pod.pod.in_start_order
@@ -204,7 +203,7 @@ def more_allocated_than_allocatable(
 
 
 def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find resources whose counts in the Node object differ from those of the kubelet or the plugin."""
+    """Find resources whose counts in the Node object differ from the kubelet's or the plugin's."""
     node = look.node.value
     if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS:
         return
@@ -218,7 +217,7 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
         )
-        # The kubelet's answer omits devices whose topology has no nodes, so it is only a lower bound, unless it
+        # The kubelet's answer omits devices whose topology has no nodes, so it gives only a lower bound, unless it
         # includes every device in the checkpoint.
         in_file = lists.in_file.get(resource)
         is_all = in_file is not None and lists.allocatable.get(resource, {}).keys() >= in_file
@@ -242,7 +241,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
     """Find out whether the machine or its devices have more NUMA nodes than the topology manager accepts."""
     machine = look.machine
     if machine is not None and machine.policy == Policy.NONE.value:
-        return  # a kubelet asks for no hints, and starts on any machine
+        return  # with this policy, with this policy, a kubelet asks for no hints, and starts on any machine
     if machine is not None and machine.policy and len(machine.numa_nodes) > machine.max_numa_nodes:
         sentence = (
             f"This machine has {len(machine.numa_nodes):,} NUMA nodes. The kubelet, whose topology manager policy is "
@@ -301,7 +300,7 @@ def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Ab
 
 
 def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
-    """Find pods that run with a resource that the Node does not have at all."""
+    """Find running pods that hold or request a resource that the Node does not have at all."""
     node = look.node.value
     if node is None or not node.name:
         return

@@ -18,7 +18,7 @@ from devicecore_tools.doctor.look.values import NO_DIRECTORY, Look, ReceiptSeen,
 
 _CONVERTS = (1, 21)  # kubelets from this version to 1.29 read format 1 and put all devices on NUMA node 0
 _NO_FORMAT_1 = (1, 30)
-_MAX_FILES = 5  # how many files a finding names
+_MAX_FILES = 5  # the maximum number of files that a finding names
 
 
 def unreadable_checkpoint(look: Look) -> Iterator[Found]:
@@ -48,7 +48,7 @@ def wrong_checksum(look: Look) -> Iterator[Found]:
 
 
 def old_format(look: Look) -> Iterator[Found]:
-    """Find out whether the checkpoint has a format that this kubelet no longer writes."""
+    """Find out whether this kubelet no longer writes the checkpoint's format."""
     file = believed_file(look)
     if file is None or file.verdict.format in {None, 2}:
         return
@@ -73,7 +73,7 @@ _READS_IT = (
 
 
 def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
-    """Find plugins' answers in the checkpoint that cannot be read."""
+    """Find unreadable plugin answers in the checkpoint."""
     file = believed_file(look)
     if file is None:
         return
@@ -91,7 +91,7 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 
 
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
-    """Find devices that two CDI files of one directory, or one file twice, define."""
+    """Find devices that two CDI files of one directory define, or that one file defines twice."""
     specs = look.cdi.value.valid if look.cdi.value else ()
     places = grouped(((spec.directory, name), spec.file) for spec in specs for name in spec.names)
     by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)

@@ -24,11 +24,11 @@ from devicecore_tools.doctor.look.names import by_number, name, names
 from devicecore_tools.doctor.look.values import CONFIGURATION, NO_NODE, OF_PODS, Look, Source
 
 _SINCE_PODS = (1, 33)  # the first kubelet that keeps allocated and actuated resources in two files
-_SINCE_FORM = (1, 32)  # the first kubelet whose claims file has the format that is supported here
+_SINCE_FORM = (1, 32)  # the first kubelet whose claims file has a supported format
 
 
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find out whether no kubelet runs, or it does not answer."""
+    """Find out whether no kubelet is running, or it does not answer."""
     running = [one for one in pods.here if one.phase == "Running"]
     run_on = f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
     pods_run = run_on if running else ""
@@ -48,7 +48,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
 
 
 def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
-    """Find out whether the Node is not Ready although its kubelet runs."""
+    """Find out whether the Node is not Ready although its kubelet is running."""
     node = look.node.value
     if node is None or node.ready not in {"False", "Unknown"} or kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
         return
@@ -87,7 +87,7 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
 
 
 def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
-    """Find out whether the API server has no Node of this name although the kubelet runs."""
+    """Find out whether the API server has no Node of this name although the kubelet is running."""
     problem = look.node.problem
     if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
         evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
@@ -95,7 +95,7 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
-    """Find out whether the Node is cordoned, under pressure or at its limit of pods."""
+    """Find out whether the Node is cordoned, under pressure or at its pod limit."""
     if look.node.value is None:
         return
     for one in closures(look.node.value, pods):
@@ -143,12 +143,12 @@ _CORRECT = "Correct the configuration, and start the kubelet again: systemctl re
 
 
 def _reads(version: tuple[int, int], file: str) -> bool:
-    """Return whether a kubelet of this version reads a file with pods' resources."""
+    """Return whether a kubelet of this version reads a file with the resources of pods."""
     return (file == OF_PODS[-1]) == (version < _SINCE_PODS)
 
 
 def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find out whether the kubelet has just started and does not know its pods and plugins yet."""
+    """Find out whether the kubelet has just started, so that it does not know its pods and plugins yet."""
     api = look.pod_resources.value
     if kubelet is not KubeletNow.STARTING or api is None:
         return

@@ -1,6 +1,6 @@
 """Checks of the containers that hold devices.
 
-Law: a holder is not reported if an unread source could explain it.
+Law: a holder is not reported if a source that was not read could explain it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from devicecore_tools.doctor.look.values import Look, Source, grouped
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find running pods that request devices although neither the kubelet nor its checkpoint names their devices."""
+    """Find running pods that request devices, but for which neither the kubelet nor its checkpoint names any."""
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
@@ -41,7 +41,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
 
 
 def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
-    """Find devices that two pods hold, or two containers of a pod that cannot share them."""
+    """Find devices that are held by two pods, or by two containers of a pod that cannot share them."""
     shared = grouped(
         ((resource, tuple(one for one in owners if one.state is not OwnerState.STALE)), device)
         for resource, of_device in holders.shared.items()
@@ -65,7 +65,7 @@ def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]
 
 
 def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers' devices that pods use through two claims, each with the whole device at the API server."""
+    """Find drivers' devices that pods use through two claims, each of which has the whole device at the API server."""
     whole = {
         (one.claim, device)
         for one in look.allocations.value or ()
@@ -90,7 +90,7 @@ def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found]:
-    """Find pods that are being deleted and hold devices although their grace period is over."""
+    """Find terminating pods that still hold devices although their grace period is over."""
     held: dict[str, dict[str, list[str]]] = {}
     for one in holders.allocations:
         if one.owner.state is OwnerState.LIVE:
@@ -141,7 +141,7 @@ _FORGETS = (
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
-    """Return whether the kubelet lists an entry's pod, and should list this container with it."""
+    """Return whether the kubelet lists the pod of an entry, so that it should list this container, too."""
     api = look.pod_resources.value
     if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False
@@ -149,7 +149,10 @@ def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
 
 
 def _share_a_source(owners: Sequence[Owner]) -> bool:
-    """Return whether one source names all owners. Sources of different times may name two successive pods."""
+    """Return whether one source names all owners.
+
+    Sources that were read at different times may name two successive pods.
+    """
     return bool(set.intersection(*({*one.sources} for one in owners)) & {Source.CHECKPOINT, Source.POD_RESOURCES})
 
 

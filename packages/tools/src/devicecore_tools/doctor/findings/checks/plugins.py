@@ -26,23 +26,26 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 """The maximum size of a message that a kubelet accepts (kubelet.md 2.2)."""
 
 NEARLY_FULL = 0.8
-"""The share of `MAX_LIST_BYTES` above which a list is near the limit."""
+"""The fraction of `MAX_LIST_BYTES` above which a list counts as close to the limit."""
 
 LATE = 2.0
-"""Seconds for the options and the first list together. A slower plugin is reported. A kubelet dials for 10 s."""
+"""Seconds for the options and the first list together.
 
-_BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the health
+A slower plugin is reported. A kubelet gives up connecting after 10 s.
+"""
+
+_BYTES_PER_DEVICE = 13  # for each id in a list: two tags, two lengths, and the health
 
 
 def plugin_gone(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """Find resources that pods hold or request although the kubelet has no devices, because their plugin is gone."""
+    """Find resources that pods hold or request although their plugin is gone, so that the kubelet has no devices."""
     node = look.node.value
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
         if one.why not in {WhyAbsent.GONE, WhyAbsent.UNKNOWN}:
-            continue  # each plugin has yet to register again, or it runs: that is another finding
+            continue  # each plugin has yet to register again, or it is running, which is another finding
         was_here = node is not None and node.allocatable.get(resource) == 0 and node.capacity.get(resource)
         sources = {source for source, _ in one.proof}
         if (resource not in wanted and not was_here) or not sources & {Source.POD_RESOURCES, Source.NODE}:
@@ -60,13 +63,13 @@ def plugin_gone(
 
 
 def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find plugins that serve devices that the kubelet has not registered."""
+    """Find plugins that serve devices but are not registered with the kubelet."""
     file, api = look.checkpoint.value, look.pod_resources.value
     is_known = file is not None and file.verdict.verdict in {FileVerdict.OK, FileVerdict.ABSENT}
     if not is_known and (api is None or api.allocatable is None):
         return  # the registered resources are unknown
     if kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
-        return  # there is no kubelet to register with, or it has just started
+        return  # no kubelet is running, or it has just started
     if look.plugins.value is not None:
         registered = _registered(lists)
         for plugin, resources in lists.served_by:
@@ -80,7 +83,7 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
     if sockets is None or not sockets.kubelet or any(lists.registered.values()) or lists.resources:
         return
     if look.node.value is not None and any(look.node.value.allocatable.values()):
-        return  # a plugin has registered, and the other sources are older
+        return  # a plugin has registered since the other sources were read
     left = tuple(one for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one) is not False)
     if left:
         there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'socket')} of plugins"
@@ -89,7 +92,7 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
 
 
 def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
-    """Return whether the kubelet's answer would name this plugin's devices: it omits devices on no NUMA node."""
+    """Return whether the kubelet's answer would name this plugin's devices. It omits devices on no NUMA node."""
     states = plugin.devices.states if plugin.devices else ()
     return any(health is Health.HEALTHY and (certain or topology != ()) for health, topology in states)
 
@@ -107,17 +110,17 @@ def _not_registered(plugin: PluginSeen, registered: Evidence) -> Found:
 def resource_without_socket(
     look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists, sockets: PluginSockets
 ) -> Iterator[Found]:
-    """Find registered resources whose plugin has no socket in the kubelet's directories."""
+    """Find registered resources for which no plugin has a socket in the kubelet's directories."""
     seen, plugins = look.sockets.value, look.plugins.value
     if seen is None or not sockets.is_known or kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
         return
     present = tuple(one for one in (*seen.plugins, *filterfalse(is_driver, seen.registry)) if one not in sockets.dead)
     if plugins is None and present:
-        return  # one of these may be the plugin's
+        return  # one of these sockets may be the plugin's
     if plugins is not None and any(
         not plugin.devices and not plugin.resource and plugin.socket not in sockets.dead for plugin in plugins
     ):
-        return  # it is unknown what such a plugin serves
+        return  # such a plugin may serve any resource
     served = {resource for _, resources in lists.served_by for resource in resources}
     there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
     for resource in sorted(lists.known_to_kubelet.keys() - served):
@@ -132,7 +135,7 @@ def resource_without_socket(
 def plugin_does_not_answer(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """Find plugins that do not answer at their socket, or have left it behind."""
+    """Find plugins that do not answer at their socket, or that have ended and left it behind."""
     told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
@@ -150,7 +153,7 @@ _FEW = 3
 
 
 def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
-    """Find plugins whose list is longer than the part that is read."""
+    """Find plugins whose list is too long to be read completely."""
     for plugin, source, candidates in silent_plugins(look, lists):
         if plugin.problem.startswith(LIST_HAS):
             of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
@@ -208,7 +211,7 @@ def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mappi
 
 
 def list_near_limit(lists: Lists) -> Iterator[Found]:
-    """Find plugins whose list is near or above the size limit of a kubelet."""
+    """Find plugins whose list is close to or above the size limit of a kubelet."""
     sizes = {}
     for plugin, resources in lists.served_by:
         what = resources[0] if len(resources) == 1 else ""
@@ -259,7 +262,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
 
 
 def _registered(lists: Lists, resource: str | None = None) -> Evidence:
-    """Return the kubelet's registrations as evidence: all resources, or the devices of one."""
+    """Return the kubelet's registrations as evidence: all resources, or the devices of one resource."""
     if resource is None:
         return Evidence(lists.source, f"registered: {names(sorted(lists.known_to_kubelet)) or 'nothing'}")
     ids = sorted(lists.known_to_kubelet.get(resource, ()))
