@@ -1,4 +1,4 @@
-"""`devicecore checkpoint`: examine and repair the file in which a kubelet keeps which pod has which devices.
+"""`devicecore checkpoint`: examine and repair the file in which a kubelet records which pod has which devices.
 
 Law: no command changes the file that it is given.
 """
@@ -86,7 +86,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 
 
 def _not_in(file: str, what: str, name: str, known: Collection[str]) -> str:
-    """Return what to say if a file has nothing under the name that an option asks for."""
+    """Return the message for an option that asks for a name that is not in the file."""
     shown = sorted(known)[:_SHOWN]
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     return foreign_text(f"{file} has no {what} {name}. It has: {', '.join(shown) or 'none'}{more}", MAX_SENTENCE)

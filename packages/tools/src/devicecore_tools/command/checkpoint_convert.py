@@ -81,7 +81,7 @@ def _refused(file: str, report: FileReport, *, as_json: bool) -> int:
 
 
 def _notes(found: Decoded, wanted: int) -> list[str]:
-    """Return what the new file lacks, and what it has that the old one did not."""
+    """Return what is missing in the new file, and what it has that the old file did not have."""
     notes = []
     if found.format == _WITH_NUMA_NODES and wanted < _WITH_NUMA_NODES:
         devices = [

@@ -1,4 +1,4 @@
-"""A device checkpoint for `devicecore checkpoint`: its verdict, and the differences between two.
+"""A device checkpoint for `devicecore checkpoint`: its verdict, and the differences from another one.
 
 Law: the readable parts of a file are shown even if its checksum is wrong.
 """
@@ -20,7 +20,7 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 
 @frozen
 class DevicesFile(ExaminedFile):
-    """A judged checkpoint. `data` has the readable parts, or is None."""
+    """A checkpoint with its verdict. `data` has the readable parts, or is None."""
 
     report: FileReport
     data: CheckpointData | None

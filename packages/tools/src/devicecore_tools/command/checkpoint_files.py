@@ -1,6 +1,6 @@
 """Files for `devicecore checkpoint`: finding the file, reading it, and writing a new one.
 
-Law: no file is overwritten unless the user says so, and never the one that was read.
+Law: no file is overwritten unless the user says so, and the file that was read is never overwritten.
 """
 
 import os
@@ -29,7 +29,7 @@ _MODE = 0o600  # as a kubelet's own file
 
 @frozen
 class ExaminedFile:
-    """A file of either kind, and the verdict on it. `facts` are its counts and its checksum, if it is readable."""
+    """A file of either kind, with its verdict. `facts` has its counts and its checksum, if it is readable."""
 
     file: str
     warnings: tuple[str, ...]
@@ -59,7 +59,7 @@ class ExaminedFile:
 
 
 def path_of(file: str) -> str:
-    """Return the file that a device plugin directory, or a kubelet's root directory, stands for."""
+    """Return the checkpoint in a device plugin directory or in a kubelet's root directory."""
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
         return file
     here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
@@ -89,7 +89,7 @@ def load(path: str) -> bytes | None:
 
 
 def lost_fields(blob: bytes) -> list[str]:
-    """Return a phrase for each field that a newly written file lacks because it is unknown here."""
+    """Return a phrase for each field that is missing in a newly written file because this version does not know it."""
     return [
         f"the field {field.name!r} of {field.place}"
         + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
@@ -99,7 +99,7 @@ def lost_fields(blob: bytes) -> list[str]:
 
 
 def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
-    """Make sure that a command may write the file `new`.
+    """Check that a command may write the file `new`.
 
     Raises click.UsageError if it is the file that was read, or if it exists and `force` is False.
     """
@@ -113,6 +113,6 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 
 
 def write_new(path: str, blob: bytes) -> None:
-    """Write a file durably, or leave the old one. Raises OSError if it cannot be written."""
+    """Write a file durably, or keep the old one. Raises OSError if it cannot be written."""
     file = DurableFile(Path(path), _MODE)
     file.write(blob, file.read())

@@ -1,6 +1,6 @@
-"""Holders in a checkpoint: who holds a device, which devices are free, and what cannot be right.
+"""Holders in a checkpoint: who holds a device, which devices are free, and which entries cannot be right.
 
-Law: all of this is computed from the file's data. A correct checksum does not make it true.
+Law: all of this is computed from the file's data, which may be wrong even if the checksum is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
 
 
 def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
-    """Return sentences about an old format, devices that two pods hold, and held devices that are not registered.
+    """Return warnings about an old format, devices that two pods hold, and held devices that are not registered.
 
     A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
     holds it is not registered either.

@@ -1,4 +1,4 @@
-"""`devicecore checkpoint repair`: write a new file without what cannot be right.
+"""`devicecore checkpoint repair`: write a new file without the entries that cannot be right.
 
 Law: everything that is dropped is listed. If the file does not say which of two pods has a device, nothing is
 written.
@@ -133,7 +133,7 @@ def repair(
 
 
 def _why_no_checkpoint(blob: bytes, found: Salvaged) -> str:
-    """Return why a file that yields nothing may not be a checkpoint at all, or "" if it is one."""
+    """Return why a file without usable entries may not be a checkpoint at all, or "" if it is a checkpoint."""
     if found.unreadable or found.data.entries or found.data.registered_devices:
         return ""
     report = examine(blob)[0]

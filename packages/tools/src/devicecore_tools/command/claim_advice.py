@@ -1,4 +1,4 @@
-"""What to do about claims that get no devices, as rows: facts with the name `because`, and advice with the name `do`.
+"""Advice about claims that get no devices, as rows. Rows named `because` state facts, and rows named `do` give advice.
 
 Law: a row states only what the read objects prove.
 """
@@ -19,17 +19,17 @@ from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 
 _LOOK = "look in the driver's log why the device is marked, and have it repaired"
 _MAX_NAMES = 3
-_MAX_CLASS = 253  # characters of the name of a class
+_MAX_CLASS = 253  # the maximum number of characters shown of a class name
 
 
 def outside_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer
 ) -> Iterator[tuple[str, str]]:
-    """Say which devices match a request but not its class, if no other known class selects them."""
+    """Name the devices that match a request but not its class, if no other known class selects them."""
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    with suppress(QuestionGivenUpError):  # then there is less advice
+    with suppress(QuestionGivenUpError):  # there is less advice then
         for claim in claims:
             for request in claim.alternatives:
                 for device in node.outside_class(claim, request)[:1]:
@@ -83,7 +83,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
 
 
 def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[str]:
-    """Return a sentence for each request that needs a driver which publishes nothing for a node."""
+    """Return a sentence for each request whose driver publishes nothing for a node."""
     classes = {one.name: one for one in trial.objects.classes}
     here = {pool.key[0] for pool in trial.pools(best.node)}
     for request in (one for claim in claims for one in claim.alternatives):
@@ -113,7 +113,7 @@ def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
 
 
 def _drivers(trial: ClaimTrial) -> str:
-    """Return the drivers that publish something."""
+    """Return the drivers that have published any devices."""
     drivers = sorted({one.driver for one in trial.objects.slices})
     return ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
 
@@ -141,7 +141,7 @@ def _taint_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Say who has tainted devices. Tolerating a taint is right only for pods that may run on such a device."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
-    marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # each device once
+    marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # count each device once
     for one in refused.verdicts:
         if isinstance(one.reason, NotTolerated):
             taint = one.reason.taint
@@ -179,7 +179,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 
 
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say who must release what if counters are over-committed, so that a scheduler stops there."""
+    """Say which claims must release devices if counters are over-committed, because a scheduler then stops."""
     if any(KubernetesFault.OVER_COMMITTED in cause for causes in best.causes.values() for cause in causes):
         yield from _over_committed(trial, best)
 
@@ -192,7 +192,7 @@ def _over_committed(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str,
 
 
 def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """List the existing classes if a request names another one."""
+    """List the existing classes if a request names a class that does not exist."""
     known = sorted(one.name for one in trial.objects.classes)
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
     missing = [foreign_text(one, _MAX_CLASS) for one in missing]

@@ -1,6 +1,6 @@
-"""What `why` says about the claims of one pod, or about one claim: on the best node, and on the others by kind.
+"""What `why` says about a pod's claims or about one claim: in detail for the best node, and grouped for the others.
 
-Law: it fits on one screen, unless all devices are requested.
+Law: the report fits on one screen, unless the user asks for all devices.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,10 +71,10 @@ class ClaimReport:
         allocated: the other claims of the pod.
         asks: the pod's other requirements, or None if the question is only about a claim.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
-        refused: why the API server refuses the pod or one of its claims, or an empty string.
+        refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: what else a scheduler checks, so that it may still refuse the pod.
         assumed: what is assumed because it was not read.
-        lacking: which claim of the pod is missing, so that a scheduler does not look for a node.
+        lacking: the claim of the pod that does not exist, so that a scheduler does not look for a node.
     """
 
     title: str
@@ -96,7 +96,7 @@ class ClaimReport:
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does with them, according to the most decisive node."""
+        """What a scheduler does with the claims, according to the most decisive node."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
         is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
@@ -139,7 +139,7 @@ class ClaimReport:
 
     @property
     def _is_allocated(self) -> bool:
-        """Whether all claims are allocated, and the pod may use them on a node."""
+        """Whether all claims are allocated, and the pod can use them on a node."""
         is_usable = not self.answers or self.answers[0].fits
         return not self.claims and bool(self.allocated) and not self.victims and is_usable
 
@@ -175,7 +175,7 @@ class ClaimReport:
 
     @property
     def _mappings(self) -> Iterator[dict[str, str]]:
-        """Which request of the scheduler's claim for extended resources each container gets."""
+        """The request of the scheduler's claim for extended resources that each container gets."""
         placed = self._placed_on.answer if self._placed_on is not None else None
         for claim in placed.claims if isinstance(placed, DeviceAllocation) else ():
             for one in claim.mappings if isinstance(claim, ExtendedResourceClaim) else ():
@@ -274,7 +274,7 @@ class ClaimReport:
         return f" on {best.node.name}{which}: {says}"
 
     def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Rows for the reasons of a scheduler and an API server before devices matter."""
+        """Return rows for the reasons of a scheduler or an API server that apply before devices are considered."""
         if self._overruled is not None:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:
@@ -294,11 +294,11 @@ class ClaimReport:
             yield "first", f"the scheduler takes the devices of claim {lost.name} away: {why}"
         if not best.fits:
             is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
-            if best.obstacles or is_elsewhere or self.claims:  # otherwise it is not the place that keeps the pod
+            if best.obstacles or is_elsewhere or self.claims:  # otherwise the place does not hold the pod back
                 yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the pods whose claims tie this one to nodes."""
+        """Rows for the pods whose claims restrict this pod to certain nodes."""
         for one in self.allocated:
             name, uid = (self.asks.name.rpartition("/")[2], self.asks.uid) if self.asks is not None else ("", "")
             pods = one.others(name, uid)
@@ -335,7 +335,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # with these, a scheduler may look at slices of other nodes, whatever it tries
+            if not best.causes:  # with these constraints, a scheduler may read other nodes' slices on any node
                 yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
@@ -356,7 +356,7 @@ class ClaimReport:
                 yield from (("because", f"also: {more}") for more in best.obstacles[1:])
                 yield "needs", best.cure
         elif not self.claims or any(one.has_devices for one in self.answers):
-            # What this node lacks does not matter if another one has the devices.
+            # What this node lacks does not matter if another node has the devices.
             yield "reason", str(best.answer)
         else:
             is_held = any(True for _ in self._holder_pairs())
@@ -366,7 +366,7 @@ class ClaimReport:
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Return rows with a hint after the rows that say what is in the way."""
+    """Return the rows, with a hint after those that name an obstacle."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):
@@ -378,7 +378,7 @@ def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[st
 
 
 def print_reports(reports: Sequence[AllocatedReport | ClaimReport], *, as_json: bool, all_devices: bool) -> int:
-    """Print reports, or as JSON one list for several pods and claims. Return the exit status."""
+    """Print reports, or one JSON list for several pods and claims. Return the exit status."""
     if as_json:
         documents = [one.document for one in reports]
         print_json(documents[0] if len(documents) == 1 else {"claims": documents})

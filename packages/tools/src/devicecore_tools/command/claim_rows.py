@@ -1,6 +1,6 @@
-"""The rows about claims on a node: reasons, what helps, and the devices by reason.
+"""The rows about claims on a node: reasons, changes that help, and the devices by reason.
 
-Law: rows about what nobody can change come last.
+Law: rows about causes that nobody can change come last.
 """
 
 from collections import defaultdict
@@ -47,14 +47,14 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
 
 
 def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """Rows for the purposes of the requests that a scheduler creates for a pod, because no container names them."""
+    """Rows that explain the requests that a scheduler creates for a pod, because no container names these requests."""
     for claim in claims:
         if isinstance(claim, ExtendedResourceClaim):
             yield "requests", claim.users
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for the schedulers that answer differently, one row for each set of causes."""
+    """Rows for the schedulers that decide differently, with one row for each set of causes."""
     does = "does not find them" if answer.fits else "gives devices against the rules"
     alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
     for release, causes in answer.causes.items():
@@ -69,7 +69,10 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 
 
 def _releases(names: Sequence[str]) -> str:
-    """Return the common names of releases: 1.36 has two, and older releases answer like the older one."""
+    """Return the common names of releases.
+
+    There are two for 1.36, and older releases decide like the older of the two.
+    """
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
     kept = [name for name in shown if not (name == Release.V1_36_2.value and "1.36" in shown)]
@@ -122,14 +125,14 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
 def problem_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer, *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
-    """Rows for a node without devices: why, what helps, and the devices by reason."""
+    """Rows for a node on which the claims get no devices: why, what helps, and the devices by reason."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
     if refused.is_unknown and not refused.verdicts:
-        return  # the question was given up, and every other row would take as long
-    # An error says nothing about devices, so it is unknown what constraints lack.
+        return  # the search was given up, and computing other rows would take as long
+    # An error says nothing about devices, so it is unknown which constraints are not met.
     if refused.verdicts:
         for line in constraint_lines(claims, refused, trial.objects.devices):
             yield "because", line

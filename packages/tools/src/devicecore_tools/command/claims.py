@@ -64,7 +64,7 @@ class Wanted:
 
 
 def may_decide(sources: Mapping[str, object]) -> bool:
-    """Return whether the sources have a scheduler's input, and nothing that belongs to a single node."""
+    """Return whether the sources have a scheduler's input, but nothing that belongs to only one node."""
     of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
@@ -283,7 +283,7 @@ _OPTIONAL = (
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
     *("RuntimeClass", "ResourceQuota", "LimitRange"),
 )
-"""Kinds that most pods do not need; for the other pods, the answer says what was not examined."""
+"""Kinds that most pods do not need. For the other pods, the answer says what was not examined."""
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ _OPTIONAL = (
 
 @without_collector()
 def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
-    """Print what each pod and claim has, or what the nodes say about it if it has nothing. Return the exit status.
+    """Print what each pod and claim has, or what the nodes say about it if it has no devices. Return the exit status.
 
     `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
     cannot be read.
@@ -306,7 +306,8 @@ def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bo
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
-    if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:  # it already says everything
+    # its report already says everything
+    if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
     has_claims = bool(sources.get("claims"))
     trial = _claim_trial(
@@ -358,7 +359,7 @@ def _report_of_pod(
     *,
     is_kubelet_asked: bool = False,
 ) -> "ClaimReport":
-    """Return what nodes say about a pod: about its other requirements, and about its claims.
+    """Return what the nodes say about a pod's claims and about its other requirements.
 
     If no Node has plugin devices, an additional kubelet source answers for them. If no node takes the pod, the
     claims that nobody else uses lose their devices first, because a scheduler deallocates them.

@@ -33,9 +33,9 @@ WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
 """The commands that devicecore.pyz, the single file without gRPC, can run."""
 
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
-"""The commands of devicecore-fleet, and what they say about themselves.
+"""The commands of devicecore-fleet, with their summaries.
 
-They are listed also where it is not installed.
+They are listed even if it is not installed.
 """
 
 
@@ -47,7 +47,7 @@ class _CommandTree(Group):
         try:
             return self._command(cmd_name)
         except click.ClickException:
-            if ctx.resilient_parsing:  # a shell asks for completions, and the other commands have theirs
+            if ctx.resilient_parsing:  # a shell asks for completions, and the other commands complete their names, too
                 return None
             raise
 

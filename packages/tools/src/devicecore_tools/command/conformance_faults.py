@@ -1,4 +1,4 @@
-"""`devicecore conformance faults`: the plugins and drivers with one fault each that test the checks.
+"""`devicecore conformance faults`: plugins and drivers with one fault each, which test the checks.
 
 Law: each listed program names the checks that fail on it, and whether they run by default.
 """

@@ -1,6 +1,6 @@
 """The options of `devicecore conformance plugin` and `driver`, grouped by use.
 
-Law: each default is that of the settings of `devicecore_tools.conformance`.
+Law: the defaults are taken from the settings of `devicecore_tools.conformance`.
 """
 
 from pathlib import Path, PurePosixPath

@@ -58,7 +58,7 @@ _LABEL = 10  # columns of `expected: `
 
 @frozen(kw_only=True)
 class Reporting:
-    """Where the results of a run go.
+    """The formats and files in which the results of a run are reported.
 
     Attributes:
         as_json: print one JSON document at the end, and nothing before it.
@@ -80,7 +80,7 @@ class Reporting:
     _results: list[Result] = field(factory=list, init=False)
 
     def begin(self) -> None:
-        """Create the report files, so that a wrong path is an error before the checks and not after them.
+        """Create the report files, so that a wrong path is reported before the checks run.
 
         Raises OSError if a file cannot be written. Raises click.UsageError if the badge would replace the page.
         """

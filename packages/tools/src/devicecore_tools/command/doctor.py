@@ -39,17 +39,18 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_LOOKS = 3  # and as often the time that a finding must last, after which one that changes is not waited for
-_SETTLE = 20.0  # maximum seconds to watch whether a plugin that has just started stays
+_LOOKS = 3  # how many times the required duration of a finding is waited for if the finding keeps changing
+_SETTLE = 20.0  # the maximum number of seconds for which a plugin that has just started is watched
 _TICK = 1e-6  # minimum seconds between looks, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # for pages and pictures, which are meant to be shown
-_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to them
-_OF_THE_NODE = {Source.PODS, Source.NODE}  # they say something about the node even if nothing names a device
+_OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
+# these findings say something about the node even if no source names a device
+_OF_THE_NODE = {Source.PODS, Source.NODE}
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
-"""Waits for some seconds. Returns whether a signal ended the wait."""
+"""Wait for some seconds. Return whether a signal ended the wait."""
 
 
 @click.command(context_settings={"allow_extra_args": True})  # so that the error can say what to write instead
@@ -200,7 +201,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings of each node that has some. Replace the looks for which no budget is left."""
+    """Return the findings of each node that has any. Replace the looks for which no budget is left."""
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -332,7 +333,7 @@ def _replace(file: str, text: str) -> None:
 
 
 def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
-    """Return the exit status: 0 only if nothing is left on any node."""
+    """Return the exit status, which is 0 only if no node has findings or anything left to judge."""
     if any(one.findings for one in reports):
         return _NEGATIVE
     if unread or not any(map(_says_something, reports)):
@@ -358,8 +359,8 @@ def report_on(
     Args:
         sources: what to read.
         patience: seconds for which a finding must last; None for those of its kind.
-        wait: waits for some seconds. If it returns that something has ended the wait, there is no report.
-        save: the directory of a record of the last look, of which the report is made.
+        wait: waits for some seconds. If it returns True, the wait was ended, and there is no report.
+        save: the directory in which the last look, on which the report is based, is saved as a record.
         budget: the budget for all looks. If it has no time left for one more look, the report says which
             findings were not confirmed.
 

@@ -1,6 +1,6 @@
 """`devicecore doctor --all-nodes`: the reports on all nodes as one.
 
-Laws: the verdict and one line for each kind of finding come first, the worst first. Equal findings are printed once,
+Laws: the verdict comes first, then one line for each kind of finding, worst first. Equal findings are printed once,
 with the nodes that have them. A node counts as healthy only if nothing is left to judge.
 """
 
@@ -31,7 +31,7 @@ class _Common:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The sort key: first what keeps the most pods from running, then what most nodes have."""
+        """The sort key: findings that keep the most pods from running come first, then those of the most nodes."""
         return _WEIGHT[BY_CODE[self.finding.code].keeps], -len(self.nodes), _ORDER[self.finding.code]
 
 
@@ -44,7 +44,7 @@ def _common(reports: Sequence[NodeReport]) -> list[_Common]:
 
 
 def verdict_of_all(reports: Sequence[NodeReport]) -> str:
-    """Return the reports in one line: how many nodes have findings, and the worst of these."""
+    """Summarize the reports in one line: how many nodes have findings, and which findings are worst."""
     wrong = sum(1 for one in reports if one.findings)
     unsure = sum(1 for one in reports if not one.findings and not one.is_sound)
     if not reports:
@@ -96,7 +96,7 @@ _MAX_HOLES = 10  # kinds of problems that are not ruled out
 
 
 def document_of_all(reports: Sequence[NodeReport], of_several: NodeReport) -> dict[str, object]:
-    """Return the reports as JSON. `of_several` has the devices that name no node."""
+    """Return the reports as JSON. `of_several` has the devices that do not name a node."""
     counts = {
         "nodes": len(reports),
         "with_findings": sum(1 for one in reports if one.findings),

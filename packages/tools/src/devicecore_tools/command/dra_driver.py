@@ -46,7 +46,7 @@ def dra_driver() -> None:
 
 
 def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> tuple[int | tuple[int, ...], ...]:
-    """Read numbers and ranges as `numbers` does, and several numbers of one device joined by a plus."""
+    """Read numbers and ranges as `numbers` does. Several numbers of one device are joined by a plus."""
     found: list[int | tuple[int, ...]] = []
     if text:
         for word in text.split(","):
@@ -171,7 +171,7 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
     ):
 
         def offer(devices: Sequence[str]) -> None:
-            # Until the kubelet knows the driver, it would refuse the pods that a scheduler sends for the devices.
+            # Until the kubelet knows the driver, it would refuse pods that a scheduler sends because of the devices.
             parts = options["parts"]
             rows = published(devices, options["numa_nodes"], parts)
             served.when_registered(lambda: publish(rows, counters(devices, parts)))

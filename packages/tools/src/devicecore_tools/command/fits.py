@@ -256,7 +256,7 @@ def _tried(
     if facts is not None and answer.fits:
         chosen = report.chosen if report is not None else ()
         found = (*doubts(admitted, facts, node.topology.policy), *still_prepared(chosen, facts))
-    # Claims that --slices and --claims decide are not "not looked at", and a class serves what no plugin has.
+    # If --slices and --claims are given, claims are examined, and a class may provide what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 
@@ -358,7 +358,7 @@ def fits_or_not(answer: "Fit") -> str:
 
 
 def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
-    """Yield each container that requests a resource which nothing on the node has, and what that means."""
+    """Yield each container that requests a resource that no source on the node names, and what that means."""
     if isinstance(answer.verdict, Admitted):
         for container, resource in answer.verdict.unhandled:
             yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"

@@ -36,7 +36,7 @@ _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, 
 
 @frozen
 class CallFailedError(Failure):
-    """A call failed. `code` is gRPC's name of the status."""
+    """A call failed. `code` is gRPC's name for the status."""
 
     method: str
     code: str

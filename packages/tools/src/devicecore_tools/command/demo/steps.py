@@ -101,7 +101,7 @@ def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, sile
     for number, step in enumerate(steps, 1):
         cluster.check_signals()
         name = step.__name__
-        title = step.__doc__ or name  # Python can be told to leave docstrings out
+        title = step.__doc__ or name  # Python can be run without docstrings
         run = StepRun(cluster, console, silent=silent)
         if not silent:
             run.print("")

@@ -49,7 +49,7 @@ _MAX_REST = 0.5  # ... but at most this many seconds, because new manifests are 
 _WIDTH = 100  # columns of the view without a terminal
 
 Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
-"""What the entry point is."""
+"""The type of the entry point."""
 
 MANIFEST_CHANGED = signal.SIGIO
 """What the kernel sends when something in the directory of manifests changes."""

@@ -1,4 +1,4 @@
-"""How the state of `devicecore kubelet` is shown: on a terminal, as lines of JSON, in the log only, and in a file.
+"""Shows the state of `devicecore kubelet`: on a terminal, as lines of JSON, only in the log, or in a file.
 
 Law: a reader that stalls or a disk that hangs does not delay the kubelet, because other threads wait for them.
 """
@@ -45,7 +45,7 @@ class Picture:
 
 
 class Screen:
-    """Shows nothing: the log says what happens."""
+    """Shows nothing, because the log says what happens."""
 
     signals: tuple[signal.Signals, ...] = ()
     """The signals that it handles."""

@@ -1714,7 +1714,7 @@ def _changed(changes: Mapping[str, str]) -> str:
 
 
 def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if there is no answer."""
+    """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if the plugin does not answer."""
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce it")
     container = deviceplugin.ContainerPreferredAllocationRequest(

@@ -22,7 +22,7 @@ _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
 _PATIENCE = 60.0  # seconds for Allocate (a kubelet has no limit), until one call has timed out
-_SLOW_CALL = 2.0  # seconds; if one call of Allocate takes longer, a few devices must suffice
+_SLOW_CALL = 2.0  # seconds; if a call to Allocate takes longer, a few devices must suffice
 _FEW = 2  # devices
 
 
@@ -33,9 +33,9 @@ class ListedDevices:
     Attributes:
         first: the devices before any change of health was provoked, or None if there was no list.
         first_at: when they were read, in seconds of `time.monotonic`.
-        was_allocated: whether the plugin has answered a call of Allocate.
+        was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long its slowest answer to Allocate took, in seconds.
-        is_silent: whether a call of Allocate got no answer at all.
+        is_silent: whether a call to Allocate got no answer at all.
     """
 
     registration: PluginRegistration
@@ -89,7 +89,7 @@ class ListedDevices:
         return ids[::step]
 
     def wait_for_healthy(self, limit: float) -> None:
-        """Wait until the plugin lists a healthy device, for at most that many seconds."""
+        """Wait until the plugin lists a healthy device, or until the seconds have passed."""
         with suppress(Skip):  # there is no time left, or the plugin is gone
             self.process.wait(lambda: self._healthy_ids(self.require_list()), limit)
 

@@ -180,7 +180,7 @@ class BareKubelet:
     expects_changes: bool = False
     cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
-    """Whether it watches for the sockets of plugins instead of waiting for calls of Register."""
+    """Whether it watches for the sockets of plugins instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call of Register"
     """The call or action with which a plugin registers."""
     attempts: ClassVar[str] = "calls of Register"

@@ -1,4 +1,4 @@
-"""Which published devices a check's claim gets: the scheduler's decision, with a different order of devices.
+"""Decides which published devices a check's claim gets, as a scheduler does, but in a different order of devices.
 
 Law: the least recently used device is allocated first, so that a device which a driver has not released
 disturbs few checks. `devicecore.domain.allocation` decides everything else.

@@ -145,7 +145,7 @@ class Calls:
     # --- what is known about its habits -------------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
-        """Do nothing if the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
+        """Check that the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
         self._learn_once()
         if self.habits.prepares is False:
             raise self._prepares_none()
@@ -211,14 +211,14 @@ class Calls:
         return bool(self.habits.repeats)
 
     def require_repeating(self) -> None:
-        """Do nothing if the driver prepares a claim a second time.
+        """Check that the driver prepares a claim a second time.
 
         Raises Skip if it does not, which another check reports.
         """
         skip_if(not self.repeats, "the driver prepares no claim twice")
 
     def require_unpreparing(self) -> None:
-        """Do nothing if the driver unprepares claims. Raises Skip if it does not, which another check reports."""
+        """Check that the driver unprepares claims. Raises Skip if it does not, which another check reports."""
         self._learn_once()
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
 
@@ -322,7 +322,7 @@ class Calls:
             raise Skip(f"the driver unprepares no claims: {failure}") from None
 
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
-        """Return a new prepared claim, for a check of something else.
+        """Return a new prepared claim, for a check that tests something else.
 
         Raises Skip if the driver did not prepare it, which other checks report.
         """
@@ -331,7 +331,7 @@ class Calls:
         return claim
 
     def ready_devices(self, claim: Claim) -> tuple[Any, ...]:
-        """Prepare a claim for a check of something else, and return the devices of the answer.
+        """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
         If the driver has prepared claims before, it is tried once more with fresh directories, because another check
         may have left devices in use. Raises Skip if the driver did not prepare it, which other checks report.
@@ -345,7 +345,7 @@ class Calls:
                 return self.prepared(claim)
 
     def at_once(self, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """Run all of these concurrently, one call each. Return the results or the failures.
+        """Run all functions concurrently, each with one call. Return the results or the failures.
 
         The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
         the driver is unreachable before that. Raises Undecided if the calls did not overlap and none has failed.

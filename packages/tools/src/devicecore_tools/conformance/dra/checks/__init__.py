@@ -40,7 +40,7 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
             yield one
 
 
-# First the checks of what the driver reports at its start, then the checks with restarts, then a quiet time. The
+# The order is: the checks of what the driver reports at its start, the checks with restarts, and a quiet time. The
 # kubelet's restart comes after it, because a publisher may not notice the loss of slices that it has just written. The
 # checks without restarts then fill the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (

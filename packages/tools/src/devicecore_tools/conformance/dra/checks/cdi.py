@@ -1,4 +1,4 @@
-"""CDI: what a container runtime finds for the devices in the driver's answers.
+"""Checks of CDI: what a container runtime finds for the devices in the driver's answers.
 
 Law: a driver may answer without CDI devices, write its files to any directory that runtimes read, and keep files that
     do not depend on claims.

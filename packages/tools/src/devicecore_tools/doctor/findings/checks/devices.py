@@ -241,7 +241,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
     """Find out whether the machine or its devices have more NUMA nodes than the topology manager accepts."""
     machine = look.machine
     if machine is not None and machine.policy == Policy.NONE.value:
-        return  # with this policy, with this policy, a kubelet asks for no hints, and starts on any machine
+        return  # with this policy, a kubelet asks for no hints, and starts on any machine
     if machine is not None and machine.policy and len(machine.numa_nodes) > machine.max_numa_nodes:
         sentence = (
             f"This machine has {len(machine.numa_nodes):,} NUMA nodes. The kubelet, whose topology manager policy is "
