@@ -116,6 +116,12 @@ def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem
     assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
 
 
+@pytest.mark.parametrize("command", [("verify",), ("show",), ("diff", GOOD)])
+def test_a_manifest_is_answered_with_the_files_that_are_expected(devicecore: Run, command: tuple[str, ...]) -> None:
+    ran = devicecore("checkpoint", *command, "-", stdin="apiVersion: v1")
+    assert "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state" in ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
 def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
     """What is piped in is judged as a file is; nothing at all is malformed, not absent."""

@@ -142,5 +142,5 @@ def show(
     for warning in () if as_json else found.warnings:
         complain("devicecore checkpoint show", f"warning: {warning}")
     if not found.is_ok:
-        complain("devicecore checkpoint show", f"{found.file}: {found.report.problem}")
+        complain("devicecore checkpoint show", f"{found.file}: {found.problem}")
     return found.status(strict=strict)

@@ -53,7 +53,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
         raise click.UsageError(message)
     for one in files:
         if not one.is_ok:
-            complain(_COMMAND, f"{'warning: ' if one.is_readable else ''}{one.file}: {one.report.problem}")
+            complain(_COMMAND, f"{'warning: ' if one.is_readable else ''}{one.file}: {one.problem}")
     is_readable = first.is_readable and second.is_readable
     if as_json:
         from devicecore.system.json_values import to_json  # cattrs takes long to import

@@ -23,6 +23,7 @@ from devicecore_tools.command.inputs import read_input
 NEGATIVE, UNUSABLE = 1, 2
 """Exit statuses: the examined file is bad, or it is missing or unreadable."""
 
+_EXPECTED = "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state"
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
 
@@ -52,10 +53,16 @@ class ExaminedFile:
         raise NotImplementedError
 
     @property
+    def problem(self) -> str:
+        """What is wrong with the file, for people, or empty. Text that is not JSON is probably another file."""
+        problem = self.report.problem
+        return f"{problem}; {_EXPECTED}" if problem.startswith("not JSON: ") else problem
+
+    @property
     def sentence(self) -> str:
         """The verdict for people."""
         verdict = self.report.verdict.value
-        return f"{verdict}: {self.report.problem}" if self.report.problem else f"{verdict} {self.facts}"
+        return f"{verdict}: {self.problem}" if self.problem else f"{verdict} {self.facts}"
 
 
 def path_of(file: str) -> str:
