@@ -111,7 +111,7 @@ class MemoryDriverTransport:
             return call(instance.driver)
         except DriverCallError:
             raise
-        except Exception as error:  # any exception of the driver is its answer
+        except Exception as error:  # whatever the driver raises counts as its answer
             raise DriverCallError(method, "Unknown", str(error)) from error
 
     def _notify(self, event: DriverEvent) -> None:

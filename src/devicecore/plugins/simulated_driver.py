@@ -1,6 +1,6 @@
 """A DRA driver with simulated devices, for tests.
 
-Law: the devices of a claim are those of its allocation, and no others.
+Law: a claim gets exactly the devices of its allocation.
 """
 
 import os

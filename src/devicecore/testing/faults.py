@@ -94,7 +94,7 @@ class ManualClock:
 
 @frozen
 class Call:
-    """One call of one method, which a fault answers.
+    """One call to a method, which a fault answers.
 
     `arguments` are those of the port's method without the plugin instance and the timeout, which are `plugin` and
     `timeout`. `adapter` is the wrapped adapter. An event of a transport is a call too; its method is the event's name.
@@ -159,12 +159,12 @@ class Script:
         self._calls: dict[str, int] = {}
 
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
-        """Use `faults` for the `nth` call of `method` from now. Other calls are not changed."""
+        """Use `faults` for the `nth` call to `method` from now on. Other calls are not changed."""
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
     def always(self, method: str, *faults: Fault) -> None:
-        """Use `faults` for every call of `method`, before those of `on`."""
+        """Use `faults` for every call to `method`, before the faults of `on`."""
         with self._lock:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
@@ -562,7 +562,7 @@ class FaultyPlugin(_Faulty, DevicePlugin):
 
 
 class FaultyStore(_Faulty, CheckpointStore):
-    """Wraps a store; `script` says which calls of `load`, `save` and `set_aside` have faults."""
+    """Wraps a store. `script` says which calls to `load`, `save` and `set_aside` have faults."""
 
     def __init__(self, store: CheckpointStore, script: Script, clock: ManualClock | None = None) -> None:
         super().__init__(store, script, clock)
@@ -582,7 +582,7 @@ class FaultyStore(_Faulty, CheckpointStore):
 
 
 class FaultySink(_Faulty, NodeStatusSink):
-    """Wraps a sink; `script` says which calls of `publish` have faults."""
+    """Wraps a sink. `script` says which calls to `publish` have faults."""
 
     def __init__(self, sink: NodeStatusSink, script: Script, clock: ManualClock | None = None) -> None:
         super().__init__(sink, script, clock)

@@ -151,12 +151,13 @@ class MemoryManager(_Manager[MemoryState]):
             self.save()
 
     def take_back(self, before: MemoryState, uid: str) -> None:
-        """Free the memory of a pod that was refused after some of its containers had got theirs.
+        """Free the memory of a pod that was refused after some of its containers had got memory.
 
         `before` is the state before.
 
         Kubernetes releases it like that of any removed pod, starting with the first NUMA node of a group. So each group
-        has as much as before, but perhaps not each of its nodes. As with CPUs, no other pod can reuse anything.
+        has as much memory as before, but a single node of it may have more or less. As with CPUs, no other pod can
+        reuse anything.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)

@@ -1,4 +1,4 @@
-"""Rewriting of CEL expressions: the library has other functions and another equality than Kubernetes.
+"""Rewriting of CEL expressions, because the library's functions and equality differ from Kubernetes'.
 
 Law: a rewritten expression has the value that Kubernetes gives to the original. Expressions are lists of tokens here,
 because the library does not expose the syntax tree.

@@ -180,7 +180,7 @@ class RegistrationServer:
         await self.connect(resource, self._directory.endpoint(request.endpoint))
 
     async def connect(self, resource: ResourceName, path: str) -> PluginClient:
-        """Connect to the plugin at `path`; if another call already does, wait for that.
+        """Connect to the plugin at `path`, or wait for another call that is already connecting.
 
         Raises DeviceCoreError if it cannot be reached, or is refused.
         """

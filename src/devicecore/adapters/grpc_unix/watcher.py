@@ -3,7 +3,7 @@
 Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, its plugin is
 disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
 
-The watcher knows the directory and the two calls of `pluginregistration.Registration`; everything else it leaves to a
+The watcher knows the directory and the two calls of `pluginregistration.Registration`. It leaves everything else to a
 `PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
 to `GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
 name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to the plugin, and tries again

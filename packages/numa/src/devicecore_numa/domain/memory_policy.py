@@ -465,7 +465,7 @@ def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
 def _with_reuse(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
 ) -> MemoryState:
-    """Return the state after memory went to a container. That of a terminating init container can be reused."""
+    """Return the state after memory was given to a container. An init container's memory can be reused once it ends."""
     left = dict(state.reusable[1]) if state.reusable[0] == pod.uid else {}
     for block in blocks:
         key = block.numa_nodes, block.type

@@ -86,7 +86,7 @@ def _check_policy(stored: str, configured: str) -> None:
 
 
 def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mapping[str, int]]) -> None:
-    """Compare the reservation of the file with that of the configuration (kubelet: `areMachineStatesEqual`)."""
+    """Compare the file's reservation with the configuration's (kubelet: `areMachineStatesEqual`)."""
     if not reserved:
         return
     for number, node in stored.state.nodes.items():

@@ -75,7 +75,7 @@ class SubjectProcess(ABC):
 
     @property
     def output(self) -> str:
-        """The end of the process's output, preceded by that of the previous process if it was restarted.
+        """The end of the process's output. If it was restarted, the previous process's output comes first.
 
         Of lines that differ only in their timestamps, only the last one is kept.
         """

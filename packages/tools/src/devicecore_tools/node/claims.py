@@ -154,7 +154,7 @@ class NodeClaims:
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
-        """Return whether `prepare` failed in a call to a driver, and not before it."""
+        """Return whether `prepare` failed in a call to a driver, not before the call."""
         from devicecore_tools.node.dra_state import is_of_driver
 
         return is_of_driver(error)

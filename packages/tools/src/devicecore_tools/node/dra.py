@@ -31,7 +31,7 @@ HEALTH_NAME = "dra_health_state"
 
 @frozen
 class NodeClaimSource(ClaimSource):
-    """The ResourceClaims of manifests, then those of the API server if there is one."""
+    """The ResourceClaims in manifests, and then, if there is an API server, its ResourceClaims."""
 
     pods: PodFeed | None
     server: ClaimSource | None

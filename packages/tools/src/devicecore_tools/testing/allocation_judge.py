@@ -70,7 +70,7 @@ class Given:
 
     Attributes:
         claim: the number of the claim.
-        request: the name of the request, with that of the alternative as `main/sub`.
+        request: the name of the request, or `main/sub` if one of its alternatives was chosen.
         key: driver, pool and name of the device.
     """
 

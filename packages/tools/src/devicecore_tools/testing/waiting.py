@@ -61,7 +61,7 @@ class Waiting(ABC):
         Args:
             expected: what the test waits for, for the error message: "a second list".
             look: returns a true value if the condition is met.
-            timeout: in seconds; by default that of the kubelet.
+            timeout: in seconds; by default the kubelet's.
             allow_exits: keep waiting if a plugin process exits by itself.
 
         Raises:

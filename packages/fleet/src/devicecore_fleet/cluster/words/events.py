@@ -34,7 +34,7 @@ PAST_DEADLINE = Said("DeadlineExceeded", "Pod was active on the node longer than
 
 
 def refused(reason: str, message: str) -> Said:
-    """The pod was not admitted. The message is that of the pod's status without its prefix."""
+    """The pod was not admitted. The message is the one in the pod's status, without its prefix."""
     return Said(reason, message, is_warning=True)
 
 

@@ -1687,7 +1687,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     clause=f"{ENDS} A client that finds a socket without a listener tries to connect to it and fails.",
 )
 def removes_its_socket(plugin: PluginUnderTest) -> str:
-    """After the plugin has exited, its sockets must be gone. Those of killed processes do not count."""
+    """After the plugin has exited, its sockets must be gone. Sockets of killed processes do not count."""
     process = plugin.process.require_process()
     if process.status is None:
         raise Skip("the plugin has not ended")

@@ -122,7 +122,7 @@ TERM = Event("the plugin is ended with SIGTERM and started again", "after-sigter
 
 @frozen
 class Observation:
-    """An observation after an event. Its attributes are those of a check, with `{}` for the event."""
+    """An observation after an event. It has the attributes of a check, with `{}` for the event."""
 
     name: str
     done: str

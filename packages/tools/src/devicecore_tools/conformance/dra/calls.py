@@ -254,7 +254,7 @@ class Calls:
 
         Args:
             claims: what to prepare.
-            timeout: seconds that the call may take; by default those of a kubelet.
+            timeout: seconds that the call may take; by default as many as a kubelet allows.
             instance: which instance of the driver to call; by default the one that a kubelet calls.
             must_be_published: whether to skip instead of preparing devices that are no longer published.
 
@@ -387,7 +387,7 @@ class Calls:
         return self.settings.call_again if self.habits.silence else self.settings.call
 
     def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
-        """Make a call with a time limit, which it gets as an argument; by default that of a call to prepare claims.
+        """Make a call with a time limit, which it gets as an argument. The default is the limit for preparing claims.
 
         A call takes at most half of the remaining time, so that a driver that hangs can fail other checks, too.
         Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.

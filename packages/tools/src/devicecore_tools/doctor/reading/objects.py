@@ -158,7 +158,7 @@ _GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # suffixes of the conditio
 
 
 def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
-    """Yield that a Node is being deleted, and its abnormal conditions other than Ready and pressure.
+    """Yield a note if the Node is being deleted, and its abnormal conditions other than Ready and pressure.
 
     A condition that other programs add means that something is wrong if it is true, unless its name says the opposite.
     """

@@ -206,7 +206,7 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """Return a merged list's order: that of the new list, with every other item after the one it followed."""
+    """Return a merged list's order: the new list's order, with each other item after the item that it followed."""
     # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler way of sorting the items
     # gives a different order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()

@@ -333,7 +333,7 @@ class Handler(BaseHTTPRequestHandler):
     def _length(self) -> int:
         """Return the length of the body.
 
-        If it is unknown, the connection is closed, because no next request can be found.
+        If it is unknown, the connection is closed, because the start of the next request cannot be found.
         """
         length = self.headers.get("Content-Length") or "0"
         is_number = length.isascii() and length.isdigit()

@@ -1,7 +1,7 @@
 """What an API server answers when it refuses a request.
 
 Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses. Only a
-path in a group or version that is not served is answered with plain text, as there.
+path in a group or version that is not served is answered with plain text, as kube-apiserver does.
 """
 
 from typing import Any, TypeVar

@@ -283,7 +283,7 @@ class WritesMetadata(GoodDriver):
         return devices
 
     def described(self, name: str, _first: str) -> Json:
-        """The metadata of a device. The second name is that of the first device in its request."""
+        """The metadata of a device. The second name is the name of the first device in its request."""
         attributes = next(one.get("attributes", {}) for one in self.devices() if one["name"] == name)
         return {"driver": self.name, "pool": self.pool, "name": name, "attributes": attributes}
 
