@@ -46,6 +46,7 @@ from devicecore.domain.allocation.reasons import Undecided
 from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
 from devicecore.domain.allocation.search import MAX_STEPS, Charge, Search, Situation, Taken, free_of_charge
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
+from devicecore.domain.checks import checked
 
 __all__ = [
     "MAX_STEPS",
@@ -111,6 +112,7 @@ def allocate(
         charge: called often during the search, with the number of reasons that are kept. If it raises
             QuestionGivenUpError, the answer is "unknown" and has no reasons.
     """
+    checked(node, TargetNode, "allocate: node")
     indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
