@@ -27,7 +27,7 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 """The versions of the specification that the library accepts."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The most bytes to read from a file. A file for eight large devices has some 200 KiB."""
+"""The maximum number of bytes that are read from a file. A file for eight large devices has some 200 KiB."""
 
 MAX_DEVICES = 20_000
 """The most devices to read from a file."""

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_refused(node: str, why: str) -> None:
-    """Log that one node is refused."""
+    """Log that a node is refused."""
     _log.error("node %s is refused: %s", node, why)
 
 

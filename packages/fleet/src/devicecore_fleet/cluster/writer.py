@@ -93,7 +93,7 @@ class _Kind:
 
 @define(eq=False)
 class _Window:
-    """What the server has let through since a time."""
+    """The requests that were sent and have ended since a given time."""
 
     began: float
     sent: int

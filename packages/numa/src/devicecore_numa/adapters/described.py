@@ -75,7 +75,7 @@ def machine_in(document: Value) -> Machine:
 
     Raises:
         DocumentError: a field is unknown, or has a value of the wrong kind.
-        NumaConfigError: it is not a machine.
+        NumaConfigError: it does not describe a machine.
     """
     if document["topology"].data is not None:
         return Machine([_cell_in(one) for one in document["topology"].sequence()])

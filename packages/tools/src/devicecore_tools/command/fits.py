@@ -365,7 +365,7 @@ def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
 
 
 def pinned_pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
-    """Yield each container that gets exclusive CPUs or memory of NUMA nodes, and which."""
+    """Yield each container that gets exclusive CPUs or memory of NUMA nodes, and name what it gets."""
     for one in answer.pinned:
         yield one.container, f"{one.resource}: {one.what}"
 

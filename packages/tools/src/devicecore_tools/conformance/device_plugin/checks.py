@@ -446,7 +446,7 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return a listed id with its last number so high that no later list has it."""
+    """Return a listed id whose last number is raised so far that no later list will have it."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
         listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)

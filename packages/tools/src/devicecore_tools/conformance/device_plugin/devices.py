@@ -89,7 +89,7 @@ class ListedDevices:
         return ids[::step]
 
     def wait_for_healthy(self, limit: float) -> None:
-        """Wait until the plugin lists a healthy device, or until the seconds have passed."""
+        """Wait until the plugin lists a healthy device, but no longer than the given number of seconds."""
         with suppress(Skip):  # there is no time left, or the plugin is gone
             self.process.wait(lambda: self._healthy_ids(self.require_list()), limit)
 

@@ -645,7 +645,7 @@ class ClaimTrial:
     def name_of(self, name: str, *, is_named: bool) -> str | None:
         """Return the name of the node whose objects are known, or None.
 
-        If no name is passed, it is the only node in the objects.
+        If no name is passed, the only node in the objects is used.
         """
         known = [one.name for one in self._objects.target_nodes()]
         everywhere = any(one.place is None or not one.place.node for one in self._objects.slices)
