@@ -131,6 +131,8 @@ class Replay:
             observers=[] if self.updates is None else [self._notified],
             clock=lambda: self.now,
         )
+        # The next step reads the store, and on a busy machine a saver thread may not have saved by then.
+        self.manager._saver.in_background = False  # noqa: SLF001 - not public: only tests need it
         self.manager.start()
 
     def _notified(self, notification: Notification) -> None:
