@@ -117,7 +117,7 @@ class _Author:
             manner["prestart"] = True
         if self.random.random() < 0.1:
             manner["fails"] = [self.random.choice(("Allocate", "PreStartContainer", "GetPreferredAllocation"))]
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.7:
             manner["answer"] = self._answer()
         return manner
 
@@ -126,7 +126,7 @@ class _Author:
         names, paths = ("A", "B", "C"), ("/a", "/b", "/c")
 
         def some(listed: Sequence[str]) -> list[str]:
-            return self.random.sample(listed, self.random.choice((0, 0, 1, 2))) * self.random.choice((1, 1, 2))
+            return self.random.sample(listed, self.random.choice((0, 1, 1, 2))) * self.random.choice((1, 1, 2))
 
         def by_path(modes: Sequence[str]) -> Json:
             return [[path, self.random.choice(paths), self.random.choice(modes)] for path in some(paths)]
@@ -230,7 +230,7 @@ class _Author:
         """Yield steps that ask again for the devices of the newest pods that may hold devices of a changed list."""
         for pod in list(self.pods.values())[-3:]:
             containers = (*pod["initContainers"], *pod["containers"])
-            if self.random.random() < 0.3 and any(one["limits"].get(resource) for one in containers):
+            if self.random.random() < 0.6 and any(one["limits"].get(resource) for one in containers):
                 step = self.random.choice(({"op": "allocate_again", "pod": pod}, {"op": "status", "pod": pod}))
                 yield self._with_affinity(step) if step["op"] == "allocate_again" else step
 
@@ -239,7 +239,11 @@ class _Author:
 
     def start(self) -> Json:
         pod = self.random.choice([RUNNING, *self.pods.values()])
-        container = self.random.choice([*pod["initContainers"], *pod["containers"]])
+        containers = [*pod["initContainers"], *pod["containers"]]
+        # Plugins conflict only about a container that requests several resources.
+        container = (
+            max(containers, key=lambda one: len(one["limits"])) if self.random.random() < 0.6 else containers[-1]
+        )
         return {"op": "start", "pod": pod, "container": container["name"]}
 
     def _checkpoint(self) -> CheckpointData:
@@ -267,8 +271,8 @@ class _Author:
         return write_receipt(response_of(self._answer())) + self.random.choice((b"", b"", b"\xba\x3e\x03new"))
 
     def advance_clock(self) -> Json:
-        # Never 300, the limit.
-        return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 290, 298, 302, 311, 1009))}
+        # Never 300, the limit. Mostly next to it, so that a limit that is off by a few seconds is found.
+        return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 298, 298, 302, 302, 1009))}
 
     def _new_pod(self) -> Json:
         self.count += 1
