@@ -139,8 +139,8 @@ driver_options = option_group(
     seconds_option(
         "--budget",
         None,
-        "How many seconds the run may take; by default 75, and 290 with --full, and up to four times as many on a busy "
-        f"machine. If a driver needs more than a second for a claim, the time of these calls is added. {_LATE}",
+        "How many seconds the run may take; by default 120, and 290 with --full, and up to four times as many on a "
+        f"busy machine. If a driver needs more than a second for a claim, the time of these calls is added. {_LATE}",
     ),
 )
 """Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""

@@ -36,6 +36,7 @@ class ListedDevices:
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long its slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
+        answered: each method and request that the plugin has answered without an error.
     """
 
     registration: PluginRegistration
@@ -46,6 +47,7 @@ class ListedDevices:
     was_allocated: bool = False
     slowest: float = 0.0
     is_silent: bool = False
+    answered: set[tuple[str, bytes]] = field(factory=set)
     _singles: dict[str, bytes] = field(factory=dict)
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
@@ -165,11 +167,17 @@ class ListedDevices:
         wanted = max(self.settings.timeout, timeout)
         limit = min(wanted, max(self.process.time_left, _SHORTEST_CALL))
         try:
-            return connection.call(method, request, limit)
+            response = connection.call(method, request, limit)
         except CallFailedError as error:
             if error.code == "DEADLINE_EXCEEDED" and limit < wanted:
                 raise time_is_over(self.settings.budget) from None
             raise
+        self.answered.add((method.path, request.SerializeToString(deterministic=True)))
+        return response
+
+    def has_answered(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> bool:
+        """Return whether the plugin has answered this call before, at any time of the run."""
+        return (method.path, request.SerializeToString(deterministic=True)) in self.answered
 
 
 def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:

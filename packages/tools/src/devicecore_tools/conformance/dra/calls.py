@@ -45,6 +45,7 @@ class Habits:
         unprepares: whether it has unprepared a claim.
         repeats: whether it prepares an already prepared claim.
         removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
+        frees: whether a device was prepared for another claim after its claim was unprepared.
         silence: after how many seconds an unanswered call was given up, if there was one.
     """
 
@@ -53,6 +54,7 @@ class Habits:
     unprepares: bool | None = None
     repeats: bool | None = None
     removes_cdi: bool | None = None
+    frees: bool = False
     silence: int = 0
 
 

@@ -69,7 +69,7 @@ class DriverTestSettings:
     seed: int | None = None
     owns_children: bool = False
     excuses_load: bool = False
-    budget: float = 75.0
+    budget: float = 120.0
 
 
 FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)

@@ -8,12 +8,12 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from devicecore.adapters.cdi import (
     CDI_DIRECTORIES,
@@ -56,7 +56,8 @@ ANSWER = "Device.cdi_device_ids: The CDI device ID(s) that the container runtime
 RUNTIME = "A container runtime refuses a container with a CDI device that it cannot resolve."
 _STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
-_REPEATS = 5
+_OF_TWO = {"a claim for two devices": (2,), "a claim with two requests": (1, 1)}
+"""Forms of claims, and how many devices each of their requests has."""
 _SEVERAL = 4
 _WRITABLE = 0o022
 _NAMED = 8  # devices whose edits are searched for names
@@ -181,20 +182,51 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
 # --- one claim --------------------------------------------------------------------------------------------------------
 
 
-@check(
-    MUST,
-    expected="vendor/class=device, where each part begins and ends with a letter or a digit",
-    clause=f"{ANSWER} A runtime parses them as fully qualified names. (CDI specification)",
-    found=("fluxbind, whose names had a comma",),
-)
-def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
-    """Claims for one and two devices and requests, and two claims together, are prepared. Their names are read."""
-    names: list[str] = []
-    for what, prepared in several_forms(driver):
-        names = sorted(name for one in prepared for name in one.names)
-        wrong = [repr(name) for name in names if not is_cdi_name(name)]
-        require(not wrong, f"the answer for {what} has {some(wrong)}")
-    return f"the answer has {some(names)}"
+@define
+class SeenForms:
+    """What the checks of several forms have found, while each form was prepared once for all of them.
+
+    Attributes:
+        numbers: how many things each of them has looked at, by its name.
+        problems: what was wrong, by the name of the check.
+    """
+
+    numbers: Counter[str] = field(factory=Counter)
+    problems: dict[str, Failure | Skip] = field(factory=dict)
+
+    def number(self, name: str, nothing: str) -> int:
+        """Return the number of a check. Raises what it has found, or DoesNotApply with `nothing` if that is 0."""
+        if problem := self.problems.get(name):
+            raise problem
+        does_not_apply_if(not self.numbers[name], nothing)
+        return self.numbers[name]
+
+
+def seen_forms(driver: DriverUnderTest) -> SeenForms:
+    """Prepare claims of several forms and look at them for all checks in `_OF_FORMS`. Only the first call does this.
+
+    Raises Skip if the first form was not prepared.
+    """
+    if driver.seen.forms is None:
+        found = SeenForms()
+        written: Collection[str] = ()
+        with ExitStack() as stack:
+            try:
+                written = stack.enter_context(written_in(driver.environment.cdi))
+            except OSError as error:  # another user of this machine may have used up the inotify watches
+                found.problems["written"] = Skip(str(error))
+            for what, prepared in several_forms(driver):
+                for name, look in _OF_FORMS.items():
+                    try:
+                        found.numbers[name] += look(driver, what, prepared)
+                    except (Failure, Skip) as problem:
+                        found.problems.setdefault(name, problem)
+        specs = (name for name in written if name.endswith((".json", ".yaml")))
+        own = sorted(name for name in specs if not _is_of_the_helper(driver, name))
+        if own:
+            found.problems["written"] = Failure(f"the content of {some(own)} was written after the file had its name")
+        driver.seen.forms = found
+    return driver.seen.forms  # type: ignore[no-any-return]  # the observations know no checks
 
 
 def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]]]:
@@ -207,7 +239,7 @@ def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]
     driver.calls.clean_up()
     if len(driver.claims.allocatable) < 2:
         return
-    for counts, what in (((2,), "a claim for two devices"), ((1, 1), "a claim with two requests")):
+    for what, counts in _OF_TWO.items():
         with suppress(Skip):
             one = prepare(driver, spec=driver.claims.request(*counts))
             yield what, [one]
@@ -224,6 +256,28 @@ def _prepare_together(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[
     return [_prepared(claim, devices_in(answer, claim)) for claim in claims]
 
 
+def _names_of(prepared: Iterable[Prepared]) -> list[str]:
+    return sorted({name for one in prepared for name in one.names})
+
+
+@check(
+    MUST,
+    expected="vendor/class=device, where each part begins and ends with a letter or a digit",
+    clause=f"{ANSWER} A runtime parses them as fully qualified names. (CDI specification)",
+    found=("fluxbind, whose names had a comma",),
+)
+def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
+    """Claims for one and two devices and requests, and two claims together, are prepared. Their names are read."""
+    return f"{counted(seen_forms(driver).number('names', 'there are none'), 'name')}, all valid"
+
+
+def _valid_names(_: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    names = _names_of(prepared)
+    wrong = [repr(name) for name in names if not is_cdi_name(name)]
+    require(not wrong, f"the answer for {what} has {some(wrong)}")
+    return len(names)
+
+
 @check(
     MUST,
     expected="each name belongs to a device in exactly one valid CDI file",
@@ -232,17 +286,17 @@ def _prepare_together(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[
 )
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
     """Claims for one and two devices and requests, and two claims, are prepared. Their CDI names are looked up."""
-    number = 0
-    for what, prepared in several_forms(driver):
-        names = sorted(name for one in prepared for name in one.names)
-        number += len(names)
-        try:
-            # Another check reports other names.
-            require_edits(driver, filter(is_cdi_name, names), f"of {what}, ")
-        except Failure as failure:
-            hint = "" if own_files(driver) else "; is the driver configured to write there, with {cdi} or CDI_ROOT?"
-            raise Failure(f"{failure}{hint}") from None
-    return f"{counted(number, 'name')} can be resolved"
+    return f"{counted(seen_forms(driver).number('resolved', 'there are no names'), 'name')} can be resolved"
+
+
+def _resolvable_names(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    names = _names_of(prepared)
+    try:
+        require_edits(driver, filter(is_cdi_name, names), f"of {what}, ")  # another check reports other names
+    except Failure as failure:
+        hint = "" if own_files(driver) else "; is the driver configured to write there, with {cdi} or CDI_ROOT?"
+        raise Failure(f"{failure}{hint}") from None
+    return len(names)
 
 
 @check(
@@ -254,18 +308,19 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
 )
 def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and each CDI file of the driver is checked against the specification."""
-    for what, _ in several_forms(driver):
-        _require_valid_files(driver, own_files(driver), f"of {what}, ")
+    seen = seen_forms(driver)
+    if problem := seen.problems.get("files"):
+        raise problem
     for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may make a difference
         prepare(driver)
     files = require_own_files(driver)
-    _require_valid_files(driver, files, "")
+    _valid_files(driver, "several claims", ())
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
 
 
-def _require_valid_files(driver: DriverUnderTest, files: Iterable[Path], context: str) -> None:
-    """Check that a runtime ignores none of these files. A failure is prefixed with `context`."""
-    for path in files:
+def _valid_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared]) -> int:
+    """Check that a runtime ignores none of the driver's files."""
+    for path in own_files(driver):
         try:
             problem = problem_of(path)
         except FileNotFoundError:  # removed in the meantime
@@ -273,7 +328,8 @@ def _require_valid_files(driver: DriverUnderTest, files: Iterable[Path], context
         except OSError as error:  # such as a pipe, for which a runtime would wait
             problem = error.strerror or str(error)
         whose = "Kubernetes' metadata helper has written " if _is_of_the_helper(driver, path.name) else ""
-        require(not problem, f"{context}{whose}{path.name}: {problem}")
+        require(not problem, f"of {what}, {whose}{path.name}: {problem}")
+    return 1
 
 
 def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
@@ -293,23 +349,19 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
 def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
     """Claims for two devices, with two requests, and two claims are prepared, and their edits are merged."""
     driver.claims.require_two()
-    number = 0
-    for forms, what in (
-        ([(2,)], "of a claim for two devices"),
-        ([(1, 1)], "of a claim with two requests"),
-        ([(1,), (1,)], "of a container's two claims"),
-    ):
-        prepared = [prepare(driver, spec=driver.claims.request(*counts)) for counts in forms]
-        targets: dict[str, set[str]] = {}
-        for name in {name for one in prepared for name in one.names}:
-            with skipping(UnresolvableError):
-                for target, source in _targets(resolve(name, directories(driver))):
-                    targets.setdefault(target, set()).add(source)
-        twice = [f"{target} is {' and '.join(sorted(one))}" for target, one in sorted(targets.items()) if len(one) > 1]
-        require(not twice, f"{what}, {some(twice)}")
-        number += len(targets)
-        driver.calls.clean_up()
+    number = seen_forms(driver).number("targets", "the CDI devices set no variables and no paths")
     return f"{counted(number, 'edit')}, each of its own variable or path"
+
+
+def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    targets: dict[str, set[str]] = {}
+    for name in _names_of(prepared):
+        with skipping(UnresolvableError):
+            for target, source in _targets(resolve(name, directories(driver))):
+                targets.setdefault(target, set()).add(source)
+    twice = [f"{target} is {' and '.join(sorted(one))}" for target, one in sorted(targets.items()) if len(one) > 1]
+    require(not twice, f"of {what}, {some(twice)}")
+    return len(targets)
 
 
 @check(
@@ -320,17 +372,20 @@ def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
 )
 def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and the files that they mount from the run's directories must exist."""
+    nothing = "the CDI devices mount nothing from the driver's directories"
+    return counted(seen_forms(driver).number("mounts", nothing), "mount")
+
+
+def _existing_mounts(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
     number = 0
-    for what, prepared in several_forms(driver):
-        for name in sorted({name for one in prepared for name in one.names}):
-            with skipping(UnresolvableError):
-                mounts = resolve(name, directories(driver)).mounts
-            own = [mount.hostPath for mount in mounts if driver.environment.contains(mount.hostPath)]
-            missing = [path for path in own if not Path(path).exists()]
-            require(not missing, f"of {what}, {name} mounts {some(missing)}, which does not exist")
-            number += len(own)
-    does_not_apply_if(not number, "the CDI devices mount nothing from the driver's directories")
-    return f"{counted(number, 'mount')}"
+    for name in _names_of(prepared):
+        with skipping(UnresolvableError):
+            mounts = resolve(name, directories(driver)).mounts
+        own = [mount.hostPath for mount in mounts if driver.environment.contains(mount.hostPath)]
+        missing = [path for path in own if not Path(path).exists()]
+        require(not missing, f"of {what}, {name} mounts {some(missing)}, which does not exist")
+        number += len(own)
+    return number
 
 
 @check(
@@ -344,20 +399,25 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
 def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
     """Claims for two devices and with two requests are prepared, and the mounted metadata is compared with slices."""
     driver.claims.require_two()
+    nothing = "the CDI devices mount no device metadata"
+    return f"{counted(seen_forms(driver).number('metadata', nothing), 'device')} described"
+
+
+def _right_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    if what not in _OF_TWO:  # the requests of the user's claim may have any names
+        return 0
     number = 0
-    for counts in ((2,), (1, 1)):
-        prepared = prepare(driver, spec=driver.claims.request(*counts))
-        devices = prepared.claim.devices
-        for request, rows in _described(driver, prepared).items():
-            mine = devices if len(counts) == 1 else [one for i, one in enumerate(devices) if request == f"r{i}"]
-            wrong = {one.key for one in mine} ^ {key for key, _ in rows}
-            require(not wrong, f"for {request}, metadata and allocation differ: {some(['/'.join(x) for x in wrong])}")
+    for one in prepared:
+        devices = one.claim.devices
+        for request, rows in _described(driver, one).items():
+            mine = devices if _OF_TWO[what] == (2,) else [of for i, of in enumerate(devices) if request == f"r{i}"]
+            wrong = {of.key for of in mine} ^ {key for key, _ in rows}
+            text = f"of {what}, for {request}, metadata and allocation differ"
+            require(not wrong, f"{text}: {some(['/'.join(key) for key in sorted(wrong)])}")
             mixed = [text for key, row in rows for text in _of_another(driver, key, row, devices)]
-            require(not mixed, f"for {request}, {some(mixed)}")
+            require(not mixed, f"of {what}, for {request}, {some(mixed)}")
             number += len(rows)
-        driver.calls.clean_up()
-    does_not_apply_if(not number, "the CDI devices mount no device metadata")
-    return f"{counted(number, 'device')} described"
+    return number
 
 
 def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tuple[tuple[str, str], Json]]]:
@@ -428,14 +488,21 @@ def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
 )
 def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     """Claims are prepared, while inotify reports writes to files whose names end in .json or .yaml."""
-    # Another user of this machine may have used up the inotify watches.
-    with skipping(OSError), written_in(driver.environment.cdi) as names:
-        for _ in range(_REPEATS):
-            unprepare(driver, prepare(driver))
-    specs = (name for name in names if name.endswith((".json", ".yaml")))
-    written = sorted(name for name in specs if not _is_of_the_helper(driver, name))
-    require(not written, f"the content of {some(written)} was written after the file had its name")
-    return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
+    seen = seen_forms(driver)
+    if problem := seen.problems.get("written"):
+        raise problem
+    return "no file was written in place while claims of several forms were prepared"
+
+
+_OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int]] = {
+    "names": _valid_names,
+    "resolved": _resolvable_names,
+    "files": _valid_files,
+    "targets": _own_targets,
+    "mounts": _existing_mounts,
+    "metadata": _right_metadata,
+}
+"""What is looked at while each form of claims is prepared."""
 
 
 @check(

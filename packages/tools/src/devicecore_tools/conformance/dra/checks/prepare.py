@@ -5,7 +5,7 @@ Law: an answer is compared only with the allocation in the claim's status.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -210,13 +210,15 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are prepared with one request."""
-    return answers_for_each(driver, driver.calls.prepare)
+    return answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
 
 
-def answers_for_each(driver: DriverUnderTest, *methods: Callable[..., Mapping[str, Any]]) -> str:
-    """Call these methods with one, two, and up to eight claims, and check the keys of the last answer."""
+def answers_for_each(
+    driver: DriverUnderTest, numbers: Iterable[int], *methods: Callable[..., Mapping[str, Any]]
+) -> str:
+    """Call these methods with each of these numbers of claims, and check the keys of the last answer."""
     number, made = len(driver.claims.allocatable), 0
-    for most in (1, 2, _MANY):
+    for most in numbers:
         count = min(most if most <= 2 else driver.calls.in_time_for(most), number)  # when some were prepared
         if count == made:
             continue
