@@ -61,6 +61,8 @@ def test_pods_get_devices_where_there_are_enough(plane: ControlPlane, nodes: tup
     full.plugin(GPU, 10)
     shown = plane.admin.get("Node", full.name)["status"]
     assert (shown["capacity"][GPU], shown["allocatable"][GPU]) == ("10", "10")
+    # A kubelet counts devices before it writes the checkpoint (genericDeviceUpdateCallback).
+    wait_for("the checkpoint", (full.device_plugins / "kubelet_internal_checkpoint").exists)
     assert sorted(_checkpoint(full)["RegisteredDevices"][GPU]) == ALL_GPUS
 
     _create(plane, "test-gpu-8", gpu=8)
