@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import define, field
+from devicecore_tools.command.collector import rare_collector
 from devicecore_tools.command.groups import meant_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
@@ -196,7 +197,11 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
     # Signals first, because every thread must inherit that they are blocked.
     reloading = () if _has_terminal() else (signal.SIGHUP,)
-    with Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+    with (
+        Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals,
+        rare_collector(),
+        ExitStack() as last_to_first,
+    ):
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
         if control is not None:  # first, so that a second fleet exits before it registers nodes
