@@ -50,24 +50,28 @@ class Stored(Generic[_State]):
 class Entries(Generic[_Value]):
     """The entries of pods, as written and as hashed.
 
-    Few pods change between two files, so the entries of the others are cached by identity.
+    Few pods change between two files, so the texts of the others are kept. Whether a pod has changed is decided by the
+    identity of what it has.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
         self._to_json, self._dump = to_json, dump
-        self._known: dict[str, tuple[Mapping[str, _Value], _Json, str]] = {}
+        self._known: dict[str, tuple[Mapping[str, _Value], bytes, str]] = {}
 
-    def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[dict[str, _Json], str]:
-        """Return the entries, and their form in the hashed text."""
-        before, self._known = self._known, {}
-        for uid, of_pod in sorted(assignments.items()):
-            known = before.get(uid)
-            if known is None or known[0] is not of_pod:
-                written = {name: self._to_json(held) for name, held in sorted(of_pod.items())}
-                known = of_pod, written, f"{uid}:{_map_dump(written, self._dump)}"
-            self._known[uid] = known
-        texts = (text for _, _, text in self._known.values())
-        return {uid: written for uid, (_, written, _) in self._known.items()}, f"map[{' '.join(texts)}]"
+    def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[bytes, str]:
+        """Return the entries as JSON, and their form in the hashed text."""
+        before = self._known
+        self._known = {
+            uid: found if (found := before.get(uid)) and found[0] is of_pod else (of_pod, *self._texts(uid, of_pod))
+            for uid, of_pod in sorted(assignments.items())
+        }
+        texts = self._known.values()
+        written, hashed = b",".join([one[1] for one in texts]), " ".join([one[2] for one in texts])
+        return b"{%s}" % written, f"map[{hashed}]"
+
+    def _texts(self, uid: str, of_pod: Mapping[str, _Value]) -> tuple[bytes, str]:
+        values = {name: self._to_json(held) for name, held in sorted(of_pod.items())}
+        return json_text({uid: values})[1:-1], f"{uid}:{_map_dump(values, self._dump)}"
 
 
 def cpu_entries() -> Entries[int]:
@@ -109,16 +113,17 @@ def memory_encoder() -> Callable[[str, MemoryState], bytes]:
     return partial(encode_memory, entries_of=memory_entries())
 
 
-def _file(fields: dict[str, Any], entries: _Json, checksum: int, *, has_data: bool) -> bytes:
-    content = {**fields, "entries": entries} if entries else fields
+def _file(fields: _Json, entries: bytes, checksum: int, *, has_data: bool) -> bytes:
+    content = json_text(fields)[:-1] + (b"" if entries == b"{}" else b',"entries":' + entries)
     if not has_data:
-        return json_text({**content, "checksum": checksum})
-    data = json_text(content).decode()
-    return json_text({**content, "checksum": checksum, "data": data, "dataChecksum": _data_checksum(data)})
+        return b'%s,"checksum":%d}' % (content, checksum)
+    data = content + b"}"
+    escaped = json_text(data.decode())
+    return b'%s,"checksum":%d,"data":%s,"dataChecksum":%d}' % (content, checksum, escaped, _data_checksum(data))
 
 
-def _data_checksum(data: str) -> int:
-    return fnv1a_32(b"(string)" + data.encode())
+def _data_checksum(data: bytes) -> int:
+    return fnv1a_32(b"(string)" + data)
 
 
 def _node_json(node: NodeMemory) -> _Json:
@@ -264,8 +269,8 @@ def _content(file: bytes, fields: Callable[[_Json], _Json], checksums: Callable[
     if data or stored:
         if not isinstance(data, str):
             raise CorruptStateError("expected a text in data")
-        content = fields(_object(data.encode(errors="replace"), "data"))
-        if stored != _data_checksum(data):
+        content = fields(_object(data.encode(), "data"))
+        if stored != _data_checksum(data.encode()):
             raise CorruptStateError("could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit")
         return content
     content = fields(given)
@@ -280,6 +285,7 @@ def _object(text: bytes, what: str) -> _Json:
         raise CorruptStateError(f"expected at most {MAX_FILE_BYTES} bytes in {what}, got {len(text)}")
     try:
         value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate, which no kubelet writes
     except (ValueError, RecursionError):
         raise CorruptStateError(
             f"expected JSON in {what}, got {foreign_text(text[:60].decode(errors='replace'))}"
