@@ -438,7 +438,7 @@ def main() -> int:
         "no:cacheprovider",
         "-p",
         "no:cov",
-        "--override-ini=faulthandler_timeout=0",  # it ends the process, and `HANGS` already limits each test of a mutant
+        "--override-ini=faulthandler_timeout=0",  # `HANGS` already limits each test of a mutant
         f"--hypothesis-profile={options.profile}",
         *(f"--ignore={path}" for path in NO_TESTS),
         *ROOMS[options.room].tests,
