@@ -216,9 +216,20 @@ def _go_on(admin: Client, case: Case, pod: Json) -> str:
     phase = pod["status"].get("phase")
     if phase != case.until:
         return f"{phase}, not {case.until}"
-    if case.is_deleted and (not case.waits or case.restarts(pod) is not None):
+    if case.is_deleted and (not case.waits or _backs_off(admin, case, pod)):
         admin.delete("Pod", case.name, pod["metadata"]["namespace"])
     return "not removed" if case.is_deleted else ""
+
+
+def _backs_off(admin: Client, case: Case, pod: Json) -> bool:
+    """Whether the container of a pod waits as expected and the node has sent the event of its back-off.
+
+    A pod that is deleted earlier never gets this event.
+    """
+    events = admin.list("Event", pod["metadata"]["namespace"])
+    return case.restarts(pod) is not None and any(
+        one["reason"] == "BackOff" and one["involvedObject"]["name"] == case.name for one in events
+    )
 
 
 def _is_removed(pod: Json) -> bool:
