@@ -544,7 +544,7 @@ def both(*changes: Callable[[Json, list[Json]], None]) -> Callable[[Json, list[J
 
 
 NOTHING = {"containers": {"main": {"ok": True, "cdi": []}}}
-REFUSED: Json = {"ok": False, "error": "prepare dynamic resources: ResourceClaim c: {}", "calls": []}
+REFUSED: Json = {"ok": False, "error": "prepare dynamic resources: ResourceClaim c {}", "calls": []}
 
 
 def refused(step: Json, because: str) -> Callable[[Json, list[Json]], None]:
@@ -579,6 +579,19 @@ def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(
 
     monkeypatch.setattr(DraReplay, "play", refusing)
     assert judged(steps, refused(prepares("p"), because)) is None
+
+
+@beside("D25")
+def test_a_refusal_because_of_an_old_claim_is_excused_only_if_the_claim_has_another_uid() -> None:
+    """A kubelet names the claim that is being released, and we name the next one, which was recreated."""
+    renewed = put_claim("d", ["p"], DRIVER)
+    renewed["object"]["metadata"]["uid"] = "other"
+    steps = [*UP, *(put_claim(name, ["p"], DRIVER) for name in "cd"), put_pod("p", "c", "d"), prepares("p")]
+    again = {**prepares("p"), "number": 2}
+    assert judged([*steps, renewed, again], refused(again, "is being unprepared")) == "D25"
+    assert judged([*steps, renewed, again], refused(again, "has had enough")) is None
+    of_d = "prepare dynamic resources: ResourceClaim d is being unprepared"
+    assert judged([*steps, renewed, again], changing(again, **{**REFUSED, "error": of_d})) is None
 
 
 @beside("N6")

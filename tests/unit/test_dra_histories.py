@@ -25,7 +25,7 @@ import pytest
 
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ClaimInfo
-from devicecore.domain.dra.errors import DraError, UnprepareError
+from devicecore.domain.dra.errors import DraError, OldClaimError, UnprepareError
 from devicecore.domain.dra.lookup import claim_keys
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.model import PodUid
@@ -93,7 +93,7 @@ class Comparison:
         error = step["expect"].get("error", "")
         if self._is_asked_twice(step["expect"]["calls"]):
             return "N6"
-        if error.endswith("is being unprepared") and self._prepares():
+        if error.endswith("is being unprepared") and (self._prepares() or self._meets_an_old_claim(step)):
             return "D25"
         if "DRAOptionalNodeOperations" in error and self._may_skip_calls(step) and self._prepares():
             return "N20"
@@ -117,6 +117,15 @@ class Comparison:
         """Whether we prepare a pod, unless a driver fails, or is not there."""
         asked = any(call[3] == PREPARE for call in self.outcome["calls"])
         return bool(self.outcome["ok"]) or asked or self.outcome["error"].endswith("is not registered")
+
+    def _meets_an_old_claim(self, step: Json) -> bool:
+        """Whether we refuse a pod because of another claim of it, whose former UID the kubelet's file still has."""
+        pod, error = pod_of(self.replay.manifests[step["pod"]]), step["expect"]["error"]
+        for key in claim_keys(pod):
+            known, claim = self.before.get(key), self.replay.source.claims.get(key)
+            if known and claim and known.uid != claim.uid and f" {key.name} is being" not in error:
+                return bool(self.outcome["error"].endswith(str(OldClaimError(key.name, known.uid))))
+        return False
 
     def _may_skip_calls(self, step: Json) -> bool:
         """Whether a call need not be made for a claim of the pod."""
