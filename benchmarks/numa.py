@@ -1,4 +1,4 @@
-"""Compare admissions by the three managers with Kubernetes' own: `make bench`, or `python benchmarks/numa.py`.
+"""Compare admissions by the three managers with Kubernetes' own: `make bench`, or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second one has an
 exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 def pod(number: int) -> Json:
     """A Guaranteed pod; every second one has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
-    uid = f"00000000-0000-4000-8000-{number:012}"
+    uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"  # in no order, like those of a cluster
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
     return {"metadata": metadata, "spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}}
 

@@ -5,6 +5,7 @@ Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has a
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Generic, Protocol, TypeVar
 
 from attrs import evolve, frozen
@@ -112,10 +113,10 @@ class _Manager(Generic[_State]):
         if self._policy is not None:
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
 
-    def keep(self, pods: Collection[str]) -> None:
+    def keep(self, pods: AbstractSet[str]) -> None:
         """Free what all other pods have."""
         if self._policy is not None:
-            for uid in sorted(self.state.assignments.keys() - set(pods)):
+            for uid in sorted(self.state.assignments.keys() - pods):
                 self.state = self._released(self.state, uid)
 
     def _released(self, state: _State, uid: str) -> _State:
@@ -219,7 +220,7 @@ class NumaAdmission:
             self._keep(set(self._active()).difference(pods))
             self._save()
 
-    def _keep(self, pods: Collection[str]) -> None:
+    def _keep(self, pods: AbstractSet[str]) -> None:
         self._cpus.keep(pods)
         self._memory.keep(pods)
 

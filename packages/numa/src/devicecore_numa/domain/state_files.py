@@ -60,18 +60,18 @@ class Entries(Generic[_Value]):
 
     def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[bytes, str]:
         """Return the entries as JSON, and their form in the hashed text."""
-        before = self._known
-        self._known = {
-            uid: found if (found := before.get(uid)) and found[0] is of_pod else (of_pod, *self._texts(uid, of_pod))
-            for uid, of_pod in sorted(assignments.items())
-        }
-        texts = self._known.values()
+        known = dict[str, tuple[Mapping[str, _Value], bytes, str]]()
+        for uid in sorted(assignments):
+            of_pod, entry = assignments[uid], self._known.get(uid)
+            known[uid] = entry if entry and entry[0] is of_pod else self._entry(uid, of_pod)
+        self._known = known
+        texts = known.values()
         written, hashed = b",".join([one[1] for one in texts]), " ".join([one[2] for one in texts])
         return b"{%s}" % written, f"map[{hashed}]"
 
-    def _texts(self, uid: str, of_pod: Mapping[str, _Value]) -> tuple[bytes, str]:
+    def _entry(self, uid: str, of_pod: Mapping[str, _Value]) -> tuple[Mapping[str, _Value], bytes, str]:
         values = {name: self._to_json(held) for name, held in sorted(of_pod.items())}
-        return json_text({uid: values})[1:-1], f"{uid}:{_map_dump(values, self._dump)}"
+        return of_pod, json_text({uid: values})[1:-1], f"{uid}:{_map_dump(values, self._dump)}"
 
 
 def cpu_entries() -> Entries[int]:
