@@ -363,7 +363,7 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognize a difference by its cause.
 
     A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
-    or the pod rejected because of a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
+    or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
     leaving out what makes the kubelet panic (D21). All other answers must be equal.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
@@ -391,8 +391,12 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     if repaired != history:
         rest = judge(repaired, oracle)
         return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
-    is_gone = wants_what_is_gone(ours[place], theirs[place])
-    return _judge_without(history, place, "D20", lines, oracle) if is_gone else Verdict(None, lines)
+    gone = what_is_gone(history, place, theirs[place])
+    without = _not_asking(history, place, gone) if gone else history
+    if without == history or answers_of_ours(without)[place] != ours[place]:
+        return Verdict(None, lines)
+    rest = judge(without, oracle)
+    return rest._replace(cause=_joined("D20", rest.cause), lines=rest.lines or lines)
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:
@@ -546,15 +550,35 @@ def _held_by(replay: Replay, step: Json) -> Json:
     return [entry for entry in replay.checkpoint()["entries"] if entry["pod"] == step["pod"]["uid"]]
 
 
-def wants_what_is_gone(ours: Json, theirs: Json) -> bool:
-    """Whether the kubelet rejects a pod because an unregistered resource is in its map of ids in use."""
+def what_is_gone(history: Json, place: int, theirs: Json) -> str:
+    """Return the unregistered resource because of which the kubelet rejects a pod, although no container uses it.
+
+    Empty if the kubelet rejects the pod for another reason. It has the resource in its map of ids in use.
+    """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
-    if refused is None or not ours.get("ok"):
-        return False
-    checkpoint = ours["checkpoint"]
-    in_use = {entry["resource"] for entry in checkpoint["entries"]}
-    return refused[1] not in in_use | checkpoint["registered"].keys()
+    replay = Replay(topology_of(history))
+    for step in history["steps"][:place]:
+        replay.play(step)
+    checkpoint = replay.checkpoint()
+    known = {entry["resource"] for entry in checkpoint["entries"]} | checkpoint["registered"].keys()
+    return refused[1] if refused and refused[1] not in known else ""
+
+
+def _not_asking(history: Json, place: int, resource: str) -> Json:
+    """Return a history in which the pod of a step does not request a resource, from this step on."""
+    uid = history["steps"][place]["pod"]["uid"]
+
+    def without(container: Json) -> Json:
+        return {**container, "limits": {name: size for name, size in container["limits"].items() if name != resource}}
+
+    def changed(step: Json) -> Json:
+        if "pod" not in step or step["pod"]["uid"] != uid:
+            return step
+        containers = {name: [*map(without, step["pod"][name])] for name in ("initContainers", "containers")}
+        return {**step, "pod": {**step["pod"], **containers}}
+
+    return {**history, "steps": [*history["steps"][:place], *map(changed, history["steps"][place:])]}
 
 
 def agree(history: Json, answers: Json) -> bool:

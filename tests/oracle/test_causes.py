@@ -271,19 +271,33 @@ def test_only_a_zero_or_a_resource_that_is_gone_is_excused_after_a_shortage() ->
     zero, one = ({"allocatable": {**counts, "b.example.com/nic": count}} for count in (0, 1))
     assert devices.judge(history, oracle(ours(history, (2, zero)))).cause == "D20"
     assert devices.judge(history, oracle(ours(history, (2, one)))).cause is None
-    told = "Allocate failed due to cannot allocate unregistered device {}, which is unexpected"
-    asks = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {"z.example.com/gone": 1}}]}
-    last = {"op": "allocate", "pod": asks}
-    history = {"numa_nodes": [0, 1], "steps": [*steps, last, {"op": "capacity"}]}
-    rest = ours({**history, "steps": [*steps, {"op": "capacity"}]})
-    for name, cause in (("z.example.com/gone", "D20"), (GPU, None)):
-        refused = {"ok": False, "container": "main", "error": told.format(name)}
+
+
+@beside("D20")
+@pytest.mark.parametrize(("also", "is_ok"), [({}, True), ({"a.example.com/gpu": 9}, False)])
+def test_a_pod_that_asks_for_what_is_gone_is_compared_as_if_it_asked_for_the_rest(also: Json, is_ok: bool) -> None:
+    """The kubelet refuses it because of the resource that is gone; we admit it, or refuse it for another reason."""
+    gone = "z.example.com/gone"
+    asks, rest = (
+        {"op": "allocate", "pod": {**POD, "uid": "q", "containers": [{"name": "main", "limits": limits}]}}
+        for limits in ({gone: 1, **also}, also)
+    )
+    steps = [TWO, {"op": "allocate", "pod": ONE}, asks, {"op": "capacity"}]
+    history = {"numa_nodes": [0, 1], "steps": steps}
+    without = {**history, "steps": [*steps[:2], rest, steps[3]]}
+    assert ours(history)[2]["ok"] is is_ok
+
+    def cause(resource: str, *changes: tuple[int, Json]) -> str | None:
+        told = f"Allocate failed due to cannot allocate unregistered device {resource}, which is unexpected"
         answers = ours(history)
-        answers[3] = refused
-        assert devices.judge(history, oracle(answers, rest)).cause == cause
-    answers = ours(history)
-    answers[3] = {"ok": False, "container": "main", "error": told.format("z.example.com/gone")}
-    assert devices.judge(history, oracle(answers, [*rest[:3], {**rest[3], "capacity": {}}])).cause is None
+        answers[2] = {"ok": False, "container": "main", "error": told}
+        return devices.judge(history, oracle(answers, ours(without, *changes))).cause
+
+    assert cause(gone) == "D20"
+    assert cause(GPU) is None
+    assert cause("y.example.com/other") is None
+    assert cause(gone, (2, {"calls": ["other"]})) is None
+    assert cause(gone, (3, {"capacity": {}})) is None
 
 
 GPU = "a.example.com/gpu"

@@ -12,7 +12,7 @@ import pytest
 from devicecore import Topology
 from devicecore.domain.allocation.faults import KubernetesFault
 from tests.histories import RecordedPlugin, Replay
-from tests.oracle import applies, devices
+from tests.oracle import applies
 from tests.oracle.asking import Json, differences
 from tests.oracle.kinds import KINDS
 from tests.oracle.planted import FAULTS, Fault
@@ -65,22 +65,6 @@ def test_an_empty_field_may_have_another_owner() -> None:
     assert not applies.differ_in_empty_fields(data, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({}, data, {"data": {"a": "2"}}, {me: other}, theirs)
-
-
-def test_a_pod_may_ask_for_what_no_longer_exists() -> None:
-    """The kubelet keeps an empty set for a resource whose request failed and whose plugin is gone."""
-    refused = {
-        "ok": False,
-        "message": "Allocate failed due to cannot allocate unregistered device a/b, which is unexpected",
-    }
-    checkpoint: Json = {"entries": [], "registered": {}}
-    assert devices.wants_what_is_gone({"ok": True, "checkpoint": checkpoint}, refused)
-    assert not devices.wants_what_is_gone({"ok": False}, refused)
-    assert not devices.wants_what_is_gone(
-        {"ok": True, "checkpoint": {**checkpoint, "registered": {"a/b": []}}}, refused
-    )
-    entry = {"resource": "a/b"}
-    assert not devices.wants_what_is_gone({"ok": True, "checkpoint": {**checkpoint, "entries": [entry]}}, refused)
 
 
 def test_an_older_instance_that_lists_again_changes_nothing() -> None:
