@@ -88,7 +88,13 @@ _MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
 
-_LONGEST = {"test_good_driver.py", "test_conformance_restarts.py", "test_conformance_health.py", "test_wild.py"}
+_LONGEST = {
+    "test_good_driver.py",
+    "test_conformance_restarts.py",
+    "test_conformance.py",
+    "test_conformance_health.py",
+    "test_wild.py",
+}
 """Files that take longest of all, although they have many tests."""
 
 

@@ -382,16 +382,16 @@ class DiesOfAnOverlap(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         self.busy = claim.uid
         try:
-            time.sleep(0.02)
+            time.sleep(0.1)
             return super().prepare_claim(claim, context)
         finally:
             self.busy = ""
 
     def unprepare_claim(self, claim: Message) -> None:
-        time.sleep(0.005)
+        time.sleep(0.05)  # the middle of a prepare that begins a little earlier or later
         if self.busy == claim.uid:
             self.overlaps += 1
-        if self.overlaps > 5:
+        if self.overlaps > 3:
             os._exit(2)
         super().unprepare_claim(claim)
 
