@@ -11,7 +11,7 @@ from attrs import define, field
 
 from devicecore.domain.allocation import QuestionGivenUpError
 from devicecore.domain.documents import Value
-from devicecore.domain.json_size import MAX_MEMORY
+from devicecore.domain.json_size import MAX_MEMORY, Reader, memory_of
 
 MAX_SECONDS = 15.0
 """Seconds of processor time, not counting expressions, which other processes evaluate."""
@@ -27,6 +27,9 @@ MAX_DOCUMENTS = MAX_MEMORY
 
 MAX_PUBLISHED = 400_000
 """Devices in all ResourceSlices: each takes some 500 bytes as a value, besides those of its document."""
+
+_ANSWER = Reader(0, value_bytes=100, copies=1)
+"""The cost of a server's answer, which is a page of a list. Its text is not kept: 3,000 pods of 4 KiB count 168 MB."""
 
 _CALLS = 64  # reasons charged per reading of the clock, because a reading costs more than a step of a search
 
@@ -52,6 +55,8 @@ class Budget:
     now: Callable[[], float] = time.process_time
     skipped: dict[str, None] = field(factory=dict, init=False)
     """What was not looked at because the budget was spent. The answer has to name it."""
+    refused: dict[str, None] = field(factory=dict, init=False)
+    """Why answers of an API server were not read."""
 
     _began: float = field(init=False)
     _calls: int = field(default=0, init=False)
@@ -96,6 +101,16 @@ class Budget:
             return f"it takes some {size // 10**6:,} MB of memory, and {self.documents // 10**6:,} MB are left for it"
         self.documents -= size
         return ""
+
+    def keep_answer(self, content: bytes) -> str:
+        """Charge an API server's answer before it is parsed. Return why it may not be, or an empty string."""
+        why = self.spent()
+        if not why and self.keep(memory_of(content, _ANSWER) - len(content)):
+            limit = f"{MAX_DOCUMENTS // 10**6:,} MB"
+            why = f"with it, all that was read at the API server for this question takes more than {limit} of memory"
+        if why:
+            self.refused[why] = None
+        return why
 
     def keep_slice(self, item: Value) -> Value:
         """Charge the devices of a ResourceSlice, and return it.

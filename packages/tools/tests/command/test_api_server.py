@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor.reading.api_server import read_objects
 
@@ -18,7 +19,7 @@ def test_it_serves_what_the_kubeconfig_names_until_sigterm(tmp_path: Path) -> No
         try:
             url = process.stdout.readline().partition(" ")[0]
             assert json.loads(file.read_text())["clusters"][0]["cluster"]["server"] == url
-            assert read_objects("node-1", str(file))["Pod"] == []
+            assert read_objects("node-1", str(file), budget=Budget())["Pod"] == []
             assert main(["api-server", str(file)]) == 2  # another one does not take its file
         finally:
             process.send_signal(signal.SIGTERM)

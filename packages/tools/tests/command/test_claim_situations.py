@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.claim_rows import pairs_of
 from devicecore_tools.command.main import main
 from devicecore_tools.command.question import look_up_at_server
@@ -917,8 +918,8 @@ def test_a_name_is_explained_on_servers_of_each_version(
             server.create(one)
         config = str(server.kubeconfig(tmp_path / "config"))
         status = main(["why", name, "--kubeconfig", config])
-        assert look_up_at_server("nothing", config) is None
-        assert look_up_at_server("other/train", config) is None
+        assert look_up_at_server("nothing", config, budget=Budget()) is None
+        assert look_up_at_server("other/train", config, budget=Budget()) is None
     lines = capsys.readouterr().out.splitlines()
     assert (status, lines[0]) == (0, f"{title} on n2: gets its devices")
     assert lines[-1].endswith("request r: 1 of 2 devices fit; there is only 1 on the node")

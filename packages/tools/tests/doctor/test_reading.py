@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.main import main
 from devicecore_tools.doctor.look import values as look
 from devicecore_tools.doctor.look.values import (
@@ -614,11 +615,11 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
         pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
         everywhere = {"driver": "d.org", "allNodes": True, "pool": pool, "devices": [{"name": "net"}]}
         server.create({"kind": "ResourceSlice", "metadata": {"name": "slice-all"}, "spec": everywhere})
-        node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
-        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
+        node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config"), budget=Budget()).values()
+        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config"), budget=Budget()).values()
         server.users = {"token": "system:node:n1"}
         kubelets = server.kubeconfig(tmp_path / "config", {"token": "token"})
-        assert read_objects("n1", kubelets, ["ResourceSlice"]) == {"ResourceSlice": slices[:1]}
+        assert read_objects("n1", kubelets, ["ResourceSlice"], budget=Budget()) == {"ResourceSlice": slices[:1]}
     assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], slices[1:], [], []])
     found = published_by(slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server")), "n1")
     assert [(one.pool, one.device) for one in found] == [("n1", "gpu-0"), ("all", "net")]
@@ -631,7 +632,7 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
 
 def test_the_version_of_an_api_server_is_read(tmp_path: Path) -> None:
     with LocalApiServer() as server:
-        assert read_version(server.kubeconfig(tmp_path / "config")).startswith("v1.")
+        assert read_version(server.kubeconfig(tmp_path / "config"), Budget()).startswith("v1.")
 
 
 def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
@@ -776,7 +777,7 @@ class _Broken(_Answers):
 
 def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_path: Path) -> None:
     with api_server_of(_Broken) as url:
-        look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}))["n1"]
+        look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}), budget=Budget())["n1"]
     assert (look.pods.problem, look.slices.problem) == (
         "API server: items[0].spec.nodeName: expected a text, got 1: put it in quotes",
         "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
@@ -787,7 +788,7 @@ def test_a_name_of_a_pod_changes_nothing_else_of_the_selector(tmp_path: Path) ->
     """As Kubernetes' fields.EscapeValue writes it."""
     with LocalApiServer() as server:
         config = server.kubeconfig(tmp_path / "config")
-        assert read_objects("", config, ["Event"], ("a,b", "c=d\\e")) == {"Event": []}
+        assert read_objects("", config, ["Event"], ("a,b", "c=d\\e"), budget=Budget()) == {"Event": []}
         asked = server.requests[-1].query["fieldSelector"]
     assert asked == r"involvedObject.namespace=a\,b,involvedObject.name=c\=d\\e"
 
@@ -797,7 +798,7 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
     with api_server_of(_EndlessPages) as url:
         kinds = ("Node", "Pod", "ResourceSlice", "DeviceTaintRule")
         config = kubeconfig_of(url, tmp_path / "config", {})
-        node, pods, slices, rules = read_objects("n1", config, kinds).values()
+        node, pods, slices, rules = read_objects("n1", config, kinds, budget=Budget()).values()
     assert not isinstance(node, str)
     assert pods == slices == rules == "the answer has more than 10,000 values, or too many pages"
 
@@ -806,7 +807,8 @@ def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> Non
     """A program that hangs is waited for once, and so is a server that does not answer."""
     arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
-    answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
+    config = kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program})
+    answers = read_objects("n1", config, budget=Budget())
     assert set(answers.values()) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
     assert (tmp_path / "calls").read_text() == "called\n"
 

@@ -194,11 +194,14 @@ class ApiServer:
         access: where the server and the credentials are.
         sentences: the meaning of refusals, by HTTP status.
         is_watch: whether requests are watches.
+        charge: called with the content of each answer before it is parsed; returns why it may not be, or an empty
+            string. It is not called for watches.
     """
 
     access: Access
     sentences: Mapping[int, str]
     is_watch: bool = False
+    charge: Callable[[bytes], str] = field(default=lambda _: "", kw_only=True)
     stopped: bool = field(default=False, init=False)
     _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
     _process: int = field(factory=process_id, init=False)
@@ -227,6 +230,8 @@ class ApiServer:
         answer = transport.send(request.method, url, headers, content)
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             raise _RefusedError(answer)
+        if why := self.charge(answer.content):
+            raise RequestError(why)
         try:
             return _loads(answer.content)
         except ValueError as error:

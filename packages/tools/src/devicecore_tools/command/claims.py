@@ -100,10 +100,10 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
-def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value]]:
+def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Value], list[Value]]:
     """Return an API server's pods and claims with a name, or `namespace/name`.
 
-    Raises ValueError if they cannot be read.
+    Raises ValueError if they cannot be read, and NotKnownError if the budget does not allow it.
     """
     try:
         from devicecore.adapters.kube_api.access import RequestError
@@ -113,9 +113,9 @@ def named_at_server(name: str, kubeconfig: str) -> tuple[list[Value], list[Value
 
     def called(kind: str) -> list[Value]:
         try:
-            named = read_named(kubeconfig, kind, name)
+            named = read_named(kubeconfig, kind, name, budget)
         except RequestError as error:
-            raise ValueError(f"{kubeconfig}: {kind}: {error}") from None
+            raise _unread(kubeconfig, kind, str(error), budget) from None
         return [Value({**one, "kind": kind}, f"{kubeconfig}: {kind} {name}") for one in named]
 
     return called("Pod"), called("ResourceClaim")
@@ -211,7 +211,7 @@ def _claim_trial(
     Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
     `lists_claims` is whether a file has all claims and templates, as an API server does.
 
-    Raises ValueError if one cannot be read.
+    Raises ValueError if one cannot be read, and NotKnownError if the budget does not allow it.
     """
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.cluster_objects import objects_of
@@ -222,19 +222,20 @@ def _claim_trial(
             from devicecore_tools.doctor.reading.api_server import read_version
         except ModuleNotFoundError as error:
             raise ValueError(f"--kubeconfig: {error}: install the extra `kubernetes`") from None
-        version = version or read_version(kubeconfig)
+        version = version or read_version(kubeconfig, budget)
     release = Release.of(version)
     if scheduler and release is None:
         raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
     problems: dict[str, str] = {}
     lists_claims = lists_claims or kubeconfig is not None
-    objects = objects_of(_documents(places, kubeconfig, read, problems, pods), budget=budget)
+    objects = objects_of(_documents(places, kubeconfig, read, problems, pods, budget), budget=budget)
     files = dict.fromkeys([*(one.file for one in read), *filter(None, places)])
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:
         refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
         sources.append(f"at the API server of {kubeconfig}{refused}")
     trial = ClaimTrial(objects, () if release is None else (release,), sources, budget, lists_claims=lists_claims)
+    trial.unread = [f"the {kind}s: {why}" for kind, why in problems.items() if why in budget.refused]
     if sys.stderr.isatty():
         trial.on_trials = _say_what_takes_long
     return trial
@@ -250,6 +251,7 @@ def _documents(
     read: Sequence[Value],
     problems: dict[str, str],
     pods: Sequence[Value],
+    budget: Budget,
 ) -> Iterator[Value]:
     """Yield the documents one by one, so that only one text is in memory.
 
@@ -259,7 +261,7 @@ def _documents(
 
     for place in places:
         if place is not None:
-            yield from read_all_documents(place)
+            yield from read_all_documents(place, budget)
     yield from read
     if kubeconfig is not None:
         from devicecore_tools.doctor.reading.api_server import OF_ADMISSION, OF_CLAIMS, OF_VOLUMES, read_objects
@@ -267,15 +269,25 @@ def _documents(
         of_volumes = OF_VOLUMES if any(one["spec"]["volumes"].data for one in pods) else ()
         of_new = OF_ADMISSION if any(one["metadata"]["uid"].data is None for one in pods) else ()
         for kind in (*OF_CLAIMS, *of_volumes, *of_new):
-            items = read_objects("", kubeconfig, (kind,))[kind]
+            items = read_objects("", kubeconfig, (kind,), budget=budget)[kind]
             if isinstance(items, str) and kind in _OPTIONAL:
                 problems[kind] = items
                 continue
             if isinstance(items, str):
-                raise ValueError(f"{kubeconfig}: {kind}: {items}")  # noqa: TRY004 - a sentence in place of the answer
+                raise _unread(kubeconfig, kind, items, budget)
             # A list has its kind even if it is empty, so it is certain that there are no pods.
             found = {"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in items]}
             yield Value(found, f"{kubeconfig}: {kind}")
+
+
+class NotKnownError(ValueError):
+    """The question's budget does not allow to read what decides."""
+
+
+def _unread(kubeconfig: str, kind: str, why: str, budget: Budget) -> ValueError:
+    if why in budget.refused:
+        return NotKnownError(f"{kubeconfig}: {kind}s are not known, and so the answer is not: {why}")
+    return ValueError(f"{kubeconfig}: {kind}: {why}")
 
 
 _OPTIONAL = (
@@ -290,13 +302,14 @@ _OPTIONAL = (
 
 
 @without_collector()
-def explain_claims(wanted: Wanted, sources: Mapping[str, object], *, as_json: bool, all_devices: bool = False) -> int:
+def explain_claims(
+    wanted: Wanted, sources: Mapping[str, object], *, budget: Budget, as_json: bool, all_devices: bool = False
+) -> int:
     """Print what each pod and claim has, or what the nodes say about it if it has no devices. Return the exit status.
 
     `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
-    cannot be read.
+    cannot be read, and NotKnownError if the budget does not allow it.
     """
-    budget = Budget()
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     places = [_text(sources.get(name)) for name in _OBJECTS]
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports

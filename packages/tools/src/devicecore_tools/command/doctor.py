@@ -180,7 +180,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
         looks_again = bool(wrong) and not budget.spent(budget.used)
         if looks_again:
             time.sleep(patience_of(chain(*wrong.values())) if patience is None else patience)
-            again = looks_at_all_nodes(kubeconfig, lambda node: node.name in wrong)
+            again = looks_at_all_nodes(kubeconfig, lambda node: node.name in wrong, budget=Budget())
             gone = wrong.keys() - again.keys()  # nodes that were deleted in the meantime
             looks = {name: again.get(name, look) for name, look in looks.items() if name not in gone}
     except ValueError as error:

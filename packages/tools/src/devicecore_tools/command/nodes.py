@@ -136,7 +136,7 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
             f"there is no kubeconfig {place}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
             " of kubectl get nodes,pods,resourceslices,resourceclaims -A -o json."
         )
-    return lambda: looks_at_all_nodes(place, selects, OF_DEVICES, Budget())
+    return lambda: looks_at_all_nodes(place, selects, OF_DEVICES, budget=Budget())
 
 
 def _looks_of_files(files: Sequence[str], selects: Callable[[TargetNode], bool] | None) -> dict[str, Look]:

@@ -20,6 +20,7 @@ from attrs import evolve, frozen
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
+from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import CLAIM_KINDS, Wanted, items_in, named_at_server, waiting_pods, wanted_in
 from devicecore_tools.command.inputs import read_input
 
@@ -73,7 +74,7 @@ KINDS = ("message", "pod", "claim")
 """The kinds that users can state explicitly. Otherwise the argument determines the kind."""
 
 
-def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Question:
+def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, budget: Budget) -> Question:
     """Return the question for a string, the name of a file, `-` for standard input, or a name.
 
     If an API server is given without a node, a name is looked up for all nodes. `kind` is one of `KINDS`, or
@@ -101,7 +102,8 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "") -> Qu
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif kind != "message" and _NAME.fullmatch(given):
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
-        return (look_up_at_server(given, server, kind) if isinstance(server, str) else None) or Named(given, kind)
+        found = look_up_at_server(given, server, kind, budget=budget) if isinstance(server, str) else None
+        return found or Named(given, kind)
     elif kind in {"pod", "claim"}:
         shown = foreign_text(given, _MAX_SHOWN)
         raise ValueError(f"why {kind}: expected the name of a {kind}, a file or -, got {shown}")
@@ -146,14 +148,14 @@ def exists(text: str) -> bool:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def look_up_at_server(name: str, kubeconfig: str, kind: str = "") -> Said | Wanted | None:
+def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Budget) -> Said | Wanted | None:
     """Return the waiting pod and the claim with a name on an API server, or the messages of the pod.
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
     The result is None if there is neither, or several. Raises ValueError if the server cannot be reached.
     """
-    pods, claims = named_at_server(name, kubeconfig)
+    pods, claims = named_at_server(name, kubeconfig, budget)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
     if (waiting := waiting_pods(pods)) or claims:
         return Wanted(waiting, claims)

@@ -15,7 +15,8 @@ from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.claims import Wanted, explain_claims
+from devicecore_tools.budget import Budget
+from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.pod.trial import Fit
     from devicecore_tools.doctor.reading.managers import ManagersSeen
 
-_NEGATIVE, _UNUSABLE = 1, 2
+_NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
 _HOW_TO_GET_IT = (
     " (no file and no pod or claim of a source has this name, and a reason such as UnexpectedAdmissionError is not "
@@ -111,7 +112,8 @@ def why(
     If a sentence comes from another scheduler, an autoscaler, a container runtime or the kubelet's log, says so, and
     where to ask.
 
-    Exit status: 0 if something was explained, 1 if the message is not known, 2 if nothing could be read. For waiting
+    Exit status: 0 if something was explained, 1 if the message is not known, 2 if nothing could be read, 3 if an API
+    server has more than one question may read. For waiting
     claims and pods: 0 if they get their devices and a node, 1 if not, 3 if that cannot be known or something decisive
     was not considered, 4 if the rules allow it, but a scheduler of that release does not find the devices.
     """
@@ -119,17 +121,18 @@ def why(
     if len(words) > 1 and not kind:
         several = "expected one MESSAGE, perhaps after message, pod or claim. Put a text with spaces in quotes."
         raise click.UsageError(several)
+    budget = Budget()
     try:
-        question = question_of(message, sources, kind)
+        question = question_of(message, sources, kind, budget=budget)
         kubeconfig = sources["kubeconfig"]
         if isinstance(question, Named) and sources["node_name"] and isinstance(kubeconfig, str):
             check_places(sources)
-            question = look_up_at_server(question.name, kubeconfig, kind) or question
+            question = look_up_at_server(question.name, kubeconfig, kind, budget=budget) or question
         given = given_pod(pod_file) if pod_file else None
         about = given or _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)
-        read = None if isinstance(question, Wanted) else _Sources.read(sources, about and about[0], topology)
+        read = None if isinstance(question, Wanted) else _Sources.read(sources, about and about[0], topology, budget)
         if isinstance(question, Named):
             assert read is not None  # noqa: S101 - for mypy: only claims need no sources
             found = look_up(question, read.facts, read.documents, sources["root"])
@@ -139,7 +142,7 @@ def why(
             about = given or _pod_of(question)
         if isinstance(question, Wanted):
             options = {**sources, "scheduler": scheduler}
-            return explain_claims(question, options, as_json=as_json, all_devices=all_devices)
+            return explain_claims(question, options, budget=budget, as_json=as_json, all_devices=all_devices)
     except OSError as error:
         if error.filename is None:  # of our own output
             raise
@@ -147,7 +150,7 @@ def why(
         return _UNUSABLE
     except ValueError as error:
         complain("devicecore why", str(error))
-        return _UNUSABLE
+        return _NOT_KNOWN if isinstance(error, NotKnownError) else _UNUSABLE
     assert read is not None  # noqa: S101 - for mypy: as above
     return _explain_messages(question, message, read, about, as_json=as_json)
 
@@ -176,7 +179,7 @@ def _explain_messages(
 
     facts, pod = read.facts, about and about[0]
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
-    nodes = _nodes(read.options) if any(_SCHEDULER in text for text in found) else None
+    nodes = _nodes(read.options, read.budget) if any(_SCHEDULER in text for text in found) else None
     explained = list({one.text: one for text in found for one in explain(text, pod, facts, nodes)}.values())
     named = [value for one in explained for name, value in one.values if name == "resource"]
     wrong = concerning(pod, facts, named) if facts is not None and (pod is not None or explained) else ()
@@ -199,7 +202,7 @@ def _explain_messages(
         if stands:
             click.echo(stands)
         _print(explained, wrong, trial)
-    return 0
+    return _NOT_KNOWN if read.budget.refused else 0
 
 
 def _not_understood(message: str, texts: Sequence[str], what: str, no_events: str) -> str:
@@ -236,7 +239,7 @@ def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
     facts, (pod, tolerations, manifest) = read.facts, about
     if facts is None or any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
         return None
-    claims = ClaimTrial.of_record(read.documents)
+    claims = ClaimTrial.of_record(read.documents, read.budget)
     node = trial_node("this node", facts, read.topology, claims, tolerations)
     return fit(with_managers(node, read.managers, facts, manifest), pod)
 
@@ -276,6 +279,7 @@ class _Sources:
         facts: their contents, or None if the options name no source.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
+        budget: the budget of the question.
         managers: its CPU manager and memory manager, or None if its directory was not read.
     """
 
@@ -283,22 +287,25 @@ class _Sources:
     facts: "Facts | None"
     documents: Mapping[str, Any]
     topology: "TopologySettings"
+    budget: Budget
     managers: "ManagersSeen | None" = None
 
     @classmethod
-    def read(cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings") -> "_Sources":
+    def read(
+        cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings", budget: Budget
+    ) -> "_Sources":
         """Read them, and report what cannot be read."""
         from devicecore_tools.doctor.account.facts import Facts  # claims do not need it
         from devicecore_tools.doctor.look.values import Look, Reading
 
         named = [name for name in _SOURCES if options[name]]
         if not named:
-            return cls(options, None, {}, topology)
+            return cls(options, None, {}, topology, budget)
         is_of_pod = set(named) <= {"pods", "events"} or (named == ["kubeconfig"] and pod is not None)
         sources = node_sources(**({**options, "root": os.devnull} if is_of_pod else options))
         if pod is not None:
             sources.events_of = pod.namespace, pod.name
-        look = sources.look()
+        look = sources.look(budget)
         pods = look.pods if "pods" in named else Reading()  # an API server has those of all nodes
         facts = Facts(Look(pods=pods, events=look.events) if is_of_pod else look)
         for source, reading in facts.look.readings.items():
@@ -308,10 +315,10 @@ class _Sources:
         if facts.look.damage:
             complain("devicecore why", f"{facts.look.checkpoint.place}: {facts.look.damage}")
         managers = None if is_of_pod else sources.managers()
-        return cls(options, facts, sources.documents, sources.topology(topology), managers)
+        return cls(options, facts, sources.documents, sources.topology(topology), budget, managers)
 
 
-def _nodes(options: Mapping[str, object]) -> dict[str, dict[str, tuple[int, int]]] | None:
+def _nodes(options: Mapping[str, object], budget: Budget) -> dict[str, dict[str, tuple[int, int]]] | None:
     """Return capacity and allocatable of all Nodes, if an API server is named and no Node. Return None otherwise."""
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
@@ -320,7 +327,7 @@ def _nodes(options: Mapping[str, object]) -> dict[str, dict[str, tuple[int, int]
 
     kubeconfig = options["kubeconfig"]
     assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
-    answer = read_objects("", kubeconfig, ("Node",))["Node"]
+    answer = read_objects("", kubeconfig, ("Node",), budget=budget)["Node"]
     if isinstance(answer, str):
         complain("devicecore why", f"the Nodes were not read: {answer}")
         return None

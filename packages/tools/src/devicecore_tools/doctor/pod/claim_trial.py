@@ -334,6 +334,7 @@ class ClaimTrial:
         self._classes = {one.name: one for one in objects.classes}
         self._known_nodes = {one.name for one in objects.nodes}
         self._budget = budget or Budget()
+        self.unread: Sequence[str] = ()  # what may decide about pods, and why the budget did not allow to read it
         self.on_trials: Callable[[], None] = lambda: None  # called once if trials of changes take long
         self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
@@ -383,13 +384,16 @@ class ClaimTrial:
         return [name for name in extended_resources(pod) if self.class_for(name)]
 
     def unjudged(self, resources: Iterable[str]) -> list[str]:
-        """Return sentences about the pod's extended resources that not every scheduler knows."""
+        """Return what was not read, and sentences about the pod's extended resources that not every scheduler knows."""
         other = self._objects.uncertain
         return [
-            f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]}, "
-            "which has the same extendedResourceName, first"
-            for name in resources
-            if name in other
+            *self.unread,
+            *(
+                f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]}, "
+                "which has the same extendedResourceName, first"
+                for name in resources
+                if name in other
+            ),
         ]
 
     def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:

@@ -1,6 +1,7 @@
 """The objects of a node or of all nodes, read from the API server. Nothing is written.
 
-Law: the result is what the server sent, or a `RequestError` with a sentence.
+Laws: the result is what the server sent, or a `RequestError` with a sentence. All answers for one question are
+charged to its budget.
 """
 
 import re
@@ -21,6 +22,7 @@ from devicecore.adapters.kube_api.access import (
 )
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES, PODS, SLICES, all_of
+from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
 _SECONDS = 30.0  # for a request
@@ -69,6 +71,11 @@ _NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodS
 """The events that are read unless a pod is given, because no pod's status contains what they say."""
 
 
+def _server(kubeconfig: str | PathLike[str] | None, budget: Budget, node: str = "") -> ApiServer:
+    sentences = node_sentences(node or "all")
+    return ApiServer(Access(kubeconfig, timeout=_SECONDS), sentences, charge=budget.keep_answer)
+
+
 def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> Json:
     """Return the objects of a kind as the server sent them, for one node or for all nodes.
 
@@ -112,9 +119,9 @@ def _slices_of_no_node(server: ApiServer) -> list[Json]:
         return []
 
 
-def read_version(kubeconfig: str | PathLike[str] | None) -> str:
+def read_version(kubeconfig: str | PathLike[str] | None, budget: Budget) -> str:
     """Return the version of an API server, such as `v1.37.2`, or an empty string if unknown."""
-    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
+    server = _server(kubeconfig, budget)
     try:
         answer = server.send(ApiRequest("get the version", "GET", "version"))
     except RequestError:
@@ -125,13 +132,13 @@ def read_version(kubeconfig: str | PathLike[str] | None) -> str:
     return version if isinstance(version, str) else ""
 
 
-def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str) -> list[Json]:
+def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str, budget: Budget) -> list[Json]:
     """Return the objects of a kind with the name `name` or `namespace/name`, in all namespaces by default.
 
     Raises RequestError if they cannot be read.
     """
     namespace, _, short = name.rpartition("/")
-    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences("all"))
+    server = _server(kubeconfig, budget)
     try:
         found = _listed(server, kind, f"metadata.name={_escaped(short)}")
     finally:
@@ -149,17 +156,20 @@ def read_objects(
     kubeconfig: str | PathLike[str] | None,
     kinds: Iterable[str] = OF_NODES,
     events_of: tuple[str, str] | None = None,
+    *,
+    budget: Budget,
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
     `events_of` is the namespace and name of a pod. If given, that pod's events are read, otherwise the events that
     say why pods do not start.
 
-    If a kind cannot be read, its value is a sentence that says why. Raises NodeNameError if no node can have this name.
+    If a kind cannot be read, or `budget` does not allow it, its value is a sentence that says why. Raises NodeNameError
+    if no node can have this name.
     """
     if node:
         check_node_name(node)
-    server = ApiServer(Access(kubeconfig, timeout=_SECONDS), node_sentences(node or "all"))
+    server = _server(kubeconfig, budget, node)
     escaped = [_escaped(one) for one in events_of or ()]
     about = ["involvedObject.namespace={},involvedObject.name={}".format(*escaped)] if events_of else _NOT_STARTED
     unreachable = ""

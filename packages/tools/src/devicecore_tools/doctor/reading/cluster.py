@@ -34,7 +34,8 @@ def looks_at_all_nodes(
     kubeconfig: str | PathLike[str] | None,
     selects: Callable[[TargetNode], bool] | None = None,
     kinds: Iterable[str] = OF_NODES,
-    budget: Budget | None = None,
+    *,
+    budget: Budget,
 ) -> dict[str, Look]:
     """Read the API server's objects, and return `looks_of` them.
 
@@ -45,7 +46,7 @@ def looks_at_all_nodes(
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
-    found = dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds)
+    found = dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds, budget=budget)
     return looks_of(found, selects, budget, time.time())
 
 

@@ -38,12 +38,12 @@ def read_document_file(path: str, budget: Budget | None = None) -> Value:
     return parse_document(_content(path), path, budget)
 
 
-def read_all_documents(path: str) -> list[Value]:
+def read_all_documents(path: str, budget: Budget | None = None) -> list[Value]:
     """Return the documents in a file. A YAML file may have several.
 
     Raises DocumentError if the file cannot be used.
     """
-    return parse_documents(_content(path), path)
+    return parse_documents(_content(path), path, budget)
 
 
 def _content(path: str) -> bytes:

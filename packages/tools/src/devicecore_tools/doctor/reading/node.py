@@ -200,9 +200,9 @@ class NodeSources:
         self._first_made = {}
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
-    def look(self) -> Look:
-        """Read every source once, one after another."""
-        self._budget = Budget()
+    def look(self, budget: Budget | None = None) -> Look:
+        """Read every source once, one after another, within a budget, by default a new one."""
+        self._budget = budget or Budget()
         read = None if self._is_remote else self._look_here()
         if read is not None:
             return read
@@ -543,7 +543,7 @@ class NodeSources:
             from devicecore_tools.doctor.reading.api_server import read_objects
         except ModuleNotFoundError as error:
             return dict.fromkeys(_KINDS.values(), _needs(error, "httpx2"))
-        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values(), self.events_of)
+        return read_objects(self.node_name or "", self.kubeconfig, _KINDS.values(), self.events_of, budget=self._budget)
 
     def _object(
         self, name: str, given: str | None, answers: dict[str, Any], read: Callable[[Value], Seen], option: str
