@@ -1093,9 +1093,14 @@ OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.Device
         ({OPTIONS: b""}, "it does not serve ListAndWatch"),
         ({OPTIONS: b"\xff"}, "its answer cannot be read"),
         ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
+        ({OPTIONS: bytes(5_000)}, "its answer to GetDevicePluginOptions has more than 4,000 bytes"),
+        ({OPTIONS: b"", LIST: bytes(5_000)}, f"{look.LIST_HAS} more than 4,000 bytes"),
     ],
 )
-def test_a_plugin_that_answers_nonsense_is_a_sentence(directory: Path, answers: dict[str, bytes], problem: str) -> None:
+def test_a_plugin_that_answers_nonsense_is_a_sentence(
+    directory: Path, answers: dict[str, bytes], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_sockets, "MAX_LIST_BYTES", 4_000)
     with answering(directory / "gpu.sock", answers):
         (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
     assert seen.problem == problem

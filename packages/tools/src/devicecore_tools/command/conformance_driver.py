@@ -68,7 +68,7 @@ def driver(
     if options["undo_devices"] and not options["provoke_devices"]:
         raise click.UsageError("--undo-devices needs --provoke-devices.")
     settings = _settings_of(options, full=full)
-    settings = evolve(settings, budget=settings.budget - min(own_age(), _OWN_START, settings.budget / 2))
+    settings = evolve(settings, elapsed=min(own_age(), _OWN_START, settings.budget / 2))
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
     reporting.begin()
     return reporting.run(

@@ -39,7 +39,7 @@ class DriverProcess(SubjectProcess):
         self, environment: Environment, kubelet: DriverKubelet, command: Sequence[str], settings: DriverTestSettings
     ) -> None:
         super().__init__(settings.budget)
-        self.deadline = time.monotonic() + settings.budget
+        self.deadline = time.monotonic() + settings.budget - settings.elapsed
         self.started_at: float = 0.0
         """When the process was last started, in seconds of `time.monotonic`."""
         self.versions: list[int] = []

@@ -45,6 +45,7 @@ class DriverTestSettings:
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs prolongs the run by
             at most a few seconds, because its calls are then canceled and its processes killed.
+        elapsed: how much of the budget was over before the run began.
     """
 
     node: str = "conformance-node"
@@ -70,6 +71,7 @@ class DriverTestSettings:
     owns_children: bool = False
     excuses_load: bool = False
     budget: float = 120.0
+    elapsed: float = 0.0
 
 
 FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)

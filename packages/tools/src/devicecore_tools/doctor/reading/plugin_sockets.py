@@ -327,6 +327,8 @@ def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
             return f"no answer to {method} within {timeout:g} s"
         case grpc.StatusCode.UNIMPLEMENTED:
             return f"it does not serve {method}"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if method == rpc.LIST_AND_WATCH.name:
+            return f"{LIST_HAS} more than {MAX_LIST_BYTES:,} bytes"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return f"its answer to {method} has more than {MAX_LIST_BYTES:,} bytes"
         case _:
