@@ -9,7 +9,7 @@ from devicecore_numa.adapters.sysfs import SysfsMachine
 from devicecore_numa.domain.configuration import Policies
 from devicecore_numa.domain.cpu_policy import CpuOptions, CpuState, StaticCpuPolicy
 from devicecore_numa.domain.errors import CorruptStateError, InvalidStateError, NumaConfigError
-from devicecore_numa.domain.machine import CpuLayout
+from devicecore_numa.domain.machine import Core, CpuLayout
 from devicecore_numa.domain.memory_policy import Block, MemoryState, NodeMemory
 from devicecore_numa.domain.requests import PodRequest
 from devicecore_numa.domain.start_checks import Known, started_memory
@@ -124,6 +124,15 @@ def test_the_machine_of_sysfs_has_its_cores_caches_memory_and_pages(tmp_path: Pa
     (tmp_path / "devices/system/node/node0/cpulist").write_text("?")
     with pytest.raises(NumaConfigError, match="cpulist: expected a list of CPUs"):
         SysfsMachine(tmp_path).machine()
+
+
+def test_a_machine_whose_files_are_missing_has_one_core_for_each_cpu_and_no_memory(tmp_path: Path) -> None:
+    node = tmp_path / "devices/system/node/node0"
+    node.mkdir(parents=True)
+    (node / "cpulist").write_text("0-1\n")
+    (cell,) = SysfsMachine(tmp_path).machine().cells
+    assert cell.cores == (Core((0,)), Core((1,)))
+    assert (cell.memory, dict(cell.huge_pages), cell.distances) == (0, {}, ())
 
 
 def test_a_file_that_a_kubelet_may_start_with_is_not_refused() -> None:
