@@ -75,6 +75,18 @@ def test_a_field_may_be_called_as_an_item_is() -> None:
         assert reply.body["data"] == {"k:": "1"}
 
 
+def test_a_status_that_loses_all_that_was_applied_has_no_owner() -> None:
+    """Go removes the whole status, and writes an empty one only later (`make oracle KIND=apply SEED=s7 CASE=119`)."""
+    found: Json = {}
+    owners: fields.Owners = {}
+    kubelet, other = (("kubelet", "Apply", "status"), ("b", "Apply", "status"))
+    device = {"driver": "d", "pool": "p", "device": "x"}
+    for owner, status in ((kubelet, {}), (other, {"devices": [device]}), (other, {"reservedFor": []})):
+        sent = fields.keyed({"status": status}, "ResourceClaim")
+        found, owners = fields.applied(found, sent, owners, owner, "resource.k8s.io/v1", force=False)
+    assert owners == {}
+
+
 @pytest.mark.parametrize(("number", "manager"), [(fields.MAX_FIELDS, "named"), (fields.MAX_FIELDS + 1, "first")])
 def test_managed_fields_that_name_too_many_fields_are_ignored(number: int, manager: str) -> None:
     named = {"manager": "named", "operation": "Update", "fieldsV1": {f"f:{one}": {} for one in range(number)}}

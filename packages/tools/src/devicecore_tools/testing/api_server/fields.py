@@ -170,7 +170,7 @@ def applied(
     another manager owns a field with another value, the field is not `free`, and `force` is not set.
     """
     new = {**owners, me: frozenset(fields_of(sent))}
-    after = _merged(before, sent)
+    after, removed = _merged(before, sent), frozenset[FieldPath]()
     if last := _named(owners.get(me, ())):
         # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` removes everything that `me`
         # applied last, with all that is below it. `addBackOwnedItems` restores what another manager or this request
@@ -179,12 +179,14 @@ def applied(
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)
         after = _without(whole, every - _named(fields_of(after)) - owned)
-        after = _without(whole, (every - _named(fields_of(after))) & last)
+        removed = (every - _named(fields_of(after))) & last
+        after = _without(whole, removed)
     changed, gone = changes(before, after)
     conflicts = [(owner, path) for owner in new if owner != me for path in new[owner] & changed if path not in free]
     if conflicts and not force:
         raise _apply_conflict(conflicts, api_version)
-    return after, _kept(new, me, changed, gone)
+    # Go has not written the object yet, so even a field that it always writes, such as `status`, can be gone.
+    return after, _kept(new, me, changed, gone | removed)
 
 
 def updated(before: Json, after: Json, owners: Owners, me: Owner) -> Owners:
