@@ -391,7 +391,7 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     if repaired != history:
         rest = judge(repaired, oracle)
         return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
-    gone = what_is_gone(history, place, theirs[place])
+    gone = what_is_gone(history, place, ours[place], theirs[place])
     without = _not_asking(history, place, gone) if gone else history
     if without == history or answers_of_ours(without)[place] != ours[place]:
         return Verdict(None, lines)
@@ -550,19 +550,23 @@ def _held_by(replay: Replay, step: Json) -> Json:
     return [entry for entry in replay.checkpoint()["entries"] if entry["pod"] == step["pod"]["uid"]]
 
 
-def what_is_gone(history: Json, place: int, theirs: Json) -> str:
-    """Return the unregistered resource because of which the kubelet rejects a pod, although no container uses it.
+def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
+    """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    Empty if the kubelet rejects the pod for another reason. It has the resource in its map of ids in use.
+    It has the resource in its map of ids in use. So it rejects a pod that requests the resource, or has an empty list
+    of hints for it. Empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
+    found = refused[1] if refused else ""
+    if history["steps"][place]["op"] == "hints":
+        found = next((name for name in sorted(theirs.keys() - ours.keys()) if theirs[name] == []), "")
     replay = Replay(topology_of(history))
     for step in history["steps"][:place]:
         replay.play(step)
     checkpoint = replay.checkpoint()
     known = {entry["resource"] for entry in checkpoint["entries"]} | checkpoint["registered"].keys()
-    return refused[1] if refused and refused[1] not in known else ""
+    return "" if found in known else found
 
 
 def _not_asking(history: Json, place: int, resource: str) -> Json:

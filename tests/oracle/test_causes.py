@@ -300,6 +300,25 @@ def test_a_pod_that_asks_for_what_is_gone_is_compared_as_if_it_asked_for_the_res
     assert cause(gone, (3, {"capacity": {}})) is None
 
 
+@beside("D20")
+def test_hints_are_excused_only_if_they_are_none_for_what_is_gone() -> None:
+    gone = "z.example.com/gone"
+    asks, rest = (
+        {"op": "hints", "container": "main", "pod": {**POD, "containers": [{"name": "main", "limits": limits}]}}
+        for limits in ({gone: 1, GPU: 1}, {GPU: 1})
+    )
+    history, without = ({"numa_nodes": [0, 1], "steps": [TWO, one]} for one in (asks, rest))
+
+    def cause(**others: Json) -> str | None:
+        return devices.judge(history, oracle(ours(history, (1, others)), ours(without))).cause
+
+    assert cause(**{gone: []}) == "D20"
+    assert cause(**{gone: None}) is None
+    assert cause(**{gone: [[[0], True]]}) is None
+    assert cause(**{"y.example.com/other": []}) is None
+    assert cause(**{gone: [], GPU: []}) == "D20"  # only the other answer is compared
+
+
 GPU = "a.example.com/gpu"
 POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
 ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
