@@ -56,7 +56,7 @@ ROWS: Sequence[Row] = (
             "keeps-calls-apart",
             "It keeps monitoring health, and reports any change.": "reports-a-change-of-health "
             "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
-            "reports-a-recovery-of-health keeps-its-devices",
+            "reports-a-recovery-of-health reports-a-later-change-of-health keeps-its-devices",
             "It returns what the runtime needs for the allocated devices.": "allocates-each-device "
             "gives-the-nodes-of-each-device gives-the-mounts-of-each-device gives-the-variables-of-each-device "
             "gives-absolute-paths gives-valid-cdi-names-and-permissions",
@@ -193,7 +193,7 @@ ROWS: Sequence[Row] = (
     *_rows(
         METADATA,
         {
-            "Files are there when a container mounts them.": "mounts-what-it-has-made",
+            "Files are there when a container mounts them.": "mounts-what-it-has-made keeps-cdi-devices-after-a-kill",
             "Each claim and each request has a path of its own.": "gives-each-variable-and-path-once",
             "They have the devices of the request, with pool, name and attributes.": ""
             "describes-its-devices-in-metadata",

@@ -30,20 +30,25 @@ class Found:
 
     Attributes:
         planted: its entry in `planted.json`.
-        failed: the checks that failed.
+        failed: the checks that failed, with their severities.
         passed: whether the exit status was 0.
         seconds: the duration.
     """
 
     planted: dict[str, Any]
-    failed: frozenset[str]
+    failed: dict[str, str]
     passed: bool
     seconds: float
 
     @property
+    def is_blamed(self) -> bool:
+        """Whether a check that is more than information has failed."""
+        return any(severity != "info" for severity in self.failed.values())
+
+    @property
     def is_named(self) -> bool:
         """Whether one of the checks for the fault has failed."""
-        return bool(self.failed.intersection(self.planted["checks"]))
+        return not self.failed.keys().isdisjoint(self.planted["checks"])
 
 
 def run(planted: dict[str, Any], *options: str) -> Found:
@@ -65,8 +70,8 @@ def run(planted: dict[str, Any], *options: str) -> Found:
             command += ["--state", str(state)]
         report = report_of(planted["program"], [*words, *options], command, environment=environment)
     if report is None:
-        return Found(planted, frozenset(), passed=False, seconds=0.0)
-    failed = frozenset(one["name"] for one in report["checks"] if one["verdict"] == "failed")
+        return Found(planted, {}, passed=False, seconds=0.0)
+    failed = {one["name"]: one["severity"] for one in report["checks"] if one["verdict"] == "failed"}
     return Found(planted, failed, report["passed"], report["seconds"])
 
 
@@ -79,7 +84,7 @@ def page(found: Sequence[Found], first: str) -> Iterator[str]:
     for kind in PROGRAMS:
         for severity in ("must", "should", None):
             mine = [one for one in found if (one.planted["program"], one.planted.get("severity")) == (kind, severity)]
-            named = sum(bool(one.failed) if severity is None else one.is_named for one in mine)
+            named = sum(one.is_blamed if severity is None else one.is_named for one in mine)
             ended = sum(not one.passed for one in mine)
             longest = max((one.seconds for one in mine), default=0.0)
             yield f"| {kind} | {severity or 'none, unusual'} | {len(mine)} | {named} | {ended} | {longest:.0f} s |"

@@ -22,6 +22,7 @@ INFO = {"keeps-its-slices-at-sigterm"}
 OTHERS = {
     "survives-being-asked-for-health",
     "mounts-what-it-has-made",
+    "names-absolute-paths-in-cdi-files",
     "describes-its-devices-in-metadata",
     "sets-the-binding-conditions-of-its-devices",
     *(check.name for check in CHECKS if check.group == "changes"),
@@ -87,6 +88,16 @@ def test_metadata_of_devices_are_no_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
     report = run_on(habits.WritesMetadata, checks, None, QUICK)
     assert_all_pass(report)
+
+
+def test_a_directory_of_kubeletplugin_that_cannot_be_named_is_no_fault_of_the_driver() -> None:
+    name = "prepares-a-claim-with-a-long-name"
+    report = run_on(habits.NamesMetadataByClaims, checks_of(name, "frees-the-device"), None, QUICK)
+    assert_all_pass(report)
+    assert (
+        "it was prepared with a name of 247 characters; with a longer one, kubeletplugin" in report.result(name).actual
+    )
+    assert RENEWED not in report.result(name).actual
 
 
 def test_cdi_devices_that_are_there_for_good_are_no_fault() -> None:

@@ -76,4 +76,5 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "pre-starts-after-sigterm",
         "numbers-numa-nodes-from-zero",
         "reports-a-recovery-of-health",
+        "reports-a-later-change-of-health",
     }

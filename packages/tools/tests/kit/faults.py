@@ -23,6 +23,7 @@ SHORT = {
     "dies-of-a-later-change": evolve(QUICK, timeout=5),
     "lists-what-has-changed": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "recovers-in-lower-case": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
+    "sends-two-lists": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "never-recovers": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "ends-its-stream-after-fifteen-seconds": evolve(QUICK, alone=16),
     "registers-each-five-seconds": evolve(QUICK, alone=11),
@@ -57,6 +58,7 @@ CALM = [name for name in NAMES if name not in RESTARTS]
 EMPTIED = "returns-after-the-directory-is-emptied"
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
+LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-of-health"]
 PREFERS = ["prefers-after-a-kubelet-restart", "prefers-after-a-kill"]
 RETURNS = [name for name in NAMES if name.startswith("returns-")]
 
@@ -135,6 +137,7 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("dies-of-a-later-change", [*HEALTH, "stays-up"]),
     ("lists-what-has-changed", HEALTH),
     ("never-recovers", HEALTH),
+    ("sends-two-lists", [*HEALTH, *LATER]),
     ("recovers-in-lower-case", [*HEALTH, "spells-healthy-as-kubelets-do"]),
     ("numbers-the-healthy", [*HEALTH, "allocates-while-a-device-is-sick"]),
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),

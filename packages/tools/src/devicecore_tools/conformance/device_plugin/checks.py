@@ -1149,9 +1149,10 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
+    INFO,
     expected=RETURNS,
-    clause=f"{RESTARTS} A plugin that only watches its own socket does not notice a kubelet that deletes nothing.",
+    clause=f"{RESTARTS} A plugin may watch its own socket alone, because kubelets delete it when they start. It then "
+    "does not notice a kubelet.sock that something else has replaced.",
 )
 def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
     """Streams end and kubelet.sock is recreated. The plugin's own socket is left alone."""
@@ -1534,7 +1535,20 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     plugin.process.wait(lambda: not still_changed(), plugin.settings.timeout)
     left, limit = still_changed(), counted(plugin.settings.timeout, "second")
     require(not left, f"{limit} after the --undo-health command, {some(left)}", late=True)
+    plugin.seen.has_recovered = True
     return f"{counted(len(worse), 'device')} healthy again"
+
+
+@check(
+    MUST,
+    expected=CHANGED,
+    clause=f"{CHANGES} A stream lasts as long as the kubelet, so it carries many changes.",
+)
+def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
+    """After a recovery, the --provoke-health command is run again, and the same stream is watched."""
+    _require_provocation(plugin)
+    does_not_apply_if(not plugin.seen.has_recovered, "no device has recovered, so none can change again")
+    return _changed(_health_changes(plugin, plugin.registration.connected()))
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class PluginObservations:
         provocation: why the command that changes a device's health failed every time; an empty string if it did not,
             and None if it was not run.
         health_changes: the change of health that was observed, or None.
+        has_recovered: whether devices that had become unhealthy were listed as healthy again.
         refused: how often the process ended because the kubelet had refused it.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         while_sick: how many devices were allocated while another one was unhealthy, or what went wrong. It is None
@@ -54,6 +55,7 @@ class PluginObservations:
     returned: PluginConnection | None = None
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
+    has_recovered: bool = False
     refused: int = 0
     growth: str | None = None
     while_sick: Failure | Skip | int | None = None

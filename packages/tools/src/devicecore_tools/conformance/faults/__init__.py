@@ -170,6 +170,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "dies-of-a-later-change": "reports-health-after-a-kubelet-restart",
     "lists-what-has-changed": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
     "never-recovers": "reports-a-recovery-of-health",
+    "sends-two-lists": "reports-a-later-change-of-health",
     "recovers-in-lower-case": "reports-a-recovery-of-health spells-healthy-as-kubelets-do",
     "returns-twice": "",
     "short-stream": "keeps-its-stream-open",

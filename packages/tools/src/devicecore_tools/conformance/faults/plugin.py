@@ -135,6 +135,7 @@ class Plugin:
         began = time.monotonic()
         streamed.append(began)
         sent: bool | None = None
+        left = 2 if FAULT == "sends-two-lists" else math.inf
         try:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if time.monotonic() - began > STREAMS.get(FAULT, math.inf):
@@ -150,7 +151,8 @@ class Plugin:
                 if FAULT == "returns-twice" and self.streams == 2:
                     now = False  # this stream ends soon
                 is_new = FAULT == "chatters" or (FAULT == "flickers" and len(was_sick) < 3)
-                if (now != sent or is_new) and FAULT != "silent":
+                if (now != sent or is_new) and FAULT != "silent" and left:
+                    left -= 1
                     if FAULT == "begins-healthy" and sent is None and self.streams > 1 and now:
                         sent = now
                         yield api.ListAndWatchResponse(

@@ -379,12 +379,43 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
 def _existing_mounts(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
     number = 0
     for name in _names_of(prepared):
-        with skipping(UnresolvableError):
-            mounts = resolve(name, directories(driver)).mounts
-        own = [mount.hostPath for mount in mounts if driver.environment.contains(mount.hostPath)]
+        own = own_mounts(driver, [name])
         missing = [path for path in own if not Path(path).exists()]
         require(not missing, f"of {what}, {name} mounts {some(missing)}, which does not exist")
         number += len(own)
+    return number
+
+
+def own_mounts(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
+    """Return the files and directories in the run's directories that containers with these CDI devices mount.
+
+    Raises Skip if a name cannot be resolved, because other checks report that.
+    """
+    with skipping(UnresolvableError):
+        found = [mount.hostPath for name in names for mount in resolve(name, directories(driver)).mounts]
+    return [path for path in found if driver.environment.contains(path)]
+
+
+@check(
+    MUST,
+    expected="absolute paths of hooks, and absolute paths in the container of mounts and device nodes",
+    clause=f"{RUNTIME} Neither does it if such a path is not absolute. (OCI runtime specification, hooks and mounts)",
+)
+def names_absolute_paths_in_cdi_files(driver: DriverUnderTest) -> str:
+    """Claims of several forms are prepared, and the paths in their CDI devices are read."""
+    return counted(seen_forms(driver).number("paths", "the CDI devices name no paths"), "path")
+
+
+def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    number = 0
+    for name in _names_of(prepared):
+        with skipping(UnresolvableError):
+            wanted = resolve(name, directories(driver))
+        paths = [hook.path for hook in wanted.hooks] + [node.path for node in wanted.deviceNodes]
+        paths += [mount.containerPath for mount in wanted.mounts]
+        relative = [path for path in paths if not path.startswith("/")]
+        require(not relative, f"of {what}, {name} names {some(relative)}")
+        number += len(paths)
     return number
 
 
@@ -500,6 +531,7 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
     "files": _valid_files,
     "targets": _own_targets,
     "mounts": _existing_mounts,
+    "paths": _absolute_paths,
     "metadata": _right_metadata,
 }
 """What is looked at while each form of claims is prepared."""

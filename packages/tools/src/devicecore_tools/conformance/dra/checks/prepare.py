@@ -61,6 +61,9 @@ TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _BINDING = 10.0  # seconds
+_NAME_MAX = 255  # bytes in the name of a file
+METADATA_DIRECTORY = "/dra-device-metadata/"
+"""The directory in which Kubernetes' kubeletplugin has one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.5  # seconds by which the API server delays an answer
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels such a call
 _SLOW = 4.0  # seconds per answer of a slow API server
@@ -437,7 +440,8 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
     """A claim with alternatives (firstAvailable) is prepared."""
     alternative = {"name": "first", "deviceClassName": driver.claims.device_class, "count": 1}
     claim = driver.claims.new(spec={"devices": {"requests": [{"name": "r0", "firstAvailable": [alternative]}]}})
-    found = {name for one in driver.calls.ready_devices(claim) for name in one.request_names}
+    driver.calls.require_preparing()
+    found = {name for one in driver.calls.prepared(claim) for name in one.request_names}
     require(found <= {"r0"}, f"the requests in the answer are {some(sorted(found))}, expected r0")
     return "the request is r0"
 
@@ -844,37 +848,35 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
 
 
 @check(
-    SHOULD,
-    expected="success for the admin claim; the other claim stays prepared after the admin claim is unprepared",
+    MUST,
+    expected="success for both claims, whichever comes first; the other claim stays prepared when the admin claim goes",
     clause="adminAccess: the claim is for monitoring and management; other claims of the device stay as they are. "
     "(ResourceClaim, API reference)",
 )
 def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
-    """A device in use is prepared for a claim with adminAccess, which is then unprepared."""
+    """A device is prepared for a claim with adminAccess and for an ordinary one, in both orders."""
     driver.calls.require_repeating()
     device = driver.claims.free_device(shared=False)
-    owner = driver.claims.new(devices=[device])
-    before = rows(driver.calls.ready_devices(owner))
     labels = {"resource.kubernetes.io/admin-access": "true"}
     driver.api.change("Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update(labels))
     spec, allocation = driver.claims.request(1), driver.claims.allocation_of(device)
     spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
     for result in allocation["devices"]["results"]:
         result["adminAccess"] = True
-    admin = driver.claims.create(spec, allocation)
+    owner, admin = driver.claims.new(devices=[device]), driver.claims.create(spec, allocation)
     try:
         driver.calls.prepared(admin)
     except CallFailedError:
         raise
     except Failure as failure:
-        driver.calls.unprepared(owner)
-        try:
-            driver.calls.prepared(admin)
-        except Failure:
-            reason = f"the driver prepares no claims with adminAccess, not even for a free device: {failure}"
-            raise DoesNotApply(reason) from None
-        raise
-    _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
+        raise DoesNotApply(f"the driver prepares no claims with adminAccess: {failure}") from None
+    with in_context("an ordinary claim after one with adminAccess"):
+        before = rows(driver.calls.prepared(owner))
+    cdi = {name for row in before for name in row.cdi}
+    _unprepare_beside(driver, admin, cdi)
+    with in_context("a claim with adminAccess after an ordinary one"):
+        driver.calls.prepared(admin)
+    _unprepare_beside(driver, admin, cdi)
     after = rows(driver.calls.prepared(owner))
     require(before == after, f"the other claim has changed: {difference(before, after)}")
     return "the other claim stayed as it was"
@@ -904,7 +906,8 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     device = driver.claims.free_device(shared=True)
     before = driver.environment.cdi_names()
     claims = [driver.claims.part_of(device) for _ in range(2)]
-    answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
+    driver.calls.require_preparing()
+    answers = [driver.calls.prepared(claim) for claim in claims]
     for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
@@ -1042,14 +1045,33 @@ _FORMS: Mapping[str, Callable[[Json], None]] = {
 def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
     """A claim with a 253-character name, whose request has a 63-character name, is prepared and unprepared."""
     driver.calls.require_preparing()
-    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
-    spec["devices"]["requests"][0]["name"] = "r" * 63
-    for result in allocation["devices"]["results"]:
-        result["request"] = "r" * 63
-    claim = driver.claims.create(spec, allocation, name=f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253])
-    driver.calls.prepared(claim)
-    driver.calls.unprepared(claim)
+    longest = f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253]
+    try:
+        _prepare_and_unprepare(driver, longest)
+    except Failure as failure:
+        if METADATA_DIRECTORY not in str(failure):
+            raise
+        shorter = longest[: _NAME_MAX - len(f"{NAMESPACE}_")]
+        _prepare_and_unprepare(driver, shorter)
+        return (
+            f"it was prepared with a name of {len(shorter)} characters; with a longer one, kubeletplugin cannot name "
+            f"its directory of metadata, and the pod never ends: {failure}"
+        )
     return "it was prepared"
+
+
+def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
+    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
+    for one in (*spec["devices"]["requests"], *allocation["devices"]["results"]):
+        one["name" if "exactly" in one else "request"] = "r" * 63
+    claim = driver.claims.create(spec, allocation, name=name)
+    driver.calls.prepared(claim)
+    try:
+        driver.calls.unprepared(claim)
+    except Failure as failure:
+        if METADATA_DIRECTORY in str(failure):
+            driver.claims.forget(claim)  # the driver has released its devices before
+        raise
 
 
 # --- several calls ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.calls import devices_in
-from devicecore_tools.conformance.dra.checks.cdi import neutral, require_edits, require_undone
+from devicecore_tools.conformance.dra.checks.cdi import neutral, own_mounts, require_edits, require_undone
 from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION,
     KILL,
@@ -77,7 +77,7 @@ _OTHER = "conformance-other.example.org"
 
 @frozen
 class Known:
-    """A claim of a situation before the event: its form, its answer, and what its containers get.
+    """A claim of a situation before the event: its form, its answer, and what its containers get and mount.
 
     Some drivers have CDI devices that do not depend on claims: `standing` are those that already existed.
     """
@@ -86,6 +86,7 @@ class Known:
     claim: Claim
     answer: Rows
     edits: frozenset[str]
+    mounted: Sequence[str]
     standing: frozenset[str]
 
     @property
@@ -132,7 +133,8 @@ class Situation:
             for claim, answer in zip(claims, self._answers(driver, claims), strict=True):
                 names = {name for row in answer for name in row.cdi}
                 edits = require_edits(driver, names, f"before the event, with {form.name}, ")
-                self.known.append(Known(form.name, claim, answer, edits, standing))
+                mounted = [path for path in own_mounts(driver, names) if Path(path).exists()]
+                self.known.append(Known(form.name, claim, answer, edits, mounted, standing))
 
     @staticmethod
     def _answers(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows]:
@@ -212,6 +214,8 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     for one in with_names:
         edits = require_edits(driver, one.names, f"of {one.form}, ")
         require(edits == one.edits, f"for {one.form}, {some(sorted(edits ^ one.edits))} has changed")
+        gone = [path for path in one.mounted if not Path(path).exists()]
+        require(not gone, f"of {one.form}, {some(gone)} is gone, which its containers mount")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 
@@ -254,7 +258,7 @@ RUNNING = "A running container may be restarted at any time, and its runtime the
 KEEPS = Observation(
     "keeps-cdi-devices-{}",
     "Claims of several forms are prepared, {}, and their CDI devices are resolved before any further call.",
-    "the same edits to a container as before",
+    "the same edits to a container as before, and the files that they mount",
     f"{RUNNING}, without a call to the driver. (kubelet, DRA manager; CDI specification)",
     _still_resolve,
 )

@@ -150,7 +150,10 @@ class OneFileForAll(GoodDriver):
 
 @fails("gives-new-claims-new-cdi-devices")
 class NamesOfDevices(GoodDriver):
-    breaks_too = {"separates-shares-of-a-device": "Both shares of a device have the same name."}
+    breaks_too = {
+        "separates-shares-of-a-device": "Both shares of a device have the same name.",
+        "gives-each-variable-and-path-once": "Two claims of a pod set the same variable.",
+    }
 
     def cdi_name(self, uid: str, result: Json) -> str:
         return str(result["device"])

@@ -300,6 +300,26 @@ class WritesMetadata(GoodDriver):
         shutil.rmtree(self.metadata_of(claim), ignore_errors=True)
 
 
+class NamesMetadataByClaims(WritesMetadata):
+    """Like Kubernetes' kubeletplugin, which cannot name its directory after a claim with a very long name."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if self.has_metadata(claim):
+            return super().prepare_claim(claim, context)
+        return GoodDriver.prepare_claim(self, claim, context)
+
+    def metadata_of(self, claim: Message) -> Path:
+        return self.directory / "dra-device-metadata" / f"{claim.namespace}_{claim.name}"
+
+    def has_metadata(self, claim: Message) -> bool:
+        return len(self.metadata_of(claim).name) <= os.pathconf(self.directory, "PC_NAME_MAX")
+
+    def remove_metadata(self, claim: Message) -> None:
+        if not self.has_metadata(claim):
+            raise ClaimError(f"remove metadata directory {self.metadata_of(claim)}: file name too long")
+        super().remove_metadata(claim)
+
+
 class DescribesDevicesOnce(WritesMetadata):
     """One permanent CDI file has all devices. Only the device that mounts the metadata belongs to a claim."""
 

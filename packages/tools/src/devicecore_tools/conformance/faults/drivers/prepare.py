@@ -376,6 +376,18 @@ class KnowsNoAdmins(GoodDriver):
         super().check_free(uid, [result | {"adminAccess": False} for result in results])
 
 
+@fails("allows-admin-access-to-a-device-in-use")
+class TakesDevicesForAdmins(GoodDriver):
+    """A claim with adminAccess has its device to itself."""
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        for other, record in self.claims.items():
+            watched = {one["device"] for one in record["results"] if one.get("adminAccess") and other != uid}
+            if taken := watched & {one["device"] for one in results}:
+                raise ClaimError(f"{min(taken)} is in use by the claim {other}")
+        super().check_free(uid, results)
+
+
 @fails("answers-with-the-share-of-each-claim")
 class ForgetsShares(GoodDriver):
     def device(self, uid: str, result: Json) -> Message:
@@ -435,11 +447,22 @@ class NeverBinds(GoodDriver):
         return [*others, last | bound]
 
 
+@fails("answers-with-requests-without-alternatives")
+class KnowsNoAlternatives(GoodDriver):
+    """It looks for the name of each result among the requests of the claim."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = super().results_of(allocation)
+        if unknown := sorted(one["request"] for one in results if "/" in one["request"]):
+            raise ClaimError(f"the claim has no request {unknown[0]}")
+        return results
+
+
 @fails("prepares-a-claim-with-a-long-name")
 class NamesFilesByClaims(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         name = self.claims.get(uid, {}).get("name", "")
-        write(self.directory / f"{name}-{results[0]['request']}.txt", uid)
+        write(self.directory / f"{name}-{results[0]['request'].replace('/', '-')}.txt", uid)
         super().write_cdi(uid, results)
 
     def release(self, uid: str) -> None:

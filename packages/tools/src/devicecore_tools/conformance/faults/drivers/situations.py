@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import grpc
 
@@ -279,4 +280,38 @@ class MountsAFileThatIsNotThere(GoodDriver):
         for device in body["devices"]:
             mount = {"hostPath": f"{self.directory}/{device['name']}.json", "containerPath": f"/run/{device['name']}"}
             device["containerEdits"]["mounts"] = [mount]
+        return body
+
+
+@fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
+class EmptiesItsMountsAtStart(GoodDriver):
+    """It recreates the file that the containers of a claim mount only when the claim is prepared again."""
+
+    def load(self) -> None:
+        for path in self.directory.glob("*.conf"):
+            path.unlink()
+        super().load()
+
+    def mounted(self, uid: str) -> Path:
+        return self.directory / f"{uid}.conf"
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        body = super().spec(uid, results)
+        self.mounted(uid).touch()
+        for device in body["devices"]:
+            mount = {"hostPath": str(self.mounted(uid)), "containerPath": f"/run/{device['name']}"}
+            device["containerEdits"]["mounts"] = [mount]
+        return body
+
+    def release(self, uid: str) -> None:
+        self.mounted(uid).unlink(missing_ok=True)
+        super().release(uid)
+
+
+@fails("names-absolute-paths-in-cdi-files")
+class NamesAHookFromItsPath(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        body = super().spec(uid, results)
+        for device in body["devices"]:
+            device["containerEdits"]["hooks"] = [{"hookName": "createContainer", "path": "chip-hook"}]
         return body
