@@ -316,12 +316,13 @@ class _Author:
 
     def _maybe_resized(self, pod: Json) -> Json:
         """Return a pod; sometimes the request of a container has changed."""
-        container = self.random.choice(pod["containers"])
+        container = self.random.choice([*pod["initContainers"], *pod["containers"]])
         if not container["limits"] or self.random.random() > 0.3:
             return pod
         limits = {**container["limits"], self.random.choice(sorted(container["limits"])): self.random.choice((0, 1, 3))}
         resized = {**container, "limits": limits}
-        return {**pod, "containers": [resized if one is container else one for one in pod["containers"]]}
+        parts = ("initContainers", "containers")
+        return {**pod, **{part: [resized if one is container else one for one in pod[part]] for part in parts}}
 
     def hints(self) -> Json:
         pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
@@ -553,14 +554,14 @@ def _held_by(replay: Replay, step: Json) -> Json:
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    It has the resource in its map of ids in use. So it rejects a pod that requests the resource, or has an empty list
-    of hints for it. Empty if the kubelet does neither.
+    It has the resource in its map of ids in use. So it rejects a pod that requests the resource, and has no hints for
+    it or an empty list. Empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
     found = refused[1] if refused else ""
     if history["steps"][place]["op"] == "hints":
-        found = next((name for name in sorted(theirs.keys() - ours.keys()) if theirs[name] == []), "")
+        found = next((name for name in sorted(theirs.keys() - ours.keys()) if not theirs[name]), "")
     replay = Replay(topology_of(history))
     for step in history["steps"][:place]:
         replay.play(step)
