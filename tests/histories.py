@@ -113,7 +113,7 @@ class Replay:
         self.store = MemoryStore()
         self.pods = MemoryPods()
         self.topology = topology
-        self.updates: list[str] | None = [] if updates else None
+        self.updates: list[HealthChanged] | None = [] if updates else None
         self.connections: dict[str, MemoryConnection] = {}
         self.older: dict[str, MemoryConnection] = {}  # where two instances are connected
         self.calls: list[Json] = []
@@ -137,7 +137,7 @@ class Replay:
 
     def _notified(self, notification: Notification) -> None:
         if isinstance(notification, HealthChanged) and self.updates is not None:
-            self.updates += notification.pods
+            self.updates.append(notification)
 
     def play(self, step: Json) -> Json:
         self.calls.clear()
@@ -145,7 +145,7 @@ class Replay:
             self.updates = []
         answer: Json = getattr(self, step["op"])(step)
         if self.updates is not None and step["op"] in ("connect", "list_and_watch", "end"):
-            answer["updates"] = sorted(set(self.updates))
+            answer["updates"] = sorted({pod for one in self.updates for pod in one.pods})
         return answer
 
     def connect(self, step: Json) -> Json:
@@ -159,12 +159,25 @@ class Replay:
         return {"ok": True}
 
     def end(self, step: Json) -> Json:
-        """One of two instances ends. The other one lists its devices."""
+        """One of two instances ends. The other one lists its devices.
+
+        In between, our manager has the older list of the other instance, and a kubelet that of the one that has ended
+        (D28). So only a health that is another one after both counts as an update.
+        """
+        before = self._health_of(step["resource"])
         gone = self.older.pop(step["resource"])
         if step["newer"]:
             gone, self.connections[step["resource"]] = self.connections[step["resource"]], gone
         gone.disconnect()
-        return self.list_and_watch(step)
+        answer = self.list_and_watch(step)
+        if self.updates is not None:
+            after = self._health_of(step["resource"])
+            self.updates = [one for one in self.updates if before.get(one.device) != after.get(one.device)]
+        return answer
+
+    def _health_of(self, resource: str) -> Mapping[DeviceId, Health]:
+        report = self.manager.state.inventory.current_report(resource_name(resource))
+        return {one: health for one, (health, _) in report.devices.states.items()} if report else {}
 
     def list_and_watch(self, step: Json) -> Json:
         connection = self.connections[step["resource"]]

@@ -287,6 +287,8 @@ class _Author:
         for one in first:
             if self.random.random() < 0.3:
                 one["restartPolicy"] = "Always"
+            if one["limits"] and self.random.random() < 0.5:  # a later container may reuse devices
+                containers[-1]["limits"][self.random.choice(sorted(one["limits"]))] = self.random.choice((1, 2, 3, 4))
         pod = {"uid": uid, "name": uid, "namespace": "default", "initContainers": first, "containers": containers}
         if self.random.random() < 0.1:
             asked = [(one["name"], resource) for one in (*first, *containers) for resource in one["limits"]]

@@ -430,13 +430,6 @@ FAULTS = (
         "if reusable and len(available) < size:",
     ),
     Fault(
-        "hints although too few devices are reusable",
-        "admission",
-        "domain/topology.py",
-        "if reusable and len(available | reusable) < size:",
-        "if reusable and size < 0:",
-    ),
-    Fault(
         "reusable devices do not count for hints",
         "admission",
         "domain/topology.py",
