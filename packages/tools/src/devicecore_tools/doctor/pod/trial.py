@@ -632,7 +632,7 @@ def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[st
         return "the kubelet does not answer, so no pod starts", CURES["kubelet-gone"]
     node = facts.look.node.value
     if facts.look.node.problem.startswith(NO_NODE):
-        return "the API server has no Node of this name, so no pods are scheduled to it", CURES["node-missing"]
+        return "the API server has no Node with this name, so no pods are scheduled to it", CURES["node-missing"]
     if node is not None and node.ready in {"False", "Unknown"}:
         why = f" ({foreign_text(node.why_not_ready, 300)})" if node.why_not_ready else ""
         return f"the Node is not Ready{why}, so no pods are scheduled to it", CURES["node-not-ready"]

@@ -45,7 +45,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "pods-not-taken",
-        "the kubelet takes no pods that are sent to it",
+        "the kubelet does not pick up pods that are sent to it",
         find=kubelet.pods_not_taken,
         next="A kubelet admits one pod at a time, and has no deadline for a plugin's answer to Allocate: while a "
         "plugin hangs for one pod, all others wait behind it.",
@@ -59,7 +59,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "node-missing",
-        "the API server has no Node of this name",
+        "the API server has no Node with this name",
         find=kubelet.node_missing,
         next="Without a Node object, the scheduler sends no pods, and the node's pods are deleted from the API "
         "server. A kubelet creates its Node only when it starts.",
@@ -137,7 +137,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "plugin-and-claim",
-        "a device belongs to a container by a plugin and to a ResourceClaim",
+        "a device is held both through a plugin and by a ResourceClaim",
         find=claims.plugin_and_claim,
         next="The kubelet does not notice, because it never compares the devices of plugins with those of drivers. "
         "Both pods use the device until one of them ends.",
@@ -286,7 +286,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "held-not-published",
-        "a container holds a device that its DRA driver does not publish any more",
+        "a container holds a device that its DRA driver no longer publishes",
         find=claims.held_not_published,
         next="The container keeps running. The scheduler allocates the device to no other pod, and the claim keeps it "
         "until the pod ends. Only the driver and the container know whether the device still works.",
@@ -442,7 +442,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "list-differs",
-        "a plugin sends another list than the kubelet has",
+        "a plugin's list differs from the kubelet's",
         find=plugins.list_differs,
         next="The kubelet works with its own list: it gives no device that it does not have, and goes on giving those "
         "that it counts as healthy.",

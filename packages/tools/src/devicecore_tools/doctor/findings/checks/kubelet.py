@@ -87,11 +87,11 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
 
 
 def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
-    """Find out whether the API server has no Node of this name although the kubelet is running."""
+    """Find out whether the API server has no Node with this name although the kubelet is running."""
     problem = look.node.problem
     if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
         evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
-        yield Found("The kubelet runs, and the API server has no Node of this name.", evidence)
+        yield Found("The kubelet runs, and the API server has no Node with this name.", evidence)
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
