@@ -1,6 +1,6 @@
 """The kubelet's device manager as a library: which devices a node has, who holds them, and which to allocate next.
 
-Pure values and functions are in `domain`, the protocols of what they need in `ports`, implementations in `adapters`.
+`domain` has pure values and functions, `ports` the protocols for what they need, and `adapters` implementations.
 The names in `__all__` are public and stable. Importing this package loads next to nothing: each name is fetched when it
 is first used, and none of them needs gRPC or protobuf.
 """
@@ -115,7 +115,7 @@ __all__ = [
     "with_claims",
 ]
 
-getLogger(__name__).addHandler(NullHandler())  # the program decides what is logged, and where
+getLogger(__name__).addHandler(NullHandler())  # the program that imports this decides what is logged, and where
 
 _HOMES = (
     *("domain.errors", "domain.model", "domain.objects", "domain.device_set", "domain.container_options"),
@@ -123,7 +123,7 @@ _HOMES = (
     *("domain.node_state", "domain.topology", "ports.observer", "ports.plugin", "runtime.saver_thread"),
     "manager",
 )
-"""The modules that define the names, ordered so that those that load little come first."""
+"""The modules that define the names, ordered so that modules that import little come first."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above
 

@@ -434,7 +434,7 @@ def test_a_plugin_finds_a_transport_under_another_socket_name(directory: Path, r
 def test_a_missing_directory_is_waited_for(directory: Path, recorder: Recorder) -> None:
     later = directory / "later"
     with serve_plugin(Gpus("d0"), later, poll_interval=SOON) as served:
-        with pytest.raises(KubeletUnreachableError, match="there is no such directory: a kubelet makes it"):
+        with pytest.raises(KubeletUnreachableError, match="there is no such directory: a kubelet creates it"):
             served.wait_registered(4 * SOON)
         with running(later, recorder):
             served.wait_registered(PATIENCE)
@@ -480,7 +480,7 @@ def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_sec
     directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin = Gpus(*(f"{number:07}" + "x" * 60 for number in range(60_000)))
-    told = "the list of devices has 4800000 bytes, and a kubelet drops a plugin whose list has more than 4194304"
+    told = "the list of devices has 4800000 bytes, but a kubelet drops a plugin whose list has more than 4194304"
     began = time.monotonic()
     with running(directory, recorder), serve_plugin(plugin, directory, poll_interval=SOON) as served:
         recorder.wait_lost(recorder.plugin())

@@ -407,7 +407,7 @@ class TestTrouble:
     def test_other_writers_that_never_stop_are_a_problem(self, server: Server) -> None:
         write = RunFirst(lambda: server.write(NODE, lambda status: status.update(now=time.time())))
         server.inject(write, verb="patch", times=4)
-        problem = "^others keep changing the node .Operation cannot be fulfilled"
+        problem = "^other clients keep changing the node .Operation cannot be fulfilled"
         sink = server.failing(4, problem, backoff=Backoff(0.2, 0.2))
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE)["capacity"][GPU] == "4"
@@ -1005,7 +1005,7 @@ class TestClosing:
         with server.connect() as sink:
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no connection")
-        assert logged(caplog)[-1].startswith("stopped before all was published: failed to publish ")
+        assert logged(caplog)[-1].startswith("stopped before everything was published: failed to publish ")
 
     def test_closing_waits_for_no_server_that_hangs(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         server.inject(Hang(), verb="get")
@@ -1016,7 +1016,9 @@ class TestClosing:
         began = time.monotonic()
         sink.stop(timeout=0.1)
         assert time.monotonic() - began < PATIENCE / 2
-        assert logged(caplog) == [f"stopped before all was published: no answer from node {NODE} at {server.url}"]
+        assert logged(caplog) == [
+            f"stopped before everything was published: no answer from node {NODE} at {server.url}"
+        ]
         server.release()
         thread.join(PATIENCE)
         assert not thread.is_alive()

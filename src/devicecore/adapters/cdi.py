@@ -27,10 +27,10 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 """The versions of the specification that the library accepts."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The maximum number of bytes that are read from a file. A file for eight large devices has some 200 KiB."""
+"""The maximum number of bytes that are read from a file. A file for eight large devices has about 200 KiB."""
 
 MAX_DEVICES = 20_000
-"""The most devices to read from a file."""
+"""The maximum number of devices in a file."""
 
 _ENDINGS = (".json", ".yaml")
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -111,7 +111,7 @@ class Edits:
 
     @property
     def parts(self) -> frozenset[str]:
-        """Each single change, as JSON with its kind, so that edits can be compared."""
+        """Each change as JSON with its kind, so that edits can be compared."""
         fields: dict[str, Any] = to_json(self)
         return frozenset(
             f"{kind} {json.dumps(part, sort_keys=True)}"
@@ -222,7 +222,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _as_go_reads(data: Any, cls: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return data as go-yaml reads it into a type: null means missing, and a number becomes a string if needed."""
+    """Return data as go-yaml would read it into a type: null means missing, and a number becomes a string if needed."""
     if cls is str and (data is None or isinstance(data, int | float)):
         return "" if data is None else str(data).lower() if isinstance(data, bool) else str(data)
     if has(cls) and isinstance(data, dict):
@@ -241,7 +241,7 @@ _types = cache(get_type_hints)
 
 @frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. `invalid` is the problem of a file that may define it, or empty."""
+    """No runtime could resolve a name. `invalid` is the problem of a file that may define it, or an empty string."""
 
     problem: str
     invalid: str = ""
@@ -302,7 +302,7 @@ def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
             spec = read_spec(path)
-        except (NoCdiFileError, OSError):  # a runtime also continues without it
+        except (NoCdiFileError, OSError):  # a runtime ignores this, too
             continue
         if not list(problems_of(spec)):
             yield path, spec

@@ -24,7 +24,7 @@ CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 
 
 MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
-"""The most bytes of a checkpoint to write; 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
+"""The maximum size of a checkpoint, in bytes. 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
 
 _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distinct names
 
@@ -45,7 +45,7 @@ class FileStore:
         self._file = DurableFile(self.path, 0o600, max_bytes=MAX_BYTES)
         self._lock = threading.Lock()
         self._ours: tuple[bytes | None, ...] | None = None
-        """What the file may hold if no other process writes it, or None if it may hold anything."""
+        """The possible contents of the file if no other process writes it, or None if it may contain anything."""
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.path)!r})"
@@ -67,12 +67,12 @@ class FileStore:
             return blob
 
     def save(self, blob: bytes) -> None:
-        """Replace the file; on return the disk has it.
+        """Replace the file. When this returns, it is on the disk.
 
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
-                process has written it since. The old file is still there; if the disk fails again when the old one is
-                put back, the new one is there.
+                process has written it since. The old file is still there, unless the disk fails again while the old
+                file is being restored. Then the new one is there.
         """
         try:
             with self._lock:
@@ -87,11 +87,11 @@ class FileStore:
         if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
             raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
         old = self._file.current()
-        # Writing over what another manager has saved would allocate that manager's devices again.
+        # If we overwrote what another manager has saved, that manager's devices would be allocated again.
         if self._ours is not None and old is not None and old not in self._ours:
             problem = "another process has written it since; only one manager at a time can use it"
             raise OSError(errno.EBUSY, problem)
-        self._ours = (old, blob)  # a write that fails may leave either
+        self._ours = (old, blob)  # a failed write may leave either of them
         self._file.write(blob, old)
         self._ours = (blob,)
 
@@ -137,7 +137,7 @@ class JsonFileSink:
         """Merge `status` into the file. A removed resource stays with 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
-            SinkError: the file cannot be written, or holds something else; it is as it was.
+            SinkError: the file cannot be written, or contains something else. It is left unchanged.
         """
         removed = dict.fromkeys(status.removed, 0)
         try:

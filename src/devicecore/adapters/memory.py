@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class MemoryTransport:
     """A `PluginTransport` to plugins that are objects of this process.
 
-    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted: the one promise of
-    the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
+    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted. This is the only
+    promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class MemoryTransport:
         self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Return what a receipt says."""
+        """Return the content of a receipt."""
         return read_receipt(receipt)
 
     def _call(self, plugin: PluginId, method: str, call: Callable[[DevicePlugin], Answer]) -> Answer:
@@ -124,7 +124,7 @@ class MemoryTransport:
             raise PluginStoppedError(plugin.resource)
         try:
             return call(connection.plugin)
-        except Exception as error:  # any exception that the plugin raises is its answer
+        except Exception as error:  # any exception that the plugin raises counts as its answer
             raise PluginCallError(plugin.resource, method, str(error)) from error
 
     def _remove(self, plugin: PluginId) -> None:

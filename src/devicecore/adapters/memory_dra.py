@@ -202,7 +202,7 @@ class MemorySlices:
 
 @define
 class MemoryDraMetrics:
-    """`DraMetrics` as a list of operation, seconds, and whether it failed."""
+    """`DraMetrics` as a list with the name, the seconds and the failure of each operation."""
 
     operations: list[tuple[str, float, bool]] = field(factory=list)
 

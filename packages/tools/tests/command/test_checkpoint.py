@@ -108,7 +108,12 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("", "it is empty"), ("\n", "it is empty"), ("{", "not JSON: "), ("[]", "it is a list without entries")],
+    [
+        ("", "it is empty"),
+        ("\n", "it is empty"),
+        ("{", "not JSON: "),
+        ("[]", "expected an object, got a list without entries"),
+    ],
 )
 def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem: str) -> None:
     """The verdict is the word, and what follows the reason."""
@@ -180,7 +185,7 @@ def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None
         "device /dev/gpu2 as /dev/gpu2 rw",
         "annotation cdi.k8s.io/gpu=two",
         "CDI device example.com/gpu=2",
-        "given the answer of the plugin of example.com/nic cannot be read",
+        "given the answer of the plugin for example.com/nic cannot be read",
         "",
         "registered",
         "2 example.com/gpu gpu-2, gpu-10",

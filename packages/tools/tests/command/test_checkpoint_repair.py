@@ -104,7 +104,7 @@ def test_a_list_without_entries_is_no_checkpoint(devicecore: Run, tmp_path: Path
     for command in (["repair"], ["convert", "--to", "2", "-o", str(new)]):
         ran = devicecore("checkpoint", *command, str(old), *([str(new)] if command == ["repair"] else []))
         assert (ran.returncode, new.exists()) == (1, False)
-        assert "it is a list without entries" in ran.stderr
+        assert "got a list without entries" in ran.stderr
     found = devicecore("doctor", "--checkpoint", str(old))
     assert (found.returncode, "1 finding: the checkpoint cannot be read" in found.stdout) == (1, True)
 
@@ -170,7 +170,7 @@ def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Pa
     (tmp_path / "kubelet_internal_checkpoint").symlink_to(file)
     for new in (file, str(tmp_path / "link"), str(tmp_path / "kubelet_internal_checkpoint")):
         ran = devicecore("checkpoint", "repair", "--force", file, new)
-        assert (ran.returncode, "is the file that is read" in ran.stderr) == (2, True)
+        assert (ran.returncode, "is the input file" in ran.stderr) == (2, True)
 
 
 def test_repair_overwrites_another_file_only_by_force(devicecore: Run, tmp_path: Path) -> None:

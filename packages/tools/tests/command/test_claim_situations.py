@@ -105,7 +105,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "device gpu.nvidia.com/n1/gpu-0 has no profile",
-            "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or make one: it is as",
+            "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or create one: it is as",
             "have it\n  do            request r: write device.attributes",
             "but alone this gives no device",
         ],
@@ -166,7 +166,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         4,
         [
             "could get its devices, but not every scheduler finds them",
-            "of which more is in use than there is",
+            "an overcommitted counter",
             "counter gpu-0/memory has 10Gi, and 40Gi are in use by claim ml/other of pod infer-0: release it",
         ],
     ),
@@ -207,8 +207,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
         [
-            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1; there",
-            "are no slices of it at all, only of gpu.nvidia.com\n",
+            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
+            "has no slices at all, only of gpu.nvidia.com\n",
             "do       look whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
         ],
     ),
@@ -238,7 +238,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, GPUS, pool={"resourceSliceCount": 0})],
         1,
-        ["its resourceSliceCount is 0, but it has 1 slice", "mend what publishes pool gpu.nvidia.com/n1"],
+        ["its resourceSliceCount is 0, but it has 1 slice", "fix whatever publishes pool gpu.nvidia.com/n1"],
     ),
     "a shared NIC has no bandwidth left": (
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
@@ -344,7 +344,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "gpu-0 and 1 more have the taint example.com/off:NoExecute from DeviceTaintRule repair\n",
-            "do            delete that rule when its reason is gone\n",
+            "do            delete that rule once its cause is fixed\n",
             "tolerations: [{key: example.com/off, operator: Exists, effect: NoExecute}]",
         ],
     ),
@@ -353,7 +353,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, a_slice("n1", GPU, [GPUS[0], {**GPUS[1], "taints": [XID]}])],
         1,
         [
-            "adminAccess ignores no taint; what only watches devices may tolerate it",
+            "adminAccess does not ignore taints; a pod that only watches devices may tolerate this one",
             "have it repaired\n  gets them if  claim ml/train tolerates",
         ],
     ),
@@ -384,9 +384,9 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "claim ml/train: gets no devices from kube-scheduler, although n1 has them",
             "reason     an error on n2 stops the pod on every node",
             "because    device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
-            "do         make gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
+            "do         have gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
             f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") in place of",
-            "do         until that is mended, keep the pod away from n2",
+            "do         until that is fixed, keep the pod away from n2",
         ],
     ),
     "EKS: the constraint is about an attribute of another domain": (
@@ -407,7 +407,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "because       request r asks for a part of nic.example.com/n1/eth0, which is published without allow",
-            "do            restart the pod of nic.example.com, so that it publishes again",
+            "do            restart the pod of nic.example.com, so that it publishes its devices again",
             "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on",
         ],
     ),
@@ -415,7 +415,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
         [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_KEPT_CAPACITY],
         1,
-        ["(claim ml/other of pod infer-0 has kept its capacity, so the API server knew the field when that was crea"],
+        ["(claim ml/other of pod infer-0 still has its capacity, so the API server knew the field when it was crea"],
     ),
     "neither of two alternatives is free": (
         a_claim({"name": "r", "firstAvailable": [a_way("whole", "gpu"), a_way("two", "mig", count=2)]}),
@@ -596,7 +596,7 @@ def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callabl
     assert (status, lines[1]) == (3, f"  reason  {says}")
     full = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n1", "containers": [_container("8")]}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, full])
-    says = "Insufficient nvidia.com/gpu: the pod requests 1, and the node has 0 of 8 left"
+    says = "Insufficient nvidia.com/gpu: the pod requests 1, but the node has 0 of 8 left"
     assert (status, lines[1]) == (1, f"  reason  {says}")
 
 
@@ -607,7 +607,7 @@ def _container(count: str) -> dict[str, object]:
 def test_an_extended_resource_that_nothing_serves_is_insufficient(why: Callable[..., tuple[int, list[str]]]) -> None:
     node = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [WHOLE, node])
-    assert (status, lines[1]) == (1, "  reason  Insufficient nvidia.com/gpu: the pod requests 1, and the node has 0")
+    assert (status, lines[1]) == (1, "  reason  Insufficient nvidia.com/gpu: the pod requests 1, but the node has 0")
 
 
 @pytest.mark.parametrize("is_served", [True, False])
@@ -730,7 +730,7 @@ def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[.
 def test_a_change_is_proposed_only_if_schedulers_find_the_devices_then(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    """A counter of which more is in use than there is keeps a scheduler from all devices of the pool."""
+    """A counter an overcommitted counter keeps a scheduler from all devices of the pool."""
     _, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
     parts = json.loads(json.dumps(objects))
     parts[1]["spec"]["devices"][-1]["taints"] = [XID]
@@ -836,7 +836,7 @@ def test_two_faults_that_are_needed_together_have_a_sentence_each() -> None:
     given = DeviceAllocation((), TargetNode("n1"), {}, Features(), ())
     causes = {"1.36.3": ((KubernetesFault.POOL_NAMES, KubernetesFault.DISTINCT),)}
     (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, causes=causes))
-    assert "confuses the counters of pools of one name; it compares distinct attributes" in text
+    assert "confuses the counters of pools with the same name; it compares distinct attributes" in text
     assert "(k/k#140435 + k/k#140438, see docs/claims.md)" in text
 
 
@@ -893,7 +893,7 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
         assert said.startswith("pod ml/train on n1: gets its devices")
     else:
         assert (status, errors) == (1, "")
-        places = f"not in {tmp_path / 'pod.json'}, and not at the API server of {config}"
+        places = f"not in {tmp_path / 'pod.json'}, and not on the API server of {config}"
         assert f"ResourceClaimTemplate ml/tmpl, which is {places}: the scheduler waits for it" in said
 
 

@@ -57,7 +57,8 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
     assert doctor("--checkpoint", str(file)) == 3
     printed = capsys.readouterr().out.splitlines()
     verdict = (
-        "this node: nothing wrong in what was seen, which is not all; 1 pod holds 1 device, 0 free, 1 with unknown"
+        "this node: nothing wrong in what was seen, but not everything was seen; 1 pod holds 1 device, 0 free, 1 "
+        "with unknown"
     )
     assert printed[0].startswith(verdict)
     assert printed[2].startswith("not ruled out: whether container 'main' of pod 'u-1' still holds devices of")
@@ -134,7 +135,7 @@ def test_a_page_never_replaces_what_is_read(file: Path, tmp_path: Path, capsys: 
     (link := tmp_path / "link.html").symlink_to(file)
     for target in (file, link, node):
         assert doctor("--checkpoint", str(file), "--node", str(node), "--html", str(target)) == 2
-        assert "is read, and would be replaced" in capsys.readouterr().err
+        assert "is an input and would be replaced" in capsys.readouterr().err
     assert (file.read_bytes(), node.read_text()) == (SOUND, "{}")
 
 
@@ -214,7 +215,7 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Cap
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
         (["--interval", "0"], "Invalid value for '--interval'"),
         (["--wat"], "No such option '--wat'."),
-        (["/etc"], "expected options only, got '/etc'. If it is what to read, write --root /etc."),
+        (["/etc"], "expected options only, got '/etc'. To read it, write --root /etc."),
         ([__file__], f"write --checkpoint {__file__}."),
         (["--checkpoint", "/etc/"], "it is a directory, expected a file, such as /etc/kubelet_internal_checkpoint."),
         (["--checkpoint", "/nowhere"], "--checkpoint: /nowhere: there is no such file."),
@@ -421,7 +422,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path
     slices.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
     assert doctor("--checkpoint", str(file), "--claims", str(claims), "--slices", str(slices)) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "belongs to container 'main' of pod 'u-1', and to ResourceClaim 'default/one'" in text
+    assert "belongs to container 'main' of pod 'u-1', and also to ResourceClaim 'default/one'" in text
     assert "both have the PCI address 0000:3b:00.0" in text
     assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 3
     text = " ".join(capsys.readouterr().out.split())

@@ -68,7 +68,7 @@ def test_whether_a_pod_fits_is_unknown_if_the_checkpoint_is_damaged(
     assert fits(place, "one.yaml", "node", options=("--json",)) == 3
     (answer,) = json.loads(capsys.readouterr().out)["nodes"]
     assert (answer["fits"], answer["changes"]) == (None, [])
-    assert "nothing in the checkpoint is believed, because it is damaged: " in answer["warnings"][0]
+    assert "nothing in the checkpoint is trusted, because it is damaged: " in answer["warnings"][0]
     assert fits(place, "one.yaml", "node", "node.yaml") == 0
     assert "no trusted source names example.com/gpu" in capsys.readouterr().out
     why = (
@@ -76,7 +76,7 @@ def test_whether_a_pod_fits_is_unknown_if_the_checkpoint_is_damaged(
         "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu",
     )
     assert main([*why, "--root", str(place / "node")]) == 0
-    assert f"{file}: nothing in the checkpoint is believed, because it is damaged: " in capsys.readouterr().err
+    assert f"{file}: nothing in the checkpoint is trusted, because it is damaged: " in capsys.readouterr().err
 
 
 def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(place: Path, capsys: Capsys) -> None:
@@ -227,7 +227,7 @@ def test_the_topology_policy_is_read_from_the_kubelets_configuration_or_named_as
     (root / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(encode(data))
     (tmp_path / "one.yaml").write_text(POD % 1)
     assert fits(tmp_path, "one.yaml", "root") == 0
-    assert "the kubelet's topology policy, taken as none" in " ".join(capsys.readouterr().out.split())
+    assert "the kubelet's topology policy, assumed to be none" in " ".join(capsys.readouterr().out.split())
     assert fits(tmp_path, "one.yaml", "root", options=("--topology-policy", "none")) == 0
     assert "not looked at" not in capsys.readouterr().out
     settings: dict[str, object] = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "best-effort"}
@@ -237,7 +237,7 @@ def test_the_topology_policy_is_read_from_the_kubelets_configuration_or_named_as
     settings["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
     (root / "config.yaml").write_text(json.dumps(settings))
     assert fits(tmp_path, "one.yaml", "root") == 0
-    assert "how far the NUMA nodes are from each other" in " ".join(capsys.readouterr().out.split())
+    assert "how far apart the NUMA nodes are" in " ".join(capsys.readouterr().out.split())
     assert fits(tmp_path, "one.yaml", "root", options=("--numa-distances", "10,20/20,10")) == 0
     assert "not looked at" not in capsys.readouterr().out
     assert fits(tmp_path, "one.yaml", "root", options=("--numa-nodes", "0-8")) == 1

@@ -28,7 +28,7 @@ def a_pod(requests: Json) -> Json:
         ("devices-on-a-numa-node-that-is-not-there", 3, "devices of acme.io/gpu are on NUMA node 7"),
         ("plugin-answers-allocate-after-40-seconds", 3, "has not admitted it for more than 10 s"),
         ("plugin-answers-allocate-with-nothing", 3, "Allocate failed due to no containers return in allocation"),
-        ("plugin-in-crash-loop", 1, "the plugin of acme.io/gpu is missing"),
+        ("plugin-in-crash-loop", 1, "the plugin for acme.io/gpu is missing"),
         ("plugin-of-another-api-version", 1, "no source names this resource"),
         ("same-id-listed-twice", 0, "fits"),
         ("cdi-device-that-the-runtime-does-not-know", 3, "a container got acme.io/gpu as a CDI device before"),

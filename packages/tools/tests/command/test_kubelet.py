@@ -32,7 +32,7 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
         pytest.param("", "Missing option '--root'.", id="no root"),
         pytest.param("--root {root}/missing", "Directory '{root}/missing' does not exist.", id="missing root"),
         pytest.param("--root {root} --manifests {root}/no", "Directory '{root}/no' does not exist.", id="no manifests"),
-        pytest.param("--root {root} --manifests {root}/.", "name another directory than --root", id="one for both"),
+        pytest.param("--root {root} --manifests {root}/.", "name a directory other than --root", id="one for both"),
         pytest.param(
             "--root {root} --numa-nodes 0,x", "'0,x' is not a list of numbers such as 0,1 or 0-3.", id="numa nodes"
         ),
@@ -51,7 +51,7 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
         ),
         pytest.param(
             "--root {root} --numa-nodes 71,72 --topology-manager-policy-options prefer-closest-numa-nodes=true",
-            "This machine does not say how far NUMA nodes 71,72 are",
+            "This machine does not say how far apart NUMA nodes 71,72 are",
             id="no distances",
         ),
         pytest.param("--root {root} --numa-distances 10,20/20", "is not a square of numbers", id="distances"),

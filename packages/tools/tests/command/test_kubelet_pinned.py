@@ -148,7 +148,7 @@ def test_options_with_which_no_kubelet_starts_are_refused(
     assert message in run.stderr
 
 
-@pytest.mark.parametrize(("more", "problem"), [((), ""), (("--cpu", "4"), "--cpu: the machine says it")])
+@pytest.mark.parametrize(("more", "problem"), [((), ""), (("--cpu", "4"), "--cpu: this follows from the machine")])
 def test_a_registered_node_has_what_the_machine_has(
     tmp_path: Path, directory: Path, more: tuple[str, ...], problem: str
 ) -> None:

@@ -258,7 +258,7 @@ sys.exit(main(["--help"]))
 def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A shell makes it of a variable that is not set."""
     assert main(arguments) == 2
-    assert "expected the name of a file or directory, got an empty text." in capsys.readouterr().err
+    assert "expected the name of a file or directory, got an empty string." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
@@ -327,8 +327,8 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
         (("resources:", "resource:"), "spec.containers[0].resource: there is no such field; expected 'resources'"),
         (("limits:", "limit:"), "spec.containers[0].resources.limit: there is no such field; expected 'limits'"),
         (("containers:", "container:"), "spec.container: there is no such field; expected 'containers'"),
-        (("kind: Pod", "kind: Deployment"), "Its pods are made from spec.template: write that as a Pod"),
-        (("kind: Pod", "kind: CronJob"), "Its pods are made from spec.jobTemplate.spec.template: write that as a Pod"),
+        (("kind: Pod", "kind: Deployment"), "Its pods are created from spec.template: write that as a Pod"),
+        (("kind: Pod", "kind: CronJob"), "Its pods are created from spec.jobTemplate.spec.template: write that"),
         (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
         (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put a text that begins"),
         (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),

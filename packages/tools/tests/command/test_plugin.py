@@ -131,7 +131,7 @@ def test_it_waits_for_the_directory_of_the_kubelet(start: Start, directory: Path
     """A plugin that starts before the kubelet, on a fresh node, finds no directory; nor does one in a registry."""
     later = directory / "later"
     plugin = start("--resource", "example.com/gpu", "--socket-dir", str(later))
-    assert "there is no such directory: a kubelet makes it" in read_until(plugin, "cannot register")
+    assert "there is no such directory: a kubelet creates it" in read_until(plugin, "cannot register")
     kubelet = Kubelet(later)
     kubelet.start()
     assert len(kubelet.report().devices) == 10
@@ -222,7 +222,7 @@ def test_it_ends_with_its_input(start: Start, directory: Path) -> None:
     read_until(plugin, "serving")
     assert plugin.stdin is not None
     plugin.stdin.close()
-    assert "ended because standard input has ended" in read_until(plugin, "ended")
+    assert "ended because standard input was closed" in read_until(plugin, "ended")
     assert (plugin.wait(SOON), list(directory.iterdir())) == (0, [])
 
 

@@ -72,9 +72,7 @@ def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, 
     pod, objects = files_of("node-with-the-devices-is-cordoned", tmp_path)
     main(["why", pod, "--slices", objects, "--claims", objects])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith(
-        "  but           n2 has the devices, and is out of the question: node(s) had untolerated"
-    )
+    assert lines[1].startswith("  but           n2 has the devices, but is ruled out: node(s) had untolerated")
     assert lines[2] == "  gets them if  node n2 is uncordoned"
 
 

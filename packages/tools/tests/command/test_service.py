@@ -105,7 +105,7 @@ def test_a_main_loop_that_does_not_come_round_is_a_problem() -> None:
     clock.now += SILENCE
     assert not service.problem()
     clock.now += 1
-    assert service.problem() == "the main loop has not come round for 121 seconds"
+    assert service.problem() == "the main loop has been stuck for 121 seconds"
     service.alive()
     assert not service.problem()
 

@@ -64,7 +64,7 @@ def a_port(port: int, **fields: Json) -> Json:
     [
         (a_pod(), 0, "fits"),
         (a_pod(limits={"cpu": "8"}), 0, "fits"),
-        (a_pod(limits={"cpu": "9"}), 1, "Insufficient cpu: the pod requests 9, and the node has 8"),
+        (a_pod(limits={"cpu": "9"}), 1, "Insufficient cpu: the pod requests 9, but the node has 8"),
         (a_pod(limits={"memory": "64Gi"}), 1, "Insufficient memory"),
         (a_pod(nodeSelector={"zone": "b"}), 1, "didn't match Pod's node affinity/selector"),
         (a_pod(nodeSelector={"zone": "a"}), 0, "fits"),
@@ -243,7 +243,7 @@ def test_a_sentence_about_what_pods_use_may_be_outdated_if_pods_were_read(tmp_pa
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
     pod = {**a_pod(limits={"cpu": "4"}), "status": {"conditions": [condition]}}
     assert asked(tmp_path, pod, a_node("n1")) == 0
-    assert f"it said last: {said}" in capsys.readouterr().out
+    assert f"it last said: {said}" in capsys.readouterr().out
     assert main(["why", str(tmp_path / "pod.json"), "--slices", str(tmp_path / "objects.json")]) == 1
     assert "the scheduler says: 0/1 nodes are available: 1 Insufficient cpu" in capsys.readouterr().out
 

@@ -131,7 +131,7 @@ def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: Capsys)
     file = tmp_path / "log"
     file.write_text("x" * 3_000_000)
     assert why(str(file)) == 2
-    assert capsys.readouterr().err.endswith("expected a text of at most 2,000,000 characters, got 3,000,000\n")
+    assert capsys.readouterr().err.endswith("expected text of at most 2,000,000 characters, got 3,000,000\n")
 
 
 def test_a_list_of_17_megabytes_is_read_in_full(pod: str, tmp_path: Path, capsys: Capsys) -> None:
@@ -152,9 +152,9 @@ def test_a_message_may_come_from_stdin(capsys: Capsys, monkeypatch: pytest.Monke
 def test_what_no_kubelet_says_has_status_1(capsys: Capsys) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
-        "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
-        "(no file and no pod or claim of a source has this name, and a reason such as UnexpectedAdmissionError is not "
-        "enough; run: kubectl get pod NAME -o json | devicecore why -)\n"
+        "devicecore why: expected the message of a kubelet that refused a pod, got: hello\\x1b[31m "
+        "(no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
+        "kubectl get pod NAME -o json | devicecore why -)\n"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Caps
     assert why("big", "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out
     assert why("other/held", "--root", str(tmp_path)) == 1
-    assert "no file and no pod or claim of a source has this name" in capsys.readouterr().err
+    assert "no file, pod or claim has this name" in capsys.readouterr().err
 
 
 def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, capsys: Capsys) -> None:
@@ -252,7 +252,7 @@ def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, 
     pod = {**POD, "spec": {**spec, "nodeName": "n1"}, "status": {"phase": "Pending"}}
     (file := tmp_path / "pod.json").write_text(json.dumps(pod))
     assert why(str(file)) == 1
-    assert "was sent to node n1, whose kubelet has not taken it yet" in capsys.readouterr().err
+    assert "was sent to node n1, whose kubelet has not picked it up yet" in capsys.readouterr().err
 
 
 def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
@@ -292,7 +292,8 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
         "{}/two": "2 Running pods: no kubelet has refused any of them",
         "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may have one; name one of",
         "{}/waits": "1 Pending pod without a message (its events may have one: add --events FILE",
-        "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and no event of the pod was read",
+        "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and none of the pod's events "
+        "that were read",
         "{}/waits --events {}/one": "events at {}/one was not read: kind: expected a list of events",
         "{}/empty": "got: an empty text\n",
         "{}/events": "got: 1 Event with the message: Pulled\n",

@@ -307,7 +307,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "two claims": (DRIVERS, second_claim, "two-claims"),
     "health not told": (DRIVERS, silent_health, "its driver has not reported it recently"),
     "no sandbox for the network": (PLUGINS, without_sandbox, "FailedCreatePodSandBox: VF 3 is in use"),
-    "old status": (BOTH, old_status, "whether the Node is still as its status says, which is 40 minutes old"),
+    "old status": (BOTH, old_status, "whether the Node's status is still true, which is 40 minutes old"),
     "unknown policy": (BOTH, configured("topologyManagerPolicy", "single-numa"), "kubelet-cannot-start"),
     "no configuration": (BOTH, lambda files: files.update({"config.yaml": "kind: [\n"}), "kubelet-cannot-start"),
     "socket of another kind": (
@@ -326,7 +326,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "claim made again": (BOTH, lambda files: held_claim(files)["metadata"].update(uid="new"), "claim-taken-away"),
     "claim of another node": (BOTH, other_node, "claim-taken-away"),
     "claim of another device": (BOTH, other_device, "has dev-1, but its driver has prepared dev-0"),
-    "claim of a pod that is gone": (BOTH, kept_claim, "whether dev-2 can be given to others"),
+    "claim of a pod that is gone": (BOTH, kept_claim, "whether dev-2 can be given to other pods"),
     "device lost by its fabric": (BOTH, fabric_failed, "fabric.example.com/failed is True: it is lost"),
     "free device of a driver unhealthy": (BOTH, sick_of_driver, "says that dev-3 is unhealthy"),
     "status says that a claim's is": (BOTH, sick_by_status, "the status of default/claiming says Unhealthy"),

@@ -68,7 +68,7 @@ def test_a_claim_is_said_to_be_gone_only_if_all_claims_were_read() -> None:
     of_some = evolve(look.allocations, value=())
     assert findings(evolve(look, allocations=of_some)) == ()
     (found,) = findings(evolve(look, allocations=evolve(of_some, is_whole=True)))
-    assert found.sentence.endswith("runs with ResourceClaim 'default/freed', which is not at the API server any more.")
+    assert found.sentence.endswith("runs with ResourceClaim 'default/freed', which is no longer on the API server.")
 
 
 def test_each_check_has_a_planted_node() -> None:

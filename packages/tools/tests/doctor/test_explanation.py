@@ -107,7 +107,7 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
     )
     assert f"among 4 nodes. 1 node: the Node has none of {GPU}" in found.because
     assert found.because.endswith("; 3 nodes: other pods there leave less memory than this pod requests.")
-    assert f"start the plugin of {GPU} there" in found.change
+    assert f"start the plugin for {GPU} there" in found.change
     assert "or request less." in found.change
 
 
@@ -171,7 +171,8 @@ SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime e
         ),
         (
             (
-                "0/1 nodes are available: 1 Insufficient acme.io/gpu. preemption: found a potential placement for pod on node "  # noqa: E501 - a sentence as it is
+                "0/1 nodes are available: 1 Insufficient acme.io/gpu. preemption: found a potential placement "
+                "for pod on node "
                 "worker-207, preempting 1 victims"
             ),
             "SC-01",

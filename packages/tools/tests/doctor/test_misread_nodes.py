@@ -54,9 +54,9 @@ def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, ca
     assert (found["code"], found["resource"]) == ("plugin-gone", "acme.io/gpu")
     assert "nobody listens at gpu-06af1d6d.sock" in found["sentence"]
     status, said = asked(capsys, root, "acme.io/gpu")
-    assert (status, "the plugin of acme.io/gpu is missing" in said) == (1, True)
+    assert (status, "the plugin for acme.io/gpu is missing" in said) == (1, True)
     status, said = asked(capsys, root, "acme.io/mig-1g.10gb")
-    assert (status, "the plugin of acme.io/mig-1g.10gb lists no devices" in said) == (1, True)
+    assert (status, "the plugin for acme.io/mig-1g.10gb lists no devices" in said) == (1, True)
 
 
 def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
@@ -133,7 +133,7 @@ def test_a_machine_is_known_by_its_first_file_that_says_something(tmp_path: Path
 def test_a_node_of_another_machine_is_not_this_one() -> None:
     here = "machine-a", "boot-a"
     theirs = NodeSeen("node-b", machine=("machine-b", "boot-b"))
-    assert "Node node-b is another machine" in why_another_machine(theirs, here)
+    assert "Node node-b is a different machine" in why_another_machine(theirs, here)
     restarted = NodeSeen("node-a", ready="True", machine=("machine-a", "boot-of-yesterday"))
     in_a_container = NodeSeen("node-b", ready="True", machine=("machine-b", "boot-b"))
     assert not why_another_machine(restarted, here)
@@ -157,9 +157,9 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Caps
     node["status"] = {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}]}
     (tmp_path / "node.json").write_text(json.dumps(node))
     look = NodeSources(root=str(tmp_path), node=str(tmp_path / "node.json")).look()
-    assert (look.node.value, "is another machine than this one" in look.node.problem) == (None, True)
+    assert (look.node.value, "is a different machine from this one" in look.node.problem) == (None, True)
     main(["doctor", "--root", str(tmp_path), "--node", str(tmp_path / "node.json")])
-    assert "Node b is another machine than this one" in capsys.readouterr().out.partition("\n")[0]
+    assert "Node b is a different machine from this one" in capsys.readouterr().out.partition("\n")[0]
 
 
 def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
@@ -213,7 +213,7 @@ def ask_each_process(root: Path, tmp_path: Path, capsys: Capsys) -> None:
 
 
 REFUSED = [
-    ({"containers": [{"name": "m", "resources": {"requests": {"a.b/gpu": "1"}}}]}, "1 of a.b/gpu and has no limit"),
+    ({"containers": [{"name": "m", "resources": {"requests": {"a.b/gpu": "1"}}}]}, "1 of a.b/gpu but has no limit"),
     (
         {"containers": [{"name": "m", "resources": {"requests": {"a.b/gpu": "1"}, "limits": {"a.b/gpu": "2"}}}]},
         "has a limit of 2",
@@ -258,7 +258,7 @@ def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys)
     _, document = findings(capsys, root)
     assert "over-allocated" in [one["code"] for one in document["findings"]]
     status, said = asked(capsys, root, resource)
-    assert (status, f"3 devices of {resource} held, and the Node has 1" in said) == (1, True)
+    assert (status, f"3 devices of {resource} held, but the Node has 1" in said) == (1, True)
 
 
 def test_a_device_that_is_only_watched_is_free_and_the_last_holder_of_another_is_named(

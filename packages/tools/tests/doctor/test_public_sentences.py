@@ -33,10 +33,10 @@ GPU = "nvidia.com/gpu"
 @pytest.mark.parametrize(
     ("nodes", "says", "never"),
     [
-        ({"a": {}}, ["Node a never had any", "or it is misspelled"], "leave fewer"),
+        ({"a": {}}, ["Node a never had any", "or the name is misspelled"], "leave fewer"),
         ({"a": {"amd.com/gpu": (8, 8)}}, ["The Nodes have amd.com/gpu"], "leave fewer"),
         ({"a": {GPU: (4, 0)}}, ["Node a has 0 of", "its plugin is gone, or reports all"], "leave fewer"),
-        ({"a": {GPU: (0, 0)}}, ["its plugin is gone, or lists none"], "leave fewer"),
+        ({"a": {GPU: (0, 0)}}, ["its plugin is gone, or lists no devices"], "leave fewer"),
         ({"a": {GPU: (4, 4)}}, [f"a has 4 of {GPU}, and other pods there leave fewer"], "plugin"),
         ({"a": {GPU: (4, 4)}, "b": {}, "c": {}}, ["Nodes b, c never had", "a has 4 of"], "misspelt, "),
     ],
@@ -51,7 +51,7 @@ def test_insufficient_begins_with_the_nodes_that_have_none(nodes: NodesSeen, say
 @pytest.mark.parametrize("resource", ["nvidia.com/gpumem", "volcano.sh/vgpu-number", "tencent.com/vcuda-core"])
 def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> None:
     (found,) = explain(f"0/3 nodes are available: 3 Insufficient {resource}.", nodes={"a": {}})
-    assert "this scheduler does not know it" in found.because
+    assert "this scheduler does not know" in found.because
     assert "plugin" not in found.change
 
 

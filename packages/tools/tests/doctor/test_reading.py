@@ -652,7 +652,7 @@ def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
     written = {path.name for path in (tmp_path / "record").iterdir()}
     assert written.isdisjoint({"node.json", "pods.json", "resourceslices.json", "events.json"})
     assert (
-        "is another machine than this one"
+        "is a different machine from this one"
         in json.loads((tmp_path / "record" / "sources.json").read_text())["node.json"]
     )
 
@@ -1067,7 +1067,7 @@ def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
         ("reg.sock", ["v1.DRAPlugin"], ""),
         ("", ["v1beta1.DRAPlugin", "v9.DRAPlugin"], ""),
         ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet see that directory
-        ("reg.sock", ["1.0.0"], "it offers 1.0.0, and a kubelet calls v1.DRAPlugin, v1beta1.DRAPlugin"),
+        ("reg.sock", ["1.0.0"], "it offers 1.0.0, but a kubelet calls v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )
 def test_a_driver_whose_service_no_kubelet_can_call_is_known(
@@ -1214,7 +1214,9 @@ def test_sockets_that_were_not_asked_are_named_as_unknown(directory: Path, monke
     (plugins := directory / "device-plugins").mkdir()
     with hanging(plugins / "a.sock"), hanging(plugins / "b.sock") as given:
         seen = NodeSources(root=str(directory), plugin_timeout=0.2).look().sockets
-    unknown = "it is unknown who listens at device-plugins/b.sock: not asked, or not for as long as others"
+    unknown = (
+        "it is unknown which process listens at device-plugins/b.sock: it was not asked, or given less time than others"
+    )
     assert seen.notes == (unknown,)
     assert (seen.value and list(seen.value.silent), given) == (["device-plugins/a.sock"], [])
 

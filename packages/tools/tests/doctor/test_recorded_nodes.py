@@ -136,7 +136,7 @@ def test_fits_answers_what_the_real_kubelet_answered(
     if said.startswith(("Unexpected", "OutOf")):
         assert answer["reason"] in said
     if "plugin" in name and not answer["fits"]:
-        assert "the plugin of acme.io/gpu is missing" in " ".join(answer["warnings"])
+        assert "the plugin for acme.io/gpu is missing" in " ".join(answer["warnings"])
         assert not any("ends" in one["change"] for one in answer["changes"])
 
 
@@ -233,7 +233,7 @@ def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) 
     state = str(root / "dra_manager_state")
     for options in (["--root", str(root)], ["--root", str(tmp_path / "link")], ["--claims", state]):
         assert main(["doctor", *options, "--save", str(root)]) == 2
-        assert "is a directory that is read, expected another one" in capsys.readouterr().err
+        assert "is an input directory, expected another one" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
 
 
@@ -529,7 +529,12 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             "did not count as healthy at its last write",
             "does not count",
         ),
-        ("13-pending-claim-events-only", [with_a_stopped_kubelet], "1 pod of this node runs on without it", "2 pods"),
+        (
+            "13-pending-claim-events-only",
+            [with_a_stopped_kubelet],
+            "1 pod of this node continues to run without it",
+            "2 pods",
+        ),
         (
             "13-pending-claim-events-only",
             [lambda root: (root / "pods.json").write_text(NOTHING)],
@@ -539,9 +544,14 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         ("13-pending-claim-events-only", [], '"device": "dev-0", "numa_nodes": null, "health": "unknown"', "Healthy"),
         ("17-plugin-and-driver-same-gpus", [with_a_monitor], '"findings": []', "ResourceClaim"),
         ("09-unhealthy-in-use", [with_objects_only], "holds 1 device of acme.io/gpu (gpu-3), not healthy", "gpu-0)"),
-        ("10-unhealthy-free", [with_objects_only], "1 device of 'acme.io/gpu' is not healthy, and no pod of", "held"),
+        (
+            "10-unhealthy-free",
+            [with_objects_only],
+            "1 device of 'acme.io/gpu' is not healthy, and according to the statuses of all pods, no pod of",
+            "held",
+        ),
         ("21-dra-unhealthy", [with_objects_only], "holds 1 device of claim 'k1' (gpu.example.com/device=", "claim 'k2"),
-        ("01-healthy", [without_a_checkpoint], "and there is no checkpoint.", "takes its state from"),
+        ("01-healthy", [without_a_checkpoint], "but there is no checkpoint.", "takes its state from"),
         ("14-dra-healthy", [with_a_request_of_something_unknown], '"findings": []', ""),
         (
             "13-pending-claim-events-only",
@@ -561,7 +571,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         (
             "14-dra-healthy",
             [lambda root: (root / "dra_manager_state").write_text(NODES["01-healthy"]["dra_manager_state"])],
-            "'team-14/p2' runs with ResourceClaim 'team-14/k2', of which the file of the kubelet has no record.",
+            "'team-14/p2' runs with ResourceClaim 'team-14/k2', of which the kubelet's file has no record.",
             "no record for",
         ),
         (

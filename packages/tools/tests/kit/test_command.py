@@ -192,7 +192,7 @@ def _read(terminal: int) -> bytes:
         (["--only", "list-unique-ids"], "--only list-unique-ids: there is no such check; did you mean lists-"),
         (["--skip", "sigterm"], "--skip sigterm: there is no such check; did you mean ends-on-sigterm?"),
         (["--only", "x-*"], "--only x-*: there is no such check; --list lists the checks."),
-        (["--only", "lists-*", "--skip", "l*"], "--only and --skip leave no check."),
+        (["--only", "lists-*", "--skip", "l*"], "--only and --skip leave no check to run."),
         (["--undo-health", "true", "--", "true"], "--undo-health needs --provoke-health."),
         (["--", "/no/such/plugin"], "cannot run `/no/such/plugin`: No such file or directory"),
         (["--socket-dir", f"/var/{'x' * 100}", "--", "true"], "choose a directory with a shorter name"),

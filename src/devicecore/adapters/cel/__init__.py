@@ -30,7 +30,7 @@ from devicecore.domain.text import foreign_text
 __all__ = ["CelSelectors"]
 
 MAX_EXPRESSION = 10 * 1024
-"""Characters of an expression, as in the API."""
+"""The maximum length of an expression, as in the API."""
 
 MAX_GROWTH = 10**5
 """The factor by which additions in nested scopes may make a value longer than its parts."""
@@ -48,7 +48,7 @@ _MIXED_NUMBERS = re.compile(r":\d+:(\d+): [^:\n]* '_[<>]=?_' applied to '\((?:in
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "([^"]*)"')
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAX_VALUES = 10_000
-"""Number of cached values for one expression."""
+"""How many values are cached for one expression."""
 
 _TOO_LONG = "Iteration budget exceeded"
 """The library's message about an expression that visits too many elements, which is then evaluated in pieces."""
@@ -88,7 +88,7 @@ def _in_go(text: str) -> str:
 
 
 def _again(error: SelectorError) -> SelectorError:
-    """Return a copy of an error. A kept error would collect the tracebacks of all callers that raise it."""
+    """Return a copy of an error. A cached error would collect the tracebacks of all callers that raise it."""
     return SelectorError(error.problem, at_run_time=error.at_run_time)
 
 
@@ -107,7 +107,7 @@ class _Compiled:
 
     Attributes:
         expression: None if it is evaluated in a process with limits.
-        pieces: what to evaluate one by one if the library finds the whole one too long, or None if it has no pieces.
+        pieces: the parts to evaluate one by one if the library finds the whole too long, or None if it cannot be split.
         reads: the attributes and capacities that it reads, or None if they are not known.
         values: known values.
     """
@@ -195,7 +195,7 @@ class CelSelectors:
 
     @contextmanager
     def _charged(self) -> Iterator[None]:
-        """Charge the time spent here to the shared limit. Raises EvaluationsGivenUpError if none are left."""
+        """Charge the time spent here to the shared limit. Raises EvaluationsGivenUpError if no time is left."""
         if self._max_seconds is None:
             yield
             return
@@ -212,7 +212,8 @@ class CelSelectors:
             result = compiled.expression.eval(self._activation(device))
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
-        except (RuntimeError, TypeError, UnicodeError) as error:  # some values have no form in the other language
+        # some values cannot be represented in the other language
+        except (RuntimeError, TypeError, UnicodeError) as error:
             raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
             problem = _in_go(str(value)) if kind == cel.Type.ERROR else f"expected a bool, got {_type_name(kind)}"
@@ -250,7 +251,7 @@ class CelSelectors:
             "device.driver": text,
             "device.attributes": cel.Type.Map(text, cel.Type.Map(text, cel.Type.DYN)),
             "device.capacity": cel.Type.Map(text, cel.Type.Map(text, quantity)),
-            "device.allowMultipleAllocations": cel.Type.BOOL,  # whatever the feature gates of a scheduler are
+            "device.allowMultipleAllocations": cel.Type.BOOL,  # regardless of a scheduler's feature gates
         }
         libraries = cel.NewEnvConfigFromYaml(_LIBRARIES)
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
@@ -291,7 +292,7 @@ class CelSelectors:
                 return SelectorError(problem, at_run_time=False)
             expression = self._environment.compile(rewriting.for_evaluation(tokens))
             return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))
-        except (RuntimeError, TypeError) as error:  # the second for strings that are not Unicode
+        except (RuntimeError, TypeError) as error:  # the second is raised for strings that are not Unicode
             return SelectorError(_sentence(error), at_run_time=False)
 
     def _checked(self, tokens: list[str], text: str) -> "tuple[cel.Type, list[str]]":
@@ -315,7 +316,7 @@ class CelSelectors:
         return ""
 
     def _unlike(self, tokens: list[str]) -> str:
-        """Return a problem that Kubernetes rejects and the library accepts: unlike types in a literal, or names."""
+        """Return a problem that Kubernetes rejects but the library accepts: mixed types in a literal, or names."""
         named = zip(tokens, tokens[1:], tokens[2:], strict=False)
         if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
             return "names in backquotes, and of types such as kubernetes.Semver, are not known"
@@ -327,13 +328,13 @@ class CelSelectors:
             if "'_+_'" in str(error):
                 return "the elements of a list or a map have different types"
         if any(self._has_an_unknown_type(parts) for parts in rewriting.literals(tokens)):
-            return "an element of a list has a type that is not known, and another has one"
+            return "an element of a list has an unknown type, and another element has a known one"
         for argument in rewriting.formatted(tokens):
             try:
                 if self._checking.compile(" ".join(argument)).return_type() == cel.Type.DYN:
                     return f"the type of what is formatted is not known: {foreign_text(''.join(argument))}"
             except RuntimeError:
-                continue  # it has a variable of a macro
+                continue  # it has a macro's variable
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
@@ -345,7 +346,7 @@ class CelSelectors:
             try:
                 kinds.add(self._checking.compile(" ".join(one)).return_type() == cel.Type.DYN)
             except RuntimeError:
-                return False  # it has a variable of a macro
+                return False  # it has a macro's variable
         return len(kinds) > 1
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":

@@ -33,7 +33,7 @@ def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
     answers.flush()
     while (question := _next(questions)) is not None:
         spent = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(spent.ru_utime + spent.ru_stime) + max_seconds  # whole seconds, hence rounded down
+        limit = int(spent.ru_utime + spent.ru_stime) + max_seconds  # the limit is in whole seconds, so round down
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         answer = pickle.dumps(_answer(selects, *question))
         answers.write(len(answer).to_bytes(LENGTH, "big") + answer)
@@ -49,7 +49,7 @@ def _end_with(watched: int) -> None:
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([watched], [], [], 0)[0]:  # it ended before the kernel was told
+    if select.select([watched], [], [], 0)[0]:  # the other process ended before this request reached the kernel
         sys.exit()
 
 

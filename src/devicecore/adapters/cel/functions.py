@@ -22,7 +22,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""The most characters of a string, and elements of a list, that a function returns."""
+"""The maximum length of a string or list that a function returns."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000
@@ -72,7 +72,7 @@ def quantity_message(quantity: Quantity) -> CelValue:
     return _value("Quantity", str(quantity.nanos), 0.0 if quantity.is_int64 else -0.0)
 
 
-@lru_cache(maxsize=256)  # the devices of a node have few versions
+@lru_cache(maxsize=256)  # cached, because the devices of a node have few versions
 def version_message(text: str, *, normalize: bool = False) -> CelValue:
     """Return a version as a value of CEL. Raises ValueError if `text` is not a version."""
     return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
@@ -190,12 +190,12 @@ def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or 
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Return whether two values are equal in CEL: numbers of different types may be, a number and a bool never are."""
+    """Return whether two values are equal in CEL. Numbers of different types may be; a number and a bool never are."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _comparable(left: object, right: object) -> bool:
-    """Return true if Kubernetes can compare the values; raise ValueError for a version and a value of another type."""
+    """Return true if Kubernetes can compare the values. Raise ValueError for a version and a value of another type."""
     if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
         raise ValueError(problem)
@@ -203,7 +203,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether versions are compared with equally many strings or numbers, which Kubernetes considers equal."""
+    """Return whether versions are compared with as many strings or numbers, which Kubernetes considers equal."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0
@@ -214,7 +214,7 @@ def _are_unlike_versions(left: object, right: list[object]) -> bool:
 
 def _sum(values: Sequence[Any]) -> object:
     total = sum(values[1:], start=values[0]) if values else 0
-    if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # an unsigned one looks the same here
+    if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # an unsigned number looks the same here
         problem = "integer overflow"
         raise ValueError(problem)
     return total

@@ -49,7 +49,7 @@ _HARMLESS = frozenset(
 _MAX_PATTERNS = 4
 """The most regular expressions in an expression that needs no process: each may take some megabytes."""
 _MAX_HARMLESS = 2_000
-"""The most tokens of an expression that needs no process."""
+"""The maximum number of tokens of an expression that needs no process."""
 
 
 def is_harmless(tokens: Sequence[str]) -> bool:
@@ -65,7 +65,7 @@ READY = b"ready"
 """The process sends this when it is ready."""
 
 LENGTH = 8
-"""The size in bytes of the number in front of an answer, which is the answer's length."""
+"""The size in bytes of the number in front of an answer that gives the answer's length."""
 
 
 class NoProcessError(SelectorError):
@@ -76,7 +76,7 @@ class NoProcessError(SelectorError):
 
 
 class LimitedProcess:
-    """A process that evaluates expressions one by one. It is started on demand, and restarted after it has died."""
+    """A process that evaluates expressions one by one. It is started on demand, and restarted if it dies."""
 
     def __init__(self, features: Features, *, max_seconds: int = MAX_SECONDS) -> None:
         self._arguments = f"list_attributes={features.list_attributes}, max_seconds={max_seconds}"
@@ -86,7 +86,9 @@ class LimitedProcess:
         _instances.add(self)
 
     def ask(self, expression: str, device: PoolDevice | None) -> bool:
-        """Return the value of an expression for a device. Without a device it is only compiled, and the result is true.
+        """Return the value of an expression for a device.
+
+        Without a device, the expression is only compiled, and the result is true.
 
         Raises:
             SelectorError: it is not valid, it has no value, or it would take too much.
@@ -97,7 +99,7 @@ class LimitedProcess:
             is_new = self._process is None
             answer = self._answer((expression, small))
             if answer is None and not is_new:
-                answer = self._answer((expression, small))  # earlier work may have used up the memory
+                answer = self._answer((expression, small))  # earlier questions may have used up the memory
         if answer is None:
             raise SelectorError(GIVEN_UP)
         value, problem, at_run_time = answer
@@ -150,7 +152,7 @@ class LimitedProcess:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
                 pass_fds=(watched,),
-                start_new_session=True,  # a Ctrl-C is for the process that asks
+                start_new_session=True,  # Ctrl-C is meant for the process that asks
             )
         except OSError as error:
             for end in ends:
@@ -201,7 +203,7 @@ def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> 
     if is_own:
         process.wait()
     else:
-        process.returncode = 0  # it is not a child of this process, which cannot wait for it
+        process.returncode = 0  # after a fork it is not our child, so we cannot wait for it
 
 
 def _nothing() -> None:
@@ -224,7 +226,7 @@ def _read(process: "subprocess.Popen[bytes]", size: int) -> bytes:
     if process.stdout is None:
         raise EOFError
     descriptor, deadline, found = process.stdout.fileno(), time.monotonic() + MAX_WAIT, b""
-    ready = select.poll()  # and not `select.select`, which refuses descriptors above 1,023
+    ready = select.poll()  # not `select.select`, which refuses descriptors above 1,023
     ready.register(descriptor, select.POLLIN)
     while len(found) < size:
         if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):

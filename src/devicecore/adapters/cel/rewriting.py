@@ -19,7 +19,7 @@ _PLAIN_TEXT = re.compile(r"""(["'])([^"'\\\n]*)\1""")
 _MAPS = ("attributes", "capacity")
 _RENAMED = {name: f"bounded_{name}" for name in ("replace", "join", "range", "split")}
 _GROUPS = 10
-"""Groups into which a list is split."""
+"""The maximum number of groups into which a list is split."""
 
 _MAX_PARTS = 50
 _VARIABLES = ("driver", "allowMultipleAllocations")
@@ -81,7 +81,7 @@ def _indexed_name(tokens: Sequence[str], index: int) -> str:
 
 
 def _with_bound_names(tokens: list[str]) -> list[str]:
-    """Replace a name of `cel.bind` with the device or the part it names, so a missing domain stays an empty map."""
+    """Replace a name from `cel.bind` with what it stands for, so that a missing domain stays an empty map."""
     found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
@@ -89,7 +89,8 @@ def _with_bound_names(tokens: list[str]) -> list[str]:
             (name, *_), value, body = arguments
             end = index + 3 + sum(map(len, arguments)) + len(arguments)
             uses = [at for at, token in enumerate(body) if token == name and body[at - 1 : at] != ["."]]
-            if not any(body[at - 1 : at] == ["("] and body[at + 1 : at + 2] == [","] for at in uses):  # of a macro
+            # a macro's variable
+            if not any(body[at - 1 : at] == ["("] and body[at + 1 : at + 2] == [","] for at in uses):
                 for at in reversed(uses):
                     body[at : at + 1] = value
                 found[index : end + 1] = ["(", *body, ")"]
@@ -139,7 +140,8 @@ def constant_parts(tokens: list[str]) -> list[str]:
             if name in _CONVERSIONS and not is_method:
                 found.append(f"{name}({literal})")
             elif name in _PATTERNS and is_method:
-                found += [f"''.{name}({literal})", f"''.find({literal})"]  # which rejects what only the library knows
+                # Kubernetes rejects functions that only the library knows
+                found += [f"''.{name}({literal})", f"''.find({literal})"]
     return list(dict.fromkeys(found))
 
 
@@ -188,7 +190,7 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
 def _with_comparable_values(tokens: list[str]) -> list[str]:
     """Rewrite comparisons of an attribute so that comparing a version with another type fails, as in Go.
 
-    That is `version == text`, and `version in [text]`. With `text == version` and `!=`, they are just different.
+    This applies to `version == text` and `version in [text]`. With `text == version` and `!=`, the values just differ.
     """
     written = list(tokens)
     for middle, operator in enumerate(tokens):
@@ -231,12 +233,15 @@ def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
 
 
 def _is_plain(elements: Sequence[str]) -> bool:
-    """Return whether there are elements, and all are literals: Go looks them up in a set, which versions are not in."""
+    """Return whether there are elements and all are literals.
+
+    Go looks these up in a set, which contains no versions.
+    """
     return bool(elements) and all(one in (",", "-", "true", "false") or _LITERAL.fullmatch(one) for one in elements)
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return how many tokens the attribute, element, call or literal that begins here has, or 0 if none does."""
+    """Return how many tokens the attribute, element, call or literal that begins here has, or 0 if none begins here."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token

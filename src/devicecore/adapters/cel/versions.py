@@ -23,7 +23,7 @@ class SemanticVersion:
 
     @classmethod
     def parse(cls, text: str, *, normalize: bool = False) -> "SemanticVersion":
-        """Return the version that `text` says, such as `1.2.3-rc.1+build`. Raises ValueError for any other text.
+        """Parse a version such as `1.2.3-rc.1+build`. Raises ValueError for any other text.
 
         `normalize` allows a leading `v`, leading zeros and missing numbers.
         """
@@ -42,7 +42,7 @@ class SemanticVersion:
         return self._order() < other._order()
 
     def _order(self) -> tuple[object, ...]:
-        # A version without identifiers is newer than all with them; numbers are older than words.
+        # A version without identifiers is newer than any with them, and numbers are older than words.
         parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.before)
         return self.numbers, not self.before, parts
 

@@ -26,8 +26,8 @@ from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 
-SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits for the socket as long as it dials
-_LOOK_INTERVAL = 0.02  # seconds between two looks for it
+SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits for the socket while it dials
+_LOOK_INTERVAL = 0.02  # seconds between two checks for it
 
 
 class PluginClient:
@@ -45,9 +45,9 @@ class PluginClient:
         self.outcome: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """The outcome of the registration: None if it succeeded, else why it was refused."""
         self.asked_again_at: float = float("-inf")
-        """Loop time of the last Register call that found this instance alive."""
+        """The loop time of the last Register call that found this instance alive."""
         self.follower: asyncio.Task[None] | None = None
-        """The task that ends when the listener was notified of the instance's end; None after that."""
+        """The task that ends once the listener was notified of the instance's end, or None after that."""
         self.lost: bool = False
         """Whether it has ended, or was refused."""
         self._limits = limits
@@ -75,7 +75,10 @@ class PluginClient:
         return to_options(options)
 
     async def reports(self) -> AsyncIterator[bytes]:
-        """Yield each list the plugin sends, unread, until its stream ends. Raises grpc.RpcError if the stream broke."""
+        """Yield each list that the plugin sends, unparsed, until its stream ends.
+
+        Raises grpc.RpcError if the stream broke.
+        """
         assert self._connection is not None, "connect comes first"  # noqa: S101  # for mypy
         if self._stream_ended:
             return
@@ -103,7 +106,7 @@ class PluginClient:
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
-        """Call the plugin and return its answer. Any thread but the loop's may call this.
+        """Call the plugin and return its answer. Any thread except the loop's may call this.
 
         Raises PluginStoppedError if the instance is gone, so nothing was sent, PluginCallError if the call failed, and
         LoopStoppedError and ForkedError as `PeerConnection.call` does.

@@ -36,9 +36,9 @@ class PeerConnection:
         self.path = path
         self.message_bytes = message_bytes
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
-        """What streams use."""
+        """The channel for streams."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # including former ones with a call in progress
+        self._open_direct = WeakSet[_DirectCalls]()  # including earlier connections with a call in progress
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
@@ -54,9 +54,10 @@ class PeerConnection:
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
-        """Call `method` and return its answer. Any thread but the loop's may call this.
+        """Call `method` and return its answer. Any thread except the loop's may call this.
 
-        An interrupt ends the wait at once. A direct call then continues until its deadline. Any other is cancelled.
+        An interrupt ends the wait at once. A direct call then continues until its deadline. Any other call is
+        cancelled.
 
         Raises grpc.RpcError if the status is not OK, the time is over or the answer cannot be read,
         ClosedConnectionError, LoopStoppedError, and ForkedError in a fork.
@@ -124,13 +125,13 @@ class _DirectCalls:
 
     def _ask(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> bytes | None:
         try:
-            call = self._calls.get(method.name)  # created once, because it takes a tenth of a call's time
+            call = self._calls.get(method.name)  # created once, because creating it takes a tenth of a call's time
             if call is None:
                 call = self._calls[method.name] = self._channel.unary_unary(
                     method.path, request_serializer=method.request.SerializeToString
                 )
             return call(request, timeout=rpc.timeout(seconds))
-        except (grpc.RpcError, ValueError) as error:  # the second if the channel was closed before
+        except (grpc.RpcError, ValueError) as error:  # the second is raised if the channel was already closed
             if self._is_closed:
                 raise ClosedConnectionError from None
             if not isinstance(error, grpc.Call):

@@ -1,7 +1,7 @@
 """The directory where a kubelet and its plugins find each other's sockets.
 
-Law: the directory has one owner at a time. Plugins are reached at sockets that follow the kubelet's rules and at no
-other file. Of the files in it only sockets are ever deleted.
+Law: the directory has one owner at a time. Plugins are reached only at sockets that follow the kubelet's rules. Only
+sockets in it are ever deleted.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class SocketDirectory:
         self._wipe = wipe
         self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
-        self._locks: list[int] = []  # the open lock file, or none if we do not own the directory
+        self._locks: list[int] = []  # the open lock file, or None if we do not own the directory
 
     def claim(self) -> None:
         """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
@@ -94,8 +94,8 @@ class SocketDirectory:
     def check_endpoint(self, path: str, name: str) -> None:
         """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
 
-        Raises InvalidEndpointError, with what the plugin calls it as `name`, if it is too long, is the kubelet's own
-        socket, a symbolic link, or not a socket.
+        Raises InvalidEndpointError if it is too long, is the kubelet's own socket, is a symbolic link, or is not a
+        socket. The error's `name` is what the plugin calls it.
         """
         if problem := self._endpoint_problem(path):
             raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
@@ -106,7 +106,7 @@ class SocketDirectory:
         try:
             found = os.lstat(path)
         except OSError:
-            return None  # dialing it will show
+            return None  # dialing it will show whether it exists
         if stat.S_ISLNK(found.st_mode):
             return "it is a symbolic link"
         if not stat.S_ISSOCK(found.st_mode):
@@ -123,9 +123,9 @@ class SocketDirectory:
                 lock = open_into(opened, self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_locked(lock):
-                    # In one step: an interrupt would otherwise leave a lock that nothing releases.
+                    # In one step, because an interrupt would otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # otherwise the previous owner deleted it between our opening and locking it
+                    return  # otherwise, the previous owner deleted it after we opened it and before we locked it
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:
@@ -167,7 +167,7 @@ def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     elif name == kubelet_socket:
         problem = "it is the kubelet's own socket"
     elif not name.isprintable():
-        problem = "it has characters that cannot be printed"  # it appears in logs
+        problem = "it has characters that cannot be printed"  # because it appears in logs
     else:
         return
     raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
@@ -177,5 +177,5 @@ def _leads_to_a_socket(entry: Path) -> bool:
     try:
         return stat.S_ISSOCK(entry.stat().st_mode)  # follows links, as the kubelet does: the link will be deleted
     except OSError as error:
-        logger.info("%s is left where it is: %s", foreign_text(str(entry)), error.strerror)
+        logger.info("%s is left in place: %s", foreign_text(str(entry)), error.strerror)
         return False

@@ -1,6 +1,7 @@
 """How much a plugin may send, and how often.
 
-Law: a plugin that exceeds a limit gets a short sentence as its answer, which never repeats everything it sent.
+Law: a plugin that exceeds a limit is answered with a short sentence, which never repeats everything that the plugin
+sent.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from devicecore.domain.model import ResourceName, resource_name
 from devicecore.domain.text import foreign_text
 from devicecore.system.rate import TokenBucket
 
-MAX_NAME = 320  # characters of a name to repeat in an error or in the log; a resource name has up to 317
+MAX_NAME = 320  # how many characters of a name are repeated in an error or in the log; a resource name has up to 317
 MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
-MAX_PENDING = 16  # registrations at one socket that have not been answered by it
+MAX_PENDING = 16  # the maximum number of registrations at one socket that it has not answered
 
 _MANY_BUCKETS = 1000
 
@@ -47,7 +48,7 @@ class PluginLimits(ConnectionLimits):
 
 
 def parsed_resource_name(text: str) -> ResourceName:
-    """Parse a resource name. Raises InvalidResourceNameError, which has the name cut and escaped."""
+    """Parse a resource name. Raises InvalidResourceNameError, which contains the name, truncated and escaped."""
     try:
         return resource_name(text)
     except InvalidResourceNameError:
@@ -56,7 +57,7 @@ def parsed_resource_name(text: str) -> ResourceName:
 
 @frozen
 class TooManyRegistrationsError(PluginError):
-    """A resource registers too often, so this call was refused unread. `retry_after` is in seconds."""
+    """A resource registers too often, so this call was refused without being read. `retry_after` is in seconds."""
 
     resource: str
     burst: int

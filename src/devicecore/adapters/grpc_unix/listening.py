@@ -19,7 +19,8 @@ from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryI
 from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
-"""Bytes from which on a list or report is read alone: some 3,000 devices, which take a few milliseconds."""
+"""Larger lists and reports are read one at a time. So many bytes are about 3,000 devices, or a few milliseconds.
+"""
 
 MAX_PAUSE = 1.0
 """The longest pause, in seconds, between two large messages of one plugin or driver."""
@@ -28,7 +29,7 @@ _LISTENER_THREADS = 8
 
 
 class Part(Protocol):
-    """Something that a transport runs between its start and its stop. Only the event loop's thread uses it."""
+    """A component that a transport runs between its start and its stop. Only the event loop's thread uses it."""
 
     async def start(self) -> None:
         """Start."""
@@ -53,7 +54,7 @@ class _StoppingError(DeviceCoreError):
 
 
 class LargeMessages:
-    """Has large messages read one at a time, with pauses.
+    """Makes large messages wait so that they are read one at a time, with pauses.
 
     A plugin that sends large messages without pause would otherwise take most of the interpreter's time. During a
     pause, nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
@@ -115,13 +116,13 @@ class TransportRun(Generic[Reported, Peers]):
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:
-        event = make_event()  # here too, because 50,000 devices take longer than a loop should pause
+        event = make_event()  # in a worker thread, too, because 50,000 devices take longer than a loop should pause
         try:
             self._call_listener(event)
-        except (Exception, SystemExit) as error:  # an exit would end the loop for everyone on it
+        except (Exception, SystemExit) as error:  # a SystemExit would end the loop for everyone on it
             unknown = self._transport.refusal(event, error)
             if unknown is not None and isinstance(error, DeviceCoreError):
-                raise  # it becomes the answer to the plugin, and is logged there
+                raise  # the error becomes the answer to the plugin, and is logged there
             if unknown is None and isinstance(error, (_StoppingError, *self._transport.expected)):
                 return
             logger.exception("the listener failed on %s", type(event).__name__)
@@ -146,7 +147,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
     """A transport with a listener. Subclasses define what runs during a run. Errors have `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
-    """The error that a stopped listener raises when it is about to stop this transport; it is not logged."""
+    """The error that a stopped listener raises when it is about to stop this transport. It is not logged."""
 
     def __init__(self, name: str, directory: str) -> None:
         self._place = directory
@@ -177,7 +178,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
     @abstractmethod
     def parts(self, notify: "Notify[Reported]") -> tuple[Peers, tuple[Part, ...]]:
-        """Return what runs while the transport does: the plugins or drivers, and what starts after them."""
+        """Return the components that run with the transport: plugins or drivers, and what starts after them."""
 
     @abstractmethod
     def refusal(self, event: Reported, error: BaseException) -> DeviceCoreError | None:

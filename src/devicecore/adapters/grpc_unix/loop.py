@@ -70,7 +70,7 @@ class LoopThread:
 
     @classmethod
     def acquire(cls, close: Close) -> "LoopThread":
-        """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
+        """Return the loop, and start it if it is not running. `close` is called if the program ends without `release`.
 
         Raises OSError if no loop can be created, and ForkedError in a fork: gRPC cannot start over in it.
         """
@@ -85,7 +85,7 @@ class LoopThread:
 
     @classmethod
     def forget(cls, close: Close) -> None:
-        """Give the loop back if an interrupt came after `acquire` but before its caller got the loop."""
+        """Give the loop back if an interrupt came after `acquire` but before its caller received the loop."""
         if (shared := cls._shared) is not None:
             shared._give_back(close)  # noqa: SLF001  # it is our own class
 
@@ -134,7 +134,7 @@ class LoopThread:
         def begin() -> None:
             nonlocal task
             working = work()
-            working.send(None)  # runs up to `sleep`, so `done` is released whatever cancels the task
+            working.send(None)  # the task has run up to `sleep`, so `done` is released whatever cancels it
             task = self._loop.create_task(working)
 
         def give_up() -> None:
@@ -151,7 +151,8 @@ class LoopThread:
         if results:
             return results[0]
         if isinstance(errors[0], asyncio.CancelledError):
-            errors.clear()  # it refers to the coroutine's frames, one with a gRPC server, and this frame has `errors`
+            # `errors` is in this frame and refers to the coroutine's frames, one of which has a gRPC server
+            errors.clear()
             raise LoopStoppedError from None
         raise errors[0]
 
@@ -182,7 +183,7 @@ class LoopThread:
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=_Loop) as runner:
-                runner.get_loop()  # before creating a coroutine, which would have to be closed
+                runner.get_loop()  # checked before creating a coroutine, which would have to be closed
                 runner.run(self._main())
         except OSError as error:
             if self._started.is_set():
@@ -191,7 +192,10 @@ class LoopThread:
             self._started.set()
 
     def _stop_if_abandoned(self) -> bool:
-        """Accept no more users if an interrupt came before the loop had one. Return whether it accepts no more."""
+        """Accept no more users if an interrupt came before the loop had one.
+
+        Return whether it has stopped accepting users.
+        """
         if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it creates the loop
             return False
         try:
@@ -217,7 +221,8 @@ class LoopThread:
             try:
                 await close()
             except Exception:
-                logger.exception("closing a transport or plugin at the program's end failed")  # the others are closed
+                # close the remaining ones
+                logger.exception("closing a transport or plugin at the program's end failed")
         self.waiting_threads.end()
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns
 

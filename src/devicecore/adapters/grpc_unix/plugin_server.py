@@ -1,4 +1,4 @@
-"""The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
+"""The plugin's side: serves a `DevicePlugin` to a kubelet, and registers it again when the kubelet restarts.
 
 Laws: The plugin is served before it registers. Each stream begins with the current list, and sends the new list after
 each change. If a kubelet restarts or cleans its directory, or the directory disappears and comes back, the plugin
@@ -43,10 +43,13 @@ from devicecore.wire.conversion import from_devices, from_options, from_response
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 KUBELET_SOCKET = "kubelet.sock"
 MAX_LIST_BYTES = 4 * 1024 * 1024
-"""Bytes of the longest list that a kubelet accepts: gRPC's default. It drops a plugin with a longer one silently."""
+"""The size in bytes of the longest list that a kubelet accepts: gRPC's default.
+
+It silently drops a plugin with a longer list.
+"""
 
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
-MAX_BACKOFF = 16  # times the poll interval
+MAX_BACKOFF = 16  # in poll intervals
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -113,7 +116,9 @@ def run_plugin(
     registry: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
 ) -> signal.Signals:
-    """Serve `plugin` until SIGTERM or SIGINT comes, and return the signal. Arguments and errors are `serve_plugin`'s.
+    """Serve `plugin` until SIGTERM or SIGINT arrives, and return the signal.
+
+    Arguments and errors are those of `serve_plugin`.
 
     Only the main thread can call this.
     """
@@ -128,7 +133,7 @@ def run_plugin(
     try:
         with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
             while not received:
-                wake_up.wait(LOOK_AGAIN)  # not longer: another thread may have got the signal
+                wake_up.wait(LOOK_AGAIN)  # not longer, because another thread may have received the signal
             return signal.Signals(received[0])
     finally:
         for number, handler in before.items():
@@ -136,14 +141,17 @@ def run_plugin(
 
 
 class PluginService(Service):
-    """The methods of one bound server. `dropped` is called when no stream is left, unless the server ended them."""
+    """The methods of one bound server.
+
+    `dropped` is called when the last stream has ended, unless the server ended it.
+    """
 
     def __init__(self, plugin: DevicePlugin, loop: LoopThread, dropped: Callable[[], None]) -> None:
         super().__init__(plugin.resource, loop)
         self._plugin = plugin
         self._dropped = dropped
         self.list_bytes: int = 0
-        """The size of the list that was sent last."""
+        """The size of the last list sent."""
 
     def methods(self) -> Methods:
         """Return the methods, for a server."""
@@ -207,7 +215,7 @@ class PluginService(Service):
 class _Accepted:
     """A kubelet has accepted the plugin.
 
-    `by` is that kubelet's socket, or None if its plugin watcher has found the plugin. `is_uncertain` says that a stream
+    `by` is that kubelet's socket, or None if its plugin watcher found the plugin. `is_uncertain` says that a stream
     ended while the plugin registered: it may have been the previous kubelet's or this one's.
     """
 
@@ -226,8 +234,8 @@ class _Refused:
 class _Unregistered(Enum):
     """States of a plugin that no kubelet has accepted or refused yet."""
 
-    NEW = "no kubelet has asked or answered since the socket was made"
-    LOST = "no stream of lists is open any more"
+    NEW = "no kubelet has asked or answered since the socket was created"
+    LOST = "no stream of lists is open anymore"
 
 
 _Registration = _Accepted | _Refused | _Unregistered
@@ -259,7 +267,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._backoff = 0.0
         self._drops = 0
         self._drops_before = 0
-        """How many drops there were when the plugin watcher asked."""
+        """How many times the plugin had been dropped when the plugin watcher asked."""
         self._long_lists = 0
         """How often a kubelet has dropped the plugin after a list that was too long for it."""
         self._not_before = 0.0
@@ -310,7 +318,8 @@ class ServedPlugin(ServedSockets[PluginService]):
     def _dropped(self) -> None:
         """No stream is left: the kubelet has ended, or has dropped the plugin."""
         self._drops += 1
-        if not isinstance(self._registration, _Refused):  # the stream was the previous kubelet's; this one refuses us
+        # the stream was the previous kubelet's, and this one refuses us
+        if not isinstance(self._registration, _Refused):
             self._registration = _Unregistered.LOST
         size = 0 if self._service is None else self._service.list_bytes
         if size <= MAX_LIST_BYTES:
@@ -320,12 +329,12 @@ class ServedPlugin(ServedSockets[PluginService]):
         pause = bounded_backoff(self._long_lists, 2 * self._poll_interval, 60 * self._poll_interval)
         self._not_before = self._now() + pause
         self._tried(
-            f"the list of devices has {size} bytes, and a kubelet drops a plugin whose list has more than "
+            f"the list of devices has {size} bytes, but a kubelet drops a plugin whose list has more than "
             f"{MAX_LIST_BYTES}: offer fewer devices or shorter ids"
         )
 
     async def _look(self) -> None:
-        """Check both sockets, and serve or register if needed. Nothing else decides this."""
+        """Check both sockets, and serve or register if needed. This is the only place that decides this."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

@@ -1,7 +1,7 @@
-"""The methods of the two APIs, how to serve and call them, and errors as a kubelet would print them.
+"""The methods of the two APIs, how to serve and call them, and their errors as a kubelet would print them.
 
-Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. It ends `NOTICED`
-seconds after its deadline at the latest, whatever the server does.
+Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. It ends at most `NOTICED`
+seconds after its deadline, whatever the server does.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ NOTIFY_REGISTRATION_STATUS = Method(
     pluginregistration.RegistrationStatusResponse,
 )
 
-_ALWAYS_WRITTEN = 65_536  # bytes: a unix socket holds more than twice as many
+_ALWAYS_WRITTEN = 65_536  # bytes: a unix socket buffers more than twice as many
 
 _NO_ANSWER = (
     "rpc error: code = Internal desc = "
@@ -88,7 +88,7 @@ _NO_ANSWER = (
 )
 
 Behavior = Callable[[Any, Any], Any]
-"""A coroutine function of request and context, or for a method that streams an asynchronous generator function."""
+"""A coroutine function of request and context, or an asynchronous generator function for a streaming method."""
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
@@ -134,7 +134,7 @@ def _handler(method: Method[Any, Any], behavior: Behavior) -> "grpc.RpcMethodHan
 
 
 class UnreadableMessageError(grpc.RpcError):
-    """An answer is not the message that was expected."""
+    """An answer is not the expected message."""
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
@@ -193,7 +193,7 @@ def _keep_grpc() -> None:
 
 
 def timeout(seconds: float) -> float:
-    """Return the timeout of a call as gRPC takes it, even if no time is left.
+    """Return the timeout of a call in the form that gRPC takes, even if no time is left.
 
     With 0, grpc.aio sets no limit at all, and a call over an established connection may still succeed.
     """
@@ -222,7 +222,7 @@ def go_code(code: grpc.StatusCode) -> str:
 
 
 def go_text(error: grpc.RpcError) -> str:
-    """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows; cut and escaped."""
+    """Spell a failed call as Go's `err.Error()` does, which kubelet logs show. The result is truncated and escaped."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return foreign_text(str(error), MAX_ERROR)
     return foreign_text(f"rpc error: code = {go_code(error.code())} desc = {go_details(error)}", MAX_ERROR)

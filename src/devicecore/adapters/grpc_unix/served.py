@@ -34,7 +34,7 @@ Message = TypeVar("Message")
 Answer = TypeVar("Answer")
 ServiceT = TypeVar("ServiceT", bound="Service")
 
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # of a kubelet: gRPC's default
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # a kubelet's limit: gRPC's default
 STOP_GRACE = 1.0  # seconds for calls in progress
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Service(ABC):
     async def stream(
         self, context: Context, ask: Callable[[], Awaitable[Message | None]], period: float | None = None
     ) -> AsyncIterator[Message]:
-        """Yield what `ask` returns, unless that is None: at once, after each change, and after `period` seconds."""
+        """Yield what `ask` returns, unless that is None: at once, after each change, and every `period` seconds."""
         wake = asyncio.Event()
         self._streams.add(wake)
         # Not `finally`, which runs only when an abandoned generator is garbage-collected.
@@ -95,7 +95,7 @@ class Service(ABC):
         """
         try:
             return await self._loop.in_worker(question)
-        except (Exception, SystemExit) as error:  # an exit would end the loop, and everything else on it
+        except (Exception, SystemExit) as error:  # a SystemExit would end the loop and everything else on it
             code, text = self.status(error)
             text = foreign_text(text, MAX_ERROR)
             unexpected = not isinstance(error, DeviceCoreError)
@@ -111,7 +111,7 @@ class Service(ABC):
         return behavior
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
-        """Return the status of a call that has raised `error`."""
+        """Return the status of a call that raised `error`."""
         return grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__
 
     def _ended(self, wake: asyncio.Event) -> None:
@@ -133,7 +133,7 @@ def registration_methods(
     async def notify(
         status: pluginregistration.RegistrationStatus, _: Context
     ) -> pluginregistration.RegistrationStatusResponse:
-        answered("" if status.plugin_registered else status.error or "the kubelet refuses, and does not say why")
+        answered("" if status.plugin_registered else status.error or "the kubelet refuses without saying why")
         return pluginregistration.RegistrationStatusResponse()
 
     return {rpc.GET_INFO: get_info, rpc.NOTIFY_REGISTRATION_STATUS: notify}
@@ -144,7 +144,7 @@ def registration_methods(
 
 @frozen
 class KubeletUnreachableError(SetUpError):
-    """A plugin or driver is not registered, because no kubelet answers or asks, or the kubelet refuses."""
+    """A plugin or driver is not registered, because no kubelet answers or asks, or the kubelet refuses it."""
 
     socket: str
     cause: str
@@ -248,12 +248,12 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._service = None
 
     async def _serve_methods(self, methods: Methods, socket: OwnedSocket, service: ServiceT) -> None:
-        """Serve `methods` of `service` at a socket, and only then stop the previous server there.
+        """Serve the `methods` of `service` at a socket, and only then stop the previous server there.
 
         Raises DirectoryError if the socket cannot be created; the previous server keeps running.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
-        self._renewed()  # at once, because a kubelet may find the socket while the previous server stops
+        self._renewed()  # available at once, because a kubelet may find the socket while the previous server stops
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service
         if former_service is not None and former_service is not service:
@@ -294,4 +294,4 @@ def check_directory(socket: str) -> None:
     if not directory.is_dir():
         if directory.exists():
             raise DirectoryError(str(directory), "it is not a directory")
-        raise MissingDirectoryError(str(directory), "there is no such directory: a kubelet makes it")
+        raise MissingDirectoryError(str(directory), "there is no such directory: a kubelet creates it")

@@ -48,13 +48,13 @@ from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader, count_devices
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
-STOP_GRACE = 1.0  # seconds for a Register handler to end on its own
-SAME_MOMENT = 1.0  # seconds between a registration and the end of the stream before it, if a plugin did both at once
-PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing socket is not waited for once more
+STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
+SAME_MOMENT = 1.0  # seconds between a registration and the end of the previous stream, if a plugin did both at once
+PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missing socket is not awaited again
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
-_MAX_VERSIONS = 9  # of a found plugin, to repeat in an error
+_MAX_VERSIONS = 9  # how many characters of a found plugin's name are repeated in an error
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class RegistrationServer:
         self._missed: dict[tuple[ResourceName, str], float] = {}
         """Loop time at which a socket still did not exist after the wait for it."""
         self._pending: Counter[str] = Counter()
-        """By socket: registrations that it has not answered."""
+        """By socket, the registrations that it has not answered."""
         self._large_lists = LargeMessages()
         self._followed: list[PluginClient] = []
         """The instances whose end the listener has not been notified of yet, oldest first."""
@@ -127,7 +127,7 @@ class RegistrationServer:
                     logger.info("%s is served again", foreign_text(self._socket.path))
 
     async def stop(self) -> None:
-        """Disconnect all plugins and stop serving, without events to the listener. A second call does nothing."""
+        """Disconnect all plugins and stop serving, without notifying the listener. A second call does nothing."""
         self._stopping = True
         if self._keeper is not None:
             await end(self._keeper)
@@ -186,8 +186,8 @@ class RegistrationServer:
         """
         client = self._newest.get((resource, path))
         if client is not None and client.identity in {None, socket_identity(path)}:
-            # It is the server that we are connected or connecting to, or wait for: do not dial it again, see
-            # kubernetes #139765.
+            # We are connected to this server, connecting to it, or waiting for it, so do not dial it again
+            # (kubernetes#139765).
             client.asked_again_at = asyncio.get_running_loop().time()
         elif self._pending[path] >= MAX_PENDING:
             raise UnansweredRegistrationsError(foreign_text(path), MAX_PENDING)
@@ -244,7 +244,7 @@ class RegistrationServer:
     def _answered(self, path: str) -> None:
         self._pending[path] -= 1
         if not self._pending[path]:
-            del self._pending[path]  # the names of sockets must not fill the memory
+            del self._pending[path]  # socket names must not fill up the memory
 
     async def _run(self, client: PluginClient) -> None:
         """Connect to one instance, and notify the listener of it, of its lists, and finally of its end."""
@@ -271,7 +271,8 @@ class RegistrationServer:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
-                # Its socket was taken over: it cannot be reached anymore, and two at one socket would be refused.
+                # Its socket was taken over, so it cannot be reached anymore, and two instances at one socket would be
+                # refused.
                 await predecessor.disconnect()
             await self._notify(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
@@ -318,7 +319,8 @@ class RegistrationServer:
 
 
 def _reported(plugin: PluginId, message: bytes, reader: ListReader, check: ListCheck) -> DevicesReported:
-    # An empty device has two bytes, so a message of 4 MB may have 2,000,000, each of which would be a value.
+    # An empty device takes two bytes, so a message of 4 MB may have 2,000,000 devices, each of which would become a
+    # value.
     if len(message) > 2 * MAX_DEVICES and (count := count_devices(message)) > MAX_DEVICES:
         raise DeviceListError(plugin.resource, f"has {count:,} devices, expected at most {MAX_DEVICES:,}")
     devices = rpc.parse(reader.read, message)

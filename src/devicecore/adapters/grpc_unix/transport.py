@@ -83,7 +83,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         return f"GrpcUnixTransport({str(self._directory.path)!r}, {state})"
 
     def disconnect(self, plugin: PluginId) -> None:
-        """Disconnect `plugin` as if it had ended its stream: `PluginLost` follows, unless it was lost before."""
+        """Disconnect `plugin` as if it had ended its stream. `PluginLost` follows, unless it was already lost."""
         run = self._run
         if run is not None:
             with suppress(PluginStoppedError, LoopStoppedError):
@@ -92,7 +92,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
-        An answer may have up to `limits.allocate_bytes`. See the port.
+        An answer may have up to `limits.allocate_bytes` bytes. See the port.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
@@ -173,7 +173,10 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
 
     @property
     def plugin_sockets(self) -> dict[str, bool]:
-        """The sockets in the plugins' registry, and whether the plugin of each is registered. Any thread may ask."""
+        """The sockets in the plugins' registry, and whether each socket's plugin is registered.
+
+        Any thread may read this.
+        """
         watcher = self._watcher
         return {} if watcher is None else watcher.sockets
 

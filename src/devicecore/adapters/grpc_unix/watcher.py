@@ -35,9 +35,9 @@ from devicecore.wire import pluginregistration
 INTERVAL = 1.0  # seconds between two scans of the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
-MAX_ATTEMPTS = 64  # sockets to ask at once; each takes a file descriptor, and many processes get only 1,024
+MAX_ATTEMPTS = 64  # how many sockets to ask at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
-_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner has failed once more
+_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner than this counts as failed once more
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class PluginWatcher:
         self._allow_shared = allow_shared
         self._candidates: dict[str, _Candidate] = {}
         self._refused: dict[str, str] = {}
-        """Why a directory is ignored, by its path; for the log."""
+        """By path, why a directory is ignored, for the log."""
         self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
         self._attempts = 0
@@ -128,7 +128,7 @@ class PluginWatcher:
 
     @property
     def sockets(self) -> dict[str, bool]:
-        """The sockets of plugins, and whether the plugin of each is registered. Any thread may ask."""
+        """The plugins' sockets, and whether each socket's plugin is registered. Any thread may read this."""
         return {one.path: one.plugin is not None for one in tuple(self._candidates.values())}
 
     async def start(self) -> None:
@@ -140,7 +140,7 @@ class PluginWatcher:
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))
 
     async def stop(self) -> None:
-        """Stop watching. The handlers still have their plugins. A second call does nothing."""
+        """Stop watching. The handlers keep their plugins. A second call does nothing."""
         works = [candidate.work for candidate in self._candidates.values()]
         tasks = [task for task in (self._watching, *works) if task is not None]
         for task in tasks:
@@ -190,7 +190,7 @@ class PluginWatcher:
         due = [
             one for one in self._candidates.values() if one.plugin is None and not one.busy and one.not_before <= now
         ]
-        due.sort(key=lambda candidate: candidate.failures)  # a new socket does not wait behind silent ones
+        due.sort(key=lambda candidate: candidate.failures)  # so that a new socket does not wait behind silent ones
         free = MAX_ATTEMPTS - self._attempts
         self._are_waiting = len(due) > free
         for candidate in due[:free]:
@@ -236,7 +236,8 @@ class PluginWatcher:
             candidate.since = asyncio.get_running_loop().time()
         finally:
             self._attempts -= 1
-            if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:  # not after each one: a scan takes time
+            # not after each one, because a scan takes time
+            if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:
                 self._changed.set()
 
     async def _registered(self, path: str) -> RegisteredPlugin:
@@ -267,7 +268,7 @@ class PluginWatcher:
             return plugin
 
     async def _check_listening(self, path: str) -> None:
-        """Fail if no process listens at the socket, because gRPC would try again and again."""
+        """Fail if no process listens at the socket, because gRPC would keep trying."""
         with sockets.socket(sockets.AF_UNIX) as probe:
             probe.setblocking(False)  # noqa: FBT003 - the standard library's interface
             async with asyncio.timeout(self._limits.dial):
@@ -287,11 +288,11 @@ def sockets_below(
     allow_shared: bool = False,
     identify: Callable[[str], SocketIdentity | None] = socket_identity,
 ) -> Iterator[tuple[str, SocketIdentity]]:
-    """Yield path and identity of every socket that can be dialed, in the order of their paths.
+    """Yield the path and identity of every socket that can be dialed, in path order.
 
     `identify` returns the identity of the socket at a path, or None; by default it follows no links.
 
-    Hidden files and directories are ignored, and so are directories that other users may write to: these are added to
+    Hidden files and directories are ignored. So are directories that other users may write to, which are added to
     `refused` with the reason. A directory is ignored if its path is too long for a socket in it.
     """
     pending = [str(directory)]

@@ -39,12 +39,12 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 
     _loads = orjson.loads
 
-_quoted = lru_cache(4096)(partial(quote, safe=""))  # most paths consist of the same few parts
+_quoted = lru_cache(4096)(partial(quote, safe=""))  # cached, because most paths consist of the same few parts
 
-_MAX_PAUSE = 3600.0  # the most seconds that a Retry-After can ask for
-_MAX_MESSAGE = 300  # characters of an answer to repeat in a sentence
-_MAX_REASON = 64  # characters of a reason
-_WATCH_SECONDS = 240  # after which the server ends a watch, and the client begins another
+_MAX_PAUSE = 3600.0  # the maximum number of seconds that a Retry-After can ask for
+_MAX_MESSAGE = 300  # how many characters of an answer are repeated in a sentence
+_MAX_REASON = 64  # how many characters of a reason are repeated
+_WATCH_SECONDS = 240  # seconds after which the server ends a watch and the client starts another
 
 
 @frozen
@@ -63,12 +63,12 @@ def check_node_name(name: str) -> None:
 
 @frozen
 class RequestError(DeviceCoreError):
-    """A failed request to an API server, or an object that does not reach the desired state.
+    """A request to an API server failed, or an object does not reach the desired state.
 
     Attributes:
         cause: one sentence.
         status: the HTTP status of a refusal, or None if the server has not answered.
-        reason: the API server's word for a refusal, such as `NotFound`, empty if there is none.
+        reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
         pause: seconds for which the server asked clients to wait.
         message: the server's message, which is part of the cause.
         kind: errors of the same kind are logged once in a row; by default the status, or the cause if there is none.
@@ -98,14 +98,14 @@ class RequestError(DeviceCoreError):
 
 @frozen
 class Access:
-    """The location of the API server and credentials, and how long to wait for them.
+    """Where the API server and the credentials are, and how long to wait for them.
 
     Attributes:
         kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
             of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
         context: the context of the kubeconfig, if not its current one.
         service_account: the directory of the pod's service account.
-        timeout: seconds for a request with its whole answer.
+        timeout: seconds for a request, including the whole answer.
         program_timeout: seconds for a credential program.
     """
 
@@ -158,7 +158,7 @@ class ApiRequest:
 
     @property
     def is_core(self) -> bool:
-        """Whether it is about a resource of the core group, which every API server has."""
+        """Whether it concerns a resource of the core group, which every API server has."""
         return self.path.startswith("api/")
 
 
@@ -171,7 +171,7 @@ class ApiResource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path below the server's URL; without a name, the path of the objects in a namespace or in all."""
+        """Return the path below the server's URL, or without a name, the path of all objects."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, name, subresource]
@@ -297,7 +297,7 @@ class ApiServer:
         return answer
 
     def _leave_parent(self) -> None:
-        """In a fork, abandon the parent's connection: each process would read answers to the other's requests.
+        """In a fork, abandon the parent's connection, because each process would read answers to the other's requests.
 
         It is not shut down, which would end it for the parent, and nothing is called that may wait for a lock.
         """
@@ -307,7 +307,7 @@ class ApiServer:
             self._connection, self._process = None, process_id()
 
     def stop(self) -> None:
-        """End the request in progress, and begin no other."""
+        """Abort the request in progress, and start no other."""
         self._leave_parent()
         self.stopped = True
         connection = self._connection
@@ -315,14 +315,14 @@ class ApiServer:
             connection[0].cut()
 
     def disconnect(self) -> None:
-        """Close the connection. The next request makes a new one, with the credentials of that time."""
+        """Close the connection. The next request opens a new one, with the credentials at that time."""
         self._leave_parent()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection[0].close()
 
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which sends `request`. If credentials have expired, call it once more.
+        """Return the result of `call`, which sends `request`. If the credentials have expired, call it once more.
 
         Raises RequestError if `call` raises.
         """
@@ -428,10 +428,10 @@ def _version() -> str:
 
 
 def node_sentences(node: str) -> Mapping[int, str]:
-    """Return the meaning of refusals of requests about a Node."""
+    """Return what it means if requests about a Node are refused."""
     return {
         404: f"there is no node {node!r}",
-        409: "others keep changing the node",
+        409: "other clients keep changing the node",
         422: "the patch is refused as invalid or by a policy",
     }
 
@@ -440,7 +440,7 @@ _UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.Pro
 
 
 def _failure(error: Exception) -> str:
-    """Return a sentence for an error without an answer of the server."""
+    """Return a sentence for an error without an answer from the server."""
     match error:
         case httpcore2.TimeoutException():
             return "no complete answer in time"
@@ -457,7 +457,10 @@ def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequ
     text = said.get("message") or answer.content.decode(errors="replace") or responses.get(status, "")
     message, reason = foreign_text(_line(str(text)), _MAX_MESSAGE), said.get("reason")
     if status == HTTPStatus.NOT_FOUND and not isinstance(reason, str) and request.is_core:
-        cause = f"HTTP status 404, but not as an API server answers: is something else at this address? ({message})"
+        cause = (
+            "HTTP status 404, but not in the form that an API server uses: is something else at this "
+            f"address? ({message})"
+        )
         return RequestError(cause, kind="no API server")
     sentences = {
         401: "unauthorized: the API server does not know the credentials, or they have expired",
@@ -476,7 +479,7 @@ def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequ
 
 
 def _status(content: bytes) -> Mapping[str, object]:
-    """Return the object in an answer: a Status if an API server refuses, empty for anything else."""
+    """Return the object in an answer: a Status if an API server refuses, or an empty object for anything else."""
     try:
         body = _loads(content)
     except (ValueError, RecursionError):

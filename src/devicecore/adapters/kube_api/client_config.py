@@ -73,10 +73,10 @@ class ApiConnection:
 
     Attributes:
         server: its URL.
-        tls: how to encrypt, and the client's certificate if there is one. Creates a new context with each call.
+        tls: returns how to encrypt, and the client's certificate if there is one. Each call creates a new context.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.
-        headers: those of every request, such as the user to act as.
+        headers: the headers of every request, such as the user to act as.
         token: returns the current bearer token, or None if none is used.
         program: the credential program, or None if none is used.
     """
@@ -201,7 +201,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
     is_plain = httpx2.URL(cluster["server"].text()).scheme == "http"
 
     def context() -> ssl.SSLContext:
-        if is_plain:  # an unused context need not read this machine's authorities, which takes 30 ms
+        if is_plain:  # an unused context need not read this machine's certificate authorities, which takes 30 ms
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         made = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
         if is_insecure:
@@ -233,7 +233,7 @@ def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> 
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module reads certificates only from files
         file.write(certificate + b"\n" + key)
         file.flush()
-        context.load_cert_chain(file.name, password=lambda: b"")  # else it would ask the terminal
+        context.load_cert_chain(file.name, password=lambda: b"")  # otherwise it would prompt on the terminal
 
 
 def _content(value: Value, name: str) -> bytes | None:
@@ -287,7 +287,7 @@ def _headers(user: Value) -> dict[str, str]:
     impersonated = {"Impersonate-User": user["as"], "Impersonate-Uid": user["as-uid"]}
     headers |= {header: _header(value) for header, value in impersonated.items() if value.data}
     for field_name in ("as-groups", "as-user-extra"):
-        if user[field_name].data:  # HTTP has a header for each group, and each key
+        if user[field_name].data:  # HTTP has a separate header for each group and each key
             user[field_name].refuse("it is not supported; use `as` alone")
     if "Impersonate-Uid" in headers and "Impersonate-User" not in headers:
         user["as-uid"].refuse("expected `as` next to it")
@@ -330,7 +330,7 @@ def _program(value: Value, cluster: Value) -> Program | None:
     if value["interactiveMode"].text("IfAvailable") == "Always":
         value["interactiveMode"].refuse("a program that needs a terminal cannot be used")
     command = value["command"].text()
-    if "/" in command:  # as kubectl: a path is relative to the kubeconfig, a name is looked up in $PATH
+    if "/" in command:  # as in kubectl, a path is relative to the kubeconfig, and a name is looked up in $PATH
         command = str(Path(value.file).parent.absolute() / command)
     return Program(
         (command, *(argument.text("") for argument in value["args"].sequence())),

@@ -1,6 +1,6 @@
 """Runs a credential program (`exec` in a kubeconfig).
 
-Law: The program ends: by itself, or because it took too long, printed too much or is no longer needed.
+Law: The program always ends: by itself, or because it took too long, printed too much or is no longer needed.
 """
 
 import json
@@ -71,7 +71,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """Return what the process prints until it closes both streams, or has ended and its children print nothing more."""
+    """Return the output until the process closes both streams, or has ended and its children are silent."""
     printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in printed:
@@ -82,7 +82,7 @@ def _output(
                 raise subprocess.TimeoutExpired(process.args, deadline)
             if is_stopped():
                 raise CredentialError(name, "was killed because the sink was closed")
-            has_ended = process.poll() is not None  # before the check, so that its last output is read
+            has_ended = process.poll() is not None  # checked before reading, so that its last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:
                 break  # a program that it left running, such as an agent, keeps the streams open

@@ -89,7 +89,7 @@ class KubeApiSlices(ApiServers):
 
 
 def _words_of(error: RequestError) -> str:
-    """Return a refusing server's message, as a kubelet repeats it. For other failures, return the sentence."""
+    """Return the server's message if it refuses, as a kubelet does. For other failures, return the sentence."""
     return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 
 

@@ -1,7 +1,7 @@
 """HTTP to an API server, within limits.
 
 Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed. The same
-holds for all pages of a list together, which the server could continue without end.
+holds for all pages of a list together, because the server could keep sending pages.
 """
 
 import io
@@ -13,20 +13,23 @@ from contextlib import closing, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 
-import httpcore2  # httpx2's lower layer: only here can a whole answer have a deadline
+import httpcore2  # httpx2's lower layer, where a whole answer can have a deadline
 import httpx2
 from attrs import frozen
 
 MAX_ANSWER = 8 * 1024 * 1024
-"""Bytes of an answer. A Node has some 30 KiB, and an API server stores objects of at most 1.5 MiB."""
+"""The maximum size of an answer, in bytes.
+
+A Node has about 30 KiB, and an API server stores objects of at most 1.5 MiB.
+"""
 
 MAX_WATCH = 64 * 1024 * 1024
-"""Bytes of one watch, after which it is restarted."""
+"""How many bytes are read from one watch before it is restarted."""
 
 MAX_VALUES = 4_000_000
-"""Commas and brackets in the pages of a list together, which bound the number of values."""
+"""The maximum number of commas and brackets in all pages of a list, which bounds the number of values."""
 
-_PAGES = 4  # the total size of a list, in pages of the largest size
+_PAGES = 4  # the total size of a list, in pages of maximum size
 _SLOWEST = 2  # the total time, in timeouts of one page
 
 _PART = 64 * 1024  # bytes per read
@@ -134,7 +137,7 @@ class _Backend(httpcore2.SyncBackend):
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore2.NetworkStream:
         stream = super().connect_tcp(host, port, self._budget.seconds_left(), local_address, socket_options)
-        copy = stream.get_extra_info("socket").dup()  # to shut the connection down, also after TLS has taken it over
+        copy = stream.get_extra_info("socket").dup()  # to shut down the connection even after TLS has taken it over
         self._copies = [*(one for one in self._copies if one.fileno() >= 0), copy]
         connection = _Stream(stream, self._budget, copy)
         if self._is_cut:
@@ -198,7 +201,7 @@ class Transport:
         headers: added to every request.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy.
-        limit: the most bytes of an answer.
+        limit: the maximum size of an answer, in bytes.
     """
 
     def __init__(
@@ -215,7 +218,7 @@ class Transport:
         self._backend = _Backend(self._budget)
         self._timeout = timeout
         self._limit = limit
-        # Compressed answers are not asked for, because a small one can become a very large one.
+        # We do not ask for compressed answers, because a small one can expand to a very large one.
         headers = {**headers, "Accept-Encoding": "identity"}
         if bad := [name for name, value in headers.items() if not value.isprintable()]:
             message = f"the value of the header {bad[0]} has characters that cannot be sent"
@@ -225,7 +228,7 @@ class Transport:
         self._context = context
         self._has_proxy = proxy is not None
         self._server_name = server_name
-        self._stream: httpcore2.NetworkStream | None = None  # to the server, between two requests of `send`
+        self._stream: httpcore2.NetworkStream | None = None  # the connection to the server, between two calls of `send`
         self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._pool = httpcore2.ConnectionPool(
             ssl_context=context,
@@ -253,7 +256,7 @@ class Transport:
     def send(
         self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
     ) -> WholeAnswer:
-        """Send a request and return the whole answer, at less than half of the cost of `stream`.
+        """Send a request and return the whole answer, at less than half the cost of `stream`.
 
         The deadline is the same. `headers` are those of this request alone; without a body, `content` is None.
         """

@@ -15,11 +15,11 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import ResourceName, is_extended_resource
 from devicecore.domain.quantity import Quantity
 
-Json = Any  # what an API server sends and receives
+Json = Any  # the media type that an API server sends and receives
 
 
 class PatchType(Enum):
-    """The types of the bodies of patches."""
+    """The media types of patches."""
 
     STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
@@ -57,7 +57,10 @@ class Wanted:
     allocatable: Counts = field(factory=dict)
 
     def updated(self, status: NodeStatus, gone: int | None) -> "Wanted":
-        """The desired state after another status; `gone` is the count for removed resources, None to remove the key."""
+        """Return the desired state after another status.
+
+        `gone` is the count for removed resources, or None to remove the key.
+        """
         left = dict.fromkeys(status.removed, gone)
         allocatable = {**self.allocatable, **left, **status.allocatable}
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
@@ -124,12 +127,12 @@ class NodeObject:
         }
 
     def counts(self, section: str) -> Mapping[str, Json]:
-        """One map of the status, empty if it does not exist."""
+        """One map of the status, which is empty if it does not exist."""
         return (self.status or {}).get(section, {})
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """Return the differences between the desired state and the Node, empty if there are none."""
+    """Return the differences between the desired state and the Node, or nothing if there are none."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         shown = node.counts(section)

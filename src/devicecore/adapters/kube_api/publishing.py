@@ -22,7 +22,7 @@ from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
 
-_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
+_LAST_SECONDS = 1.0  # seconds for a thread to end after its request was aborted
 
 Error = TypeVar("Error", bound=DeviceCoreError)
 Wish = TypeVar("Wish")
@@ -49,8 +49,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` creates the
     connections of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error.
-    `backoff` is how long to wait after a failure, and `resync` the seconds after which all is compared even if the
-    watch shows no change.
+    `backoff` says how long to wait after a failure, and `resync` after how many seconds everything is compared even if
+    the watch shows no change.
     """
 
     def __init__(
@@ -72,16 +72,17 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave it taken: `with` of the
-        # condition itself could, because that is written in Python.
+        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. `with`
+        # on the condition itself could, because that is written in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
         self._has_wanted = False  # whether anything has been published so far
-        self._version: str | None = None  # from which to watch; empty for the beginning, or None if it is not known
+        # the version from which to watch: empty for the beginning, or None if it is not known
+        self._version: str | None = None
         self._must_compare = False
-        self._is_missing = False  # whether the object does not exist; as soon as it is seen, it is tried again
+        self._is_missing = False  # whether the object does not exist; as soon as it appears, we try again
         self._closing = False
         self._problem: Error | None = None
         self._make_parts()
@@ -94,7 +95,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def stop(self, timeout: float = 5.0) -> None:
         """Stop, after a last attempt if something is not published yet. A second stop does nothing.
 
-        After `timeout` seconds, the current request is aborted, and no other begins.
+        After `timeout` seconds, the current request is aborted and no other is started.
         """
         self._lifecycle.stop(partial(self._end, timeout))
 
@@ -109,7 +110,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def _end(self, timeout: float = 0.0) -> None:  # after a failed start, there is nothing to wait for
         threads = self._publisher, self._watcher
         for thread in threads:
-            thread.stop(0)  # before they can see that this is closing, so that their end is expected
+            thread.stop(0)  # set before they can see that this is closing, so that their end is expected
         with self._lock:
             self._closing = True
             self._condition.notify_all()
@@ -122,7 +123,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         for thread in threads:
             thread.stop(max(_LAST_SECONDS, end - time.monotonic()))
         if not self.is_published:
-            _log.error("stopped before all was published: %s", problem or f"no answer from {self._name}")
+            _log.error("stopped before everything was published: %s", problem or f"no answer from {self._name}")
 
     def _check_running(self) -> None:
         try:
@@ -182,9 +183,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                 pause = max(self._backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
                 if problem.kind != last and not self._closing:  # `stop` reports what was not published
                     why = self._error_of(problem.cause)
-                    _log.error(
-                        "%s; this is tried again until it succeeds", why, exc_info=None if problem is error else error
-                    )
+                    _log.error("%s; retrying until it succeeds", why, exc_info=None if problem is error else error)
                 last = problem.kind
                 self._failed(problem)
             else:
@@ -252,7 +251,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                 failures, last = 0, None  # the server has ended the watch as usual
             except RequestError as problem:
                 failures += 1
-                # Once is not a problem, because servers forget old versions: compare everything, and watch from there.
+                # A single failure is not a problem, because servers forget old versions. Compare everything, and watch
+                # from there.
                 if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:
                     seconds = f"{self._backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)

@@ -1,4 +1,4 @@
-"""Requests to an API server by several threads, for objects of any kind.
+"""Requests to an API server from several threads, for objects of any kind.
 
 Law: a request that waits for the server delays no other request.
 """
@@ -26,10 +26,10 @@ MAX_IDLE = 8
 """The number of connections to keep for later calls."""
 
 PAGE = 500
-"""Objects per page of a list, as a kubelet requests."""
+"""Objects per page of a list, as many as a kubelet requests."""
 
 MAX_PAGES = 1_000
-"""The most pages of one list, which the server could continue without end."""
+"""The maximum number of pages of one list, because the server could keep sending pages."""
 
 SENTENCES = {
     404: "there is no such object",
@@ -49,7 +49,7 @@ SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
 class ApiServers(HasLifecycle):
-    """Connections to one API server, one for each call in progress. A stop ends the requests.
+    """Connections to one API server, one for each call in progress. A stop aborts the requests.
 
     At most `idle` connections are kept for later calls.
     """
@@ -119,7 +119,7 @@ class ApiServers(HasLifecycle):
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
     """Return the objects that a field selector matches, and the version of the list.
 
-    The server may take as long for all pages together as for two answers. Raises RequestError.
+    For all pages together, the server may take as long as for two answers. Raises RequestError.
     """
 
     def answer() -> tuple[list[Json], str]:
@@ -166,7 +166,7 @@ def selectors(fields: str, labels: str) -> dict[str, str]:
 
 
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:
-    """Return the objects of one page of a list, the version of the list, and what continues it; empty at its end.
+    """Return a page's objects, the list's version, and the token for the next page, empty at the end.
 
     Raises RequestError if it is not a list.
     """

@@ -29,8 +29,8 @@ from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
 
-_MAX_PATCHES = 4  # per attempt: others write to the Node too, and usually the second patch is accepted
-_PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not contain them
+_MAX_PATCHES = 4  # patches per attempt: others write to the Node, too, and usually the second patch is accepted
+_PASSWORD = re.compile(r"//[^/?#]*@")  # the password and user name in a URL, which logs must not contain
 
 
 @frozen(kw_only=True)
@@ -40,8 +40,8 @@ class Pace:
     Attributes:
         backoff: how long to wait after a failure.
         resync: seconds after which the Node is compared even if the watch shows no change.
-        patches_per_second: patches in any second; statuses published in the meantime are combined into the next one.
-        clock: returns monotonic seconds, used to limit patches.
+        patches_per_second: the maximum number of patches in any second. Statuses published in the meantime are combined
+        into the next patch. clock: returns monotonic seconds, used to limit patches.
     """
 
     backoff: Backoff = Backoff()
@@ -53,7 +53,7 @@ class Pace:
 class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     """Publishes a node's device resources in the status of its Node object.
 
-    A thread publishes the status passed to `publish` last, and tries again after a failure. Another thread watches the
+    A thread publishes the last status passed to `publish`, and tries again after a failure. Another thread watches the
     Node: if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Use it
     as a context manager, or call `start` and `stop`; a status published before a stop is published again after a start.
 
@@ -102,13 +102,13 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             backoff=pace.backoff,
             resync=pace.resync,
         )
-        # Apply deletes only keys that no other writer has ever written: the others take a second patch.
+        # Apply deletes only keys that no other writer has ever written. The others need a second patch.
         is_apply = strategy is PatchStrategy.APPLY
         self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
         self._field_manager = field_manager
         self._beside_kubelet = beside_kubelet
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._last_seen: NodeObject | None = None  # set by the watch, since the publishing thread began to read
+        self._last_seen: NodeObject | None = None  # set by the watch since the publishing thread began to read
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:
@@ -208,7 +208,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     def _seen(self, kind: str, found: NodeObject) -> None:
         with self._lock:
             self._version, self._last_seen = found.version, found
-            # While something is being published, its own patch is seen; `_reconcile` decides about other changes.
+            # While something is being published, the watch shows our own patch. `_reconcile` handles other changes.
             if kind == "DELETED" or self._is_missing or (self.is_published and changes(self._wanted, found)):
                 self._compare()
 
@@ -221,7 +221,7 @@ class _Window:
         self._taken: deque[float] = deque([float("-inf")] * per_second, maxlen=per_second)
 
     def take(self) -> float:
-        """Take one and return 0; if none is left, return the seconds until one is."""
+        """Take one and return 0. If none is left, return the seconds until one is available."""
         now = self._clock()
         left = self._taken[0] + 1.0 - now
         if left > 0:

@@ -32,14 +32,14 @@ from devicecore.system.background import bounded_backoff
 
 _log = logging.getLogger(__name__)
 
-_SETTLE = 0.2  # seconds in which changes by others are awaited together, because a wipe deletes one slice after another
+_SETTLE = 0.2  # seconds to wait for more changes by others, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause starts over
 _MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
 _CHUNK = 100  # slices per page of a list
 _SENTENCES = {
     404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted meanwhile",
-    409: "others keep changing the ResourceSlices",
+    409: "other clients keep changing the ResourceSlices",
     422: "a ResourceSlice is refused as invalid or by a policy",
 }
 
@@ -50,7 +50,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     Use it as a context manager, or call `start` and `stop`. Devices published before a stop are published again after a
     start.
 
-    A thread publishes the devices passed to `publish` last, and tries again after a failure. Another thread watches: if
+    A thread publishes the last devices passed to `publish`, and tries again after a failure. Another thread watches: if
     a kubelet deletes the slices, or another client changes them, they are written again within seconds.
 
     Args:
@@ -150,7 +150,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._succeeded(wanted, version)
 
     def _write(self, needed: SliceChanges) -> None:
-        """Make the changes. If another client was faster, a change is left to the next attempt."""
+        """Make the changes. If another client was faster, leave the change to the next attempt."""
         for body in needed.create:
             self._try(ApiRequest("create resourceslices", "POST", SLICES.path(), body=body))
         changed: tuple[Json, ...] = needed.update

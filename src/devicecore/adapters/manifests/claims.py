@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-It is loaded with the first manifest that uses it. Law: a claim that says who may use it (`status.reservedFor`) is for
-these pods only, as in a kubelet. Otherwise a claim is for every pod in the manifests that names it, because there is
-no scheduler to reserve it.
+It is loaded with the first manifest that uses it. Law: only the pods in a claim's `status.reservedFor` may use it, as
+in a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there is no
+scheduler to reserve it.
 """
 
 import hashlib
@@ -45,10 +45,10 @@ def default_uid(document: Value) -> str:
 
 
 def claims_in_force(claims: Iterable[ManifestClaim], pods: Iterable[Pod]) -> dict[ClaimKey, ResourceClaim]:
-    """Return the claims by key; one without reservations is reserved for the pods that name it."""
+    """Return the claims by key. A claim without reservations is reserved for the pods that name it."""
     users: dict[ClaimKey, set[str]] = {}
     for pod in pods:
-        with suppress(DraError):  # an entry without a claim: the pod waits for it
+        with suppress(DraError):  # the entry has no claim yet, so the pod waits for it
             for key in claim_keys(pod):
                 users.setdefault(key, set()).add(pod.uid)
     return {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 128 * 1024
-"""Bytes of manifests that one poll reads, plus one manifest: at most about 0.2 s of work."""
+"""How many bytes of manifests one poll reads, plus one manifest: at most about 0.2 s of work."""
 
 _OPENING = 64  # bytes charged for opening a file
 
@@ -77,7 +77,7 @@ class ManifestPods(PodSource):
         self._problems: tuple[ManifestError, ...] = ()
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
-        self._last_read = ""  # in turn; see _choose
+        self._last_read = ""  # in turn; see `_choose`
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
         self._is_kept = True  # whether the state file has the manifests in force
@@ -90,7 +90,7 @@ class ManifestPods(PodSource):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """The ResourceClaims as of the last `poll`. Any thread may ask.
+        """The ResourceClaims as of the last `poll`. Any thread may read this.
 
         A claim without `status.reservedFor` is reserved for the pods that name it.
         """
@@ -106,7 +106,7 @@ class ManifestPods(PodSource):
         return self._uids
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as its manifest has it, including fields that a `Pod` omits; empty if no manifest has it."""
+        """Return a pod with all fields of its manifest, or an empty object if no manifest has it."""
         for file in tuple(self._files.values()):
             manifest = file.in_force
             for number, one in enumerate(manifest.pods):
@@ -138,14 +138,17 @@ class ManifestPods(PodSource):
         self._state.mark_running(pod)
 
     def mark_ready(self) -> None:
-        """Record that the pods of the first complete `poll` were admitted or refused: now a missing pod is gone."""
+        """Record that the pods of the first complete `poll` were admitted or refused.
+
+        From now on, a missing pod is gone.
+        """
         self._ready = self._was_complete
 
     def poll(self) -> Changes:
         """Scan the directory, and read new and changed files: at most 128 KiB, plus one file."""
         changed = self._look()
         self._is_kept &= not changed
-        if self._is_complete and not self._is_kept:  # once, not with each part, because it copies all manifests
+        if self._is_complete and not self._is_kept:  # written once, not with each part, because it copies all manifests
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)
@@ -173,7 +176,7 @@ class ManifestPods(PodSource):
         pods = tuple(chain.from_iterable(manifest.pods for manifest in manifests))
         if pods != self._pods:
             self._pods = pods
-            self._uids = frozenset(pod.uid for pod in pods)  # once, because every admission asks for them
+            self._uids = frozenset(pod.uid for pod in pods)  # computed once, because every admission asks for them
         claims = [claim for manifest in manifests for claim in manifest.claims]
         if claims:
             from devicecore.adapters.manifests.claims import claims_in_force  # noqa: PLC0415  # only claims load it

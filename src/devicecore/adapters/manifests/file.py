@@ -16,7 +16,7 @@ from devicecore.adapters.manifests.pods import Manifest, ManifestError, read_man
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
-_RELIABLE_AFTER = 2.0  # seconds after which a change to the file is sure to change its timestamp
+_RELIABLE_AFTER = 2.0  # seconds after which a change to the file certainly changes its timestamp
 
 
 Stamp = tuple[int, int, int, int]
@@ -43,7 +43,7 @@ class File:
     says: Manifest | None = None
     problem: ManifestError | None = None
     _digest: bytes | None = (
-        None  # of the text read last, or None if none could be read, so that the next poll tries again
+        None  # the stamp of the last text read, or None if none could be read, so that the next poll tries again
     )
     _stamp: Stamp | None = None
     _stamp_is_reliable: bool = False
@@ -53,7 +53,7 @@ class File:
         """Return the file as it was in force before a restart."""
         try:
             return cls(name, read_manifest(text, name))
-        except ManifestError:  # an older version could use it
+        except ManifestError:  # an older version may have accepted it
             return cls(name)
 
     def is_new(self, stamp: Stamp) -> bool:
@@ -101,7 +101,7 @@ class File:
 
 
 def accept(files: Collection[File]) -> bool:
-    """Put the content of files in force, unless it shares a pod or claim with the content in force of another file.
+    """Put the files' content in force, unless it shares a pod or claim with another file's content in force.
 
     Return whether anything changed.
     """
@@ -121,7 +121,7 @@ def accept(files: Collection[File]) -> bool:
 
 
 def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
-    """Refuse a file because of a name, and then every file that shares a name with its content in force."""
+    """Refuse a file because of a name, and then every file that shares a name with that file's content in force."""
     waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
     while waiting:
         loser, name, owner = waiting.popleft()

@@ -2,7 +2,7 @@
 
 Laws: A manifest is used completely or not at all. Limits count and requests do not, as in the device manager. A pod
 without `metadata.uid` gets a UID derived from the file's name and the whole pod, so a changed pod is a new
-pod (kubelet: `applyDefaults`). Nothing of dynamic resource allocation is loaded before a manifest has a ResourceClaim
+pod (kubelet: `applyDefaults`). No code for dynamic resource allocation is loaded before a manifest has a ResourceClaim
 or a pod with claims.
 """
 
@@ -29,11 +29,11 @@ _UID = re.compile(r"[!-~]{1,253}", re.ASCII)
 
 
 MAX_CONTAINERS = 1_000
-"""Containers of one pod, init containers included. A large pod has some 20."""
+"""The maximum number of containers of one pod, including init containers. A large pod has about 20."""
 
 
 MAX_OBJECTS = 500
-"""Pods and claims of one manifest. A kubelet runs 110 pods by default."""
+"""The maximum number of pods and claims in one manifest. A kubelet runs 110 pods by default."""
 
 
 class ManifestError(DocumentError):
@@ -105,7 +105,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
 
 def pod_objects(text: str, file: str) -> list[object]:
-    """Return the pods in a manifest that can be used, as it has them, in order."""
+    """Return the usable pods in a manifest, unchanged and in order."""
     documents = read_documents(text, file, error=ManifestError)
     return [item.data for document in documents for kind, item in _objects_in(document) if kind == _POD]
 
@@ -138,7 +138,8 @@ def template_hint(kind: str) -> str:
         return ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
     return (
-        f". Its pods are made from {template}: write that as a Pod, or take a pod of it: kubectl get pod NAME -o yaml"
+        f". Its pods are created from {template}: write that as a Pod, or use one of its pods: kubectl get pod "
+        "NAME -o yaml"
     )
 
 
@@ -234,7 +235,7 @@ def _checked_uid(document: Value, *, default: str) -> str:
 
 
 def _uid(document: Value) -> str:
-    """Return a UID as long as a kubelet's, which is an MD5 of the same things."""
+    """Return a UID as long as a kubelet's, which is an MD5 hash of the same input."""
     metadata = document["metadata"]
     identity = [document.file, metadata["namespace"].text("default"), metadata["name"].text(), document.data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,6 +1,6 @@
 """What survives a restart: the text of each manifest, the pods that were running, and the boot of the machine.
 
-Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known about earlier pods.
+Law: A file that is broken or unreadable never prevents the start. In that case, nothing is known about earlier pods.
 
 There is no container runtime here. This file answers the questions that a kubelet asks its runtime after a restart. In
 the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
@@ -98,7 +98,7 @@ class PodsFile:
             return False
 
     def _say(self, error: OSError) -> None:
-        if str(error) != self._problem:  # otherwise it would be logged every second
+        if str(error) != self._problem:  # otherwise this would be logged every second
             _log.error("cannot write which pods run into %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 

@@ -47,18 +47,18 @@ class PinnedResources(Protocol):
 
     @property
     def allocatable_cpus(self) -> Sequence[int]:
-        """All CPUs that can become exclusive."""
+        """Return all CPUs that can become exclusive."""
 
     @property
     def allocatable_memory(self) -> Sequence[MemoryBlock]:
-        """All memory that containers can have, by NUMA node."""
+        """Return all memory that containers can have, by NUMA node."""
 
 
 @frozen
 class Snapshot:
     """The input of the answers: the state of all devices, the active pods in order, and claims.
 
-    `pinned` has exclusive CPUs and memory of NUMA nodes; without it, no container has any.
+    `pinned` has exclusive CPUs and NUMA-local memory; without it, no container has any.
     """
 
     state: NodeState
@@ -73,7 +73,7 @@ def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
 
 
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
-    """Return the active pod of that name, or None (kubelet: `Get`)."""
+    """Return the active pod with that name, or None (kubelet: `Get`)."""
     for pod in snapshot.pods:
         if (pod.name, pod.namespace) == (name, namespace):
             return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot, pod))
@@ -87,7 +87,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
         for name, resource in sorted(snapshot.state.inventory.resources.items())
         if resource.report is not None
         for device in resource.report.healthy
-        # A topology without nodes gives no element at all; no topology gives one.
+        # A topology without nodes gives no element at all, whereas no topology gives one.
         for element in _elements(name, device, resource.report.devices[device].topology)
     ]
     pinned = snapshot.pinned

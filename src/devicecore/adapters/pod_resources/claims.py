@@ -1,6 +1,6 @@
 """The claims of containers as messages of the pod-resources API.
 
-Law: what drivers answered is passed on unchanged. This module is loaded when the first claim is listed, and not before.
+Law: drivers' answers are passed on unchanged. This module is not loaded before the first claim is listed.
 """
 
 from collections.abc import Iterable

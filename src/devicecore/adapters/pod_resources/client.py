@@ -24,7 +24,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.wire import podresources, podresources_v1alpha1
 
-_MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
+_MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices take more than gRPC's default of 4 MiB
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between two attempts
 _TRANSIENT = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 

@@ -52,12 +52,11 @@ class PodResourcesServer(HasLifecycle):
     Args:
         socket: the path of the socket. The server creates the socket's directory if only its last part is missing.
         look: returns the input of the answers. It is called in a thread of this server.
-        sweep: called before pods are listed, so that ended pods are not (kubelet: `UpdateAllocatedDevices`).
-        observe: called after each call with its method, its API version and whether it failed. Must not block.
-        allow_shared_directory: whether other users may write to the socket's directory.
-        requests_per_second: calls per second in the long run, of all callers and methods together.
-        burst: calls at once.
-        clock: monotonic seconds. The rate limit is measured with it.
+        sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
+        `UpdateAllocatedDevices`). observe: called after each call with its method, its API version and whether it
+        failed. Must not block. allow_shared_directory: whether other users may write to the socket's directory.
+        requests_per_second: calls per second in the long run, for all callers and methods together. burst: calls at
+        once. clock: monotonic seconds. The rate limit is measured with it.
 
     Raises:
         ValueError: the rate limit would reject every call.
@@ -138,11 +137,12 @@ class PodResourcesServer(HasLifecycle):
             with self._socket.binding() as private:
                 server.add_insecure_port(target(private))
                 server.start()
-                server.add_generic_rpc_handlers(services)  # now, because a server that fails to start is never freed
+                # created now, because a server that fails to start is never freed
+                server.add_generic_rpc_handlers(services)
         except BaseException as error:
-            with suppress(ValueError):  # it is running
+            with suppress(ValueError):  # the server is running
                 server.start()  # otherwise gRPC does not close its socket
-            # If the start got no thread, or was interrupted before that, gRPC would never end a longer wait.
+            # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)
             if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which gives no reason

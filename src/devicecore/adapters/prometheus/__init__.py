@@ -44,10 +44,10 @@ DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
 """The upper bounds, in seconds, of a kubelet's buckets for DRA operations."""
 
 MAX_RESOURCES = 256
-"""The most resources whose calls are counted. Beyond that, the least recently used one is forgotten."""
+"""The maximum number of resources whose calls are counted. Beyond that, the least recently used one is forgotten."""
 
 MAX_LABEL_LENGTH = 320
-"""Characters of a resource's label. A valid resource name has at most 317."""
+"""The maximum length of a resource's label. A valid resource name has at most 317 characters."""
 
 _LABELS = ("resource_name",)
 _STATES = ("free", "reserved", "allocated", "unhealthy")
@@ -78,8 +78,8 @@ class PrometheusMetrics:
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}
-        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # as for the resources
-        self._saves: OrderedDict[str, _Saves] = OrderedDict()  # by file, as the resources
+        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # like the resources
+        self._saves: OrderedDict[str, _Saves] = OrderedDict()  # by file, like the resources
         self._pod_resources: dict[str, dict[str, int]] = {
             "requests_total": {},
             **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
@@ -146,7 +146,7 @@ class PrometheusMetrics:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
     def measured(self, store: "CheckpointStore", file: str) -> "CheckpointStore":
-        """Return a store that does what `store` does. Its saves are measured under the name of this file.
+        """Return a store that behaves like `store`. Its saves are measured under the name of this file.
 
         Stores of several managers may have the same name; their saves are counted together.
         """
@@ -161,8 +161,8 @@ class PrometheusMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics (prometheus_client: `Collector`)."""
-        # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
-        # and which can be switched off only for a whole process.
+        # Not the library's Counter and Histogram, because those add a `_created` series to each metric. A kubelet does
+        # not have these, and they can be switched off only for a whole process.
         with self._lock:
             calls = {name: (of.registrations, of.durations.read()) for name, of in sorted(self._calls.items())}
             admissions, failed = self._admissions.read(), self._failed_admissions
@@ -183,7 +183,7 @@ class PrometheusMetrics:
         if self._sink_problem is not None:
             yield GaugeMetricFamily(
                 "devicecore_node_status_published",
-                "Whether others see the newest capacity and allocatable: 0 while a problem prevents it.",
+                "Whether the newest capacity and allocatable are published: 0 while a problem prevents it.",
                 value=float(self._sink_problem() is None),
             )
 
@@ -234,7 +234,7 @@ def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]
     return value
 
 
-_Buckets = list[tuple[str, int]]  # the upper bounds as Go writes them, and the number of samples up to each
+_Buckets = list[tuple[str, int]]  # the upper bounds as Go writes them, and the number of samples up to each bound
 _Read = tuple[_Buckets, float]  # and the sum of all durations
 
 
@@ -327,7 +327,7 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
 def _dra(
     operations: Mapping[tuple[str, bool], _Read], driver_calls: Mapping[tuple[str, str, str], _Read]
 ) -> Iterator[Metric]:
-    """Operations and calls of drivers. A program without dynamic resource allocation shows none of these."""
+    """Yield operations and driver calls. A program without dynamic resource allocation shows none of these."""
     if operations:
         yield _family(
             HistogramMetricFamily,
@@ -347,7 +347,7 @@ def _dra(
 
 
 def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Saves of files. A program whose stores are not measured shows none of this."""
+    """Yield saves of files. A program whose stores are not measured shows none."""
     if saves:
         yield _family(
             HistogramMetricFamily,
@@ -366,7 +366,7 @@ def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
 
 
 def _claims_in_use(cache: "ClaimCache") -> Metric:
-    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first is the total of all drivers
+    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first one is the total for all drivers
     return _family(
         GaugeMetricFamily,
         "dra_resource_claims_in_use",
@@ -392,7 +392,7 @@ def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     for series, by_version in counts.items():
         name = f"kubelet_pod_resources_endpoint_{series}"
         what = series.replace("_", " of ", 1).replace("of total", "of all methods")
-        # The library would append _total to the name of a counter, which most of a kubelet's do not have.
+        # The library would append _total to a counter's name, which most of a kubelet's counters do not have.
         kind = "counter" if series.endswith("_total") else "unknown"
         metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by its version.", kind)
         for version, count in sorted(by_version.items()):

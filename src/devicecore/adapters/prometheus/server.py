@@ -26,13 +26,13 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 __all__ = ["CannotListenError", "MetricsServer"]
 
 MAX_CONNECTIONS = 16
-"""The most connections to the metrics server at once. Any further one is closed unanswered."""
+"""The maximum number of connections to the metrics server at once. Any further connection is closed unanswered."""
 
 MAX_CONNECTION_SECONDS = 10.0
 """Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
 
 END_SECONDS = 1.0
-"""Seconds that stopping the metrics server waits for scrapes in progress."""
+"""How many seconds a stop of the metrics server waits for scrapes in progress."""
 
 _INTERVAL = 1.0  # seconds between two checks for connections that take too long
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -60,11 +60,11 @@ class _Handler(WSGIRequestHandler):
 class _Listener(ThreadingWSGIServer):
     """Answers a limited number of connections at once, each for a limited time."""
 
-    request_queue_size = 128  # connections that wait to be accepted; any further ones try again only after a second
+    request_queue_size = 128  # how many connections wait to be accepted; further ones retry only after a second
 
     def __init__(self, family: int, address: tuple[str, int]) -> None:
         self.address_family = family
-        self._connections: dict[socket.socket, float] = {}  # and its time of acceptance, in monotonic seconds
+        self._connections: dict[socket.socket, float] = {}  # each with the time it was accepted, in monotonic seconds
         self._lock = threading.Condition()  # held while the connections change
         super().__init__(address, _Handler, bind_and_activate=False)
 
@@ -138,7 +138,7 @@ class MetricsServer(HasLifecycle):
 
     @property
     def port(self) -> int:
-        """The port that it listens on, or last listened on."""
+        """The port on which it listens, or last listened."""
         return self._port
 
     @property
@@ -146,7 +146,7 @@ class MetricsServer(HasLifecycle):
         """The URL that it answers.
 
         Raises:
-            NotStartedError: it does not run, so it has no address.
+            NotStartedError: it is not running, so it has no address.
         """
         self._lifecycle.check_running()
         assert self._listener is not None, "it runs"  # noqa: S101 - for mypy
@@ -181,7 +181,8 @@ class MetricsServer(HasLifecycle):
             return
         if self._thread is not None and self._thread.is_alive():
             with suppress(OSError):
-                self._listener.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
+                # wakes the thread, which would otherwise sleep for the whole interval
+                self._listener.socket.shutdown(socket.SHUT_RDWR)
             self._listener.shutdown()
             self._thread.join()
         self._listener.server_close()

@@ -148,7 +148,7 @@ def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAlloca
 
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
-    """Return correct devices: those that Kubernetes finds if they are correct, or else `taken` and its faults."""
+    """Return correct devices: the ones that Kubernetes finds if they are correct, or else `taken` and the faults."""
     causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)
@@ -169,7 +169,7 @@ def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, 
 def _no_allocation(
     situation: Situation, search: Search, undecided: UndecidedError | None
 ) -> DeviceAllocation | NoAllocation:
-    """Return why there are no devices, and the faults that would make Kubernetes find some.
+    """Return why there are no devices, and the faults because of which Kubernetes would find some.
 
     If an expression cannot be evaluated, a fault may keep Kubernetes from trying that device, so that it finds correct
     ones.

@@ -17,7 +17,7 @@ Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
 
 @frozen
 class Shortage:
-    """Constraints on the same attribute that too few of its values can satisfy.
+    """Constraints on the same attribute for which too few values suffice.
 
     Attributes:
         attribute: the attribute of the constraints.

@@ -39,25 +39,26 @@ _SENTENCES = {
     KubernetesFault.REJECT: "a device that it rejects keeps its counters",
     KubernetesFault.CAPACITY_REJECT: "a device that it rejects for its capacity keeps its counters",
     KubernetesFault.UNDO_SHARED: "a shared device that it gives back keeps its counters",
-    KubernetesFault.POOL_NAMES: "it confuses the counters of pools of one name",
+    KubernetesFault.POOL_NAMES: "it confuses the counters of pools with the same name",
     KubernetesFault.DISTINCT: "it compares distinct attributes with one device of each request only",
     KubernetesFault.SHARE_IDS: "it counts the counters of a shared device twice",
-    KubernetesFault.ADMIN_COUNTERS: "it wants free counters for admin access",
+    KubernetesFault.ADMIN_COUNTERS: "it requires free counters for admin access",
     KubernetesFault.ADMIN_BLOCKS: "admin access keeps the device from the other claims of the pod",
     KubernetesFault.ADMIN_CONSUMES: "admin access consumes capacity",
-    KubernetesFault.ALL_ERROR: "it stops at a constraint that all devices break, and tries no alternative",
-    KubernetesFault.ALL_SKIPS: "it leaves devices with too little capacity out of all devices",
-    KubernetesFault.ALL_SKIPS_POLICY: "it leaves devices whose policy does not allow the amount out of all devices",
-    KubernetesFault.SHARES_IGNORED: "it gives a device that can be shared no more while others have shares of it",
+    KubernetesFault.ALL_ERROR: "it stops at a constraint that all devices violate, and tries no alternative",
+    KubernetesFault.ALL_SKIPS: "for a request for all devices, it leaves out devices with too little capacity",
+    KubernetesFault.ALL_SKIPS_POLICY: "for a request for all devices, it leaves out devices whose policy does "
+    "not allow the amount",
+    KubernetesFault.SHARES_IGNORED: "it allocates a device that has become unshareable while others have shares of it",
     KubernetesFault.CAPACITY_NAMES: "it does not find a capacity by its name with the driver's domain",
-    KubernetesFault.FOREIGN_COUNTERS: "it looks at the counters of other nodes' pools, of which one is not usable",
-    KubernetesFault.OVER_COMMITTED: "a counter of which more is in use than there is blocks its whole pool",
+    KubernetesFault.FOREIGN_COUNTERS: "it looks at the counters of other nodes' pools, one of which is unusable",
+    KubernetesFault.OVER_COMMITTED: "an overcommitted counter blocks its whole pool",
 }
 
 ALL_FAULTS = frozenset(KubernetesFault)
 
 Cause = tuple[KubernetesFault, ...]
-"""Faults that only together explain an answer: one or two, or none if it takes more and they are unknown."""
+"""The faults that together explain an answer: one or two, or none if it takes more faults, which are then unknown."""
 
 
 def names_of(causes: Iterable[Cause]) -> tuple[str, ...]:
@@ -78,7 +79,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class Release(Enum):
-    """A release of Kubernetes whose allocator differs from the one before. The value is its usual name."""
+    """A release of Kubernetes whose allocator differs from the previous release's. The value is its usual name."""
 
     V1_36_2 = "1.36.2"
     V1_36_3 = "1.36.3"
@@ -105,8 +106,8 @@ class Release(Enum):
     def of(cls, version: str) -> "Release | None":
         """Return the release with the allocator of a version such as `v1.36.1`, or None if `version` is not a version.
 
-        Versions before 1.36 count as 1.36.2, and those after 1.38, which are unknown, as 1.38. Of 1.38, the
-        sources of its first beta are known.
+        Versions before 1.36 count as 1.36.2, and those after 1.38, which are unknown, as 1.38. For 1.38, only the
+        sources of the first beta are known.
         """
         match = _VERSION.match(version)
         if match is None:

@@ -1,4 +1,4 @@
-"""What the files of a kubelet say, for people who examine or repair them: the functions of `devicecore checkpoint`.
+"""Examining and repairing a kubelet's files: the functions behind `devicecore checkpoint`.
 
 Law: everything here is a value or a pure function.
 """

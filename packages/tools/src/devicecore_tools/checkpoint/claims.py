@@ -1,4 +1,4 @@
-"""What is a file of claims, what differs between two of them, and what cannot be right in one.
+"""Files of claims: how to recognize one, how two of them differ, and what cannot be right in one.
 
 Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
 """
@@ -19,7 +19,7 @@ _FIRST_FIELD = re.compile(rb'\s*\{\s*"Data"\s*:\s*(["{])')
 
 @frozen
 class ChangedClaim:
-    """A claim that both files have, with other pods or other devices. Devices are `driver: pool/device`."""
+    """A claim in both files whose pods or devices differ. Devices are `driver: pool/device`."""
 
     claim: str
     uid: str
@@ -31,7 +31,7 @@ class ChangedClaim:
 
 @frozen
 class StateDifference:
-    """The claims that only one file has, as `namespace/name (UID)`, and those that are not the same in both."""
+    """The claims that only one file has, as `namespace/name (UID)`, and the claims that differ."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -39,11 +39,11 @@ class StateDifference:
 
 
 def is_file_of_claims(blob: bytes) -> bool | None:
-    """Return whether a file is one of claims, and not of device plugins. Return None if its content does not say.
+    """Return whether a file has claims rather than devices of plugins. Return None if its content does not say.
 
     In a file of claims `Data` is a string, in a checkpoint an object.
     """
-    if first := _FIRST_FIELD.match(blob):  # of nearly every file, which is not read twice then
+    if first := _FIRST_FIELD.match(blob):  # this tells nearly every file without reading it twice
         return first[1] == b'"'
     try:
         document = parse(blob)
@@ -63,7 +63,7 @@ def claim_of(entry: ClaimEntry) -> str:
 
 
 def named_device(driver: str, device: PreparedDevice) -> str:
-    """A device with all that its driver answered: `driver: pool/device`, and then its share, requests and CDI names."""
+    """Format a device as its driver answered: `driver: pool/device`, then its share, requests and CDI names."""
     what = f"{driver}: {device.pool}/{device.name}" if device.pool or device.name else f"{driver}: CDI names only"
     share = f" share {device.share_id}" if device.share_id else ""
     requests = f" for {', '.join(device.requests)}" if device.requests else ""
@@ -71,7 +71,7 @@ def named_device(driver: str, device: PreparedDevice) -> str:
 
 
 def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) -> StateDifference:
-    """The differences between the entries of two files. Of two entries of one claim, the last counts."""
+    """The differences between the entries of two files. If a claim has two entries, the last one counts."""
     old, new = ({(claim_of(entry), entry.uid): entry for entry in entries} for entries in (before, after))
     both = sorted(old.keys() & new.keys())
     changed = ((key, _changes(old[key], new[key], *key)) for key in both)
@@ -83,7 +83,7 @@ def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) 
 
 
 def claim_warnings(entries: Iterable[ClaimEntry]) -> Iterator[str]:
-    """Sentences about claims with two entries, claims without pods, and devices of two claims."""
+    """Return sentences about claims with two entries, claims without pods, and devices of two claims."""
     holders: dict[tuple[str, str, str, str], dict[str, None]] = {}
     seen: dict[str, int] = {}
     for entry in entries:

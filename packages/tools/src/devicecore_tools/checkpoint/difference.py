@@ -1,4 +1,4 @@
-"""What differs between the data of two checkpoints.
+"""The differences between the data of two checkpoints.
 
 Laws: A checkpoint does not differ from itself. If two checkpoints are compared in the opposite order, the result is the
 reversed difference. The order of entries makes no difference here; it changes the checksum.
@@ -32,7 +32,7 @@ class Move:
 
 @frozen
 class ChangedEntry:
-    """A container and resource in both, with another answer of the plugin or other NUMA nodes of a device."""
+    """A container and resource in both, with a different answer from the plugin or different NUMA nodes of a device."""
 
     pod: str
     container: str
@@ -54,7 +54,7 @@ class ChangedRegistration:
 
 @frozen
 class Difference:
-    """What changes from the first checkpoint to the second. `fields` are the names of other fields of the file."""
+    """What changes from the first checkpoint to the second. `fields` are the names of other fields that differ."""
 
     added: tuple[Holding, ...] = ()
     removed: tuple[Holding, ...] = ()
@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def reversed(self) -> "Difference":
-        """What changes from the second checkpoint to the first."""
+        """The same difference, seen from the second checkpoint."""
         moved = tuple(sorted((Move(move.after, move.before) for move in self.moved), key=_of_move))
         registered = tuple(
             ChangedRegistration(one.resource, one.is_now, one.was, one.removed, one.added) for one in self.registered
@@ -76,7 +76,7 @@ class Difference:
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
     """Compare two checkpoints by pod, container, resource and device.
 
-    With `with_numa`, NUMA nodes are compared. They mean nothing in format 0 and 1.
+    With `with_numa`, NUMA nodes are compared. They mean nothing in formats 0 and 1.
     """
     these, those = _holdings(before), _holdings(after)
     removed, added = these - those, those - these

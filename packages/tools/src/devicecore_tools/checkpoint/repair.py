@@ -14,7 +14,7 @@ from devicecore.domain.device_set import natural_key
 
 
 class DropReason(Enum):
-    """Why an entry, or part of it, is dropped."""
+    """Why an entry, or a part of it, is dropped."""
 
     UNREADABLE_ANSWER = "the plugin's answer in it cannot be read"
     REPLACED = "a later entry of the same container and resource replaces it"
@@ -24,7 +24,7 @@ class DropReason(Enum):
 
 @frozen
 class Dropped:
-    """An entry that is not in the repaired data, or those of its devices that another pod keeps."""
+    """An entry that is not in the repaired data, or the devices in it that another pod keeps."""
 
     reason: DropReason
     pod: str
@@ -62,7 +62,7 @@ def repaired(
 
     A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one of the same
     container and resource replaces. Containers of one pod may share devices. `pods` are the UIDs of all pods of the
-    node that have not ended, or None if they are not known. Those in `keep` keep the devices that other pods hold too.
+    node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods hold, too.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()
     reasons = list(_reasons(entries, is_readable, pods))

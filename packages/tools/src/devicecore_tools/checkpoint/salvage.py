@@ -1,4 +1,4 @@
-"""What can be read of a file that a kubelet cannot read as a whole.
+"""Reads the intact parts of a file that a kubelet cannot read as a whole.
 
 Law: for a file that `decode` accepts, `salvage` returns the same data and no problem. Otherwise each entry and each
 registered resource is either in the data or has a problem, unless too many have one.
@@ -17,12 +17,12 @@ from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import MalformedCheckpointError
 
 MAX_UNREADABLE = 1_000
-"""Parts of a file that cannot be read. If there are more, it is another file, or nothing in it can be trusted."""
+"""The maximum number of unreadable parts. With more, the file is something else, or nothing in it can be trusted."""
 
 
 @frozen
 class Unreadable:
-    """A part of a file that cannot be read: `entry 3`, counted from 1, or a registered resource; and the reason."""
+    """A part of a file that cannot be read (`entry 3`, counted from 1, or a registered resource), and the reason."""
 
     place: str
     problem: str
@@ -30,7 +30,7 @@ class Unreadable:
 
 @frozen
 class Salvaged:
-    """The readable parts of a file and the format they are in, and what could not be read."""
+    """The readable parts of a file, their format, and what could not be read."""
 
     format: int
     data: CheckpointData
@@ -39,7 +39,7 @@ class Salvaged:
 
 @frozen
 class IgnoredField:
-    """A field that a kubelet ignores, as in a file of a newer one: its name, its first place, and in how many it is."""
+    """A field that a kubelet ignores, such as a newer kubelet's: its name, its first place, and how many places."""
 
     name: str
     place: str

@@ -62,9 +62,9 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
     accepts such a file. With --strict, the exit status is 1 then as well.
 
-    FILE may be a dra_manager_state, which is recognized by its content. In it, a device of two claims, a claim without
-    pods and a claim with two entries give warnings. A file from a kubelet before 1.32 gets the verdict checksum,
-    because later kubelets refuse it.
+    FILE may be a dra_manager_state, which is recognized by its content. A device of two claims, a claim without pods
+    and a claim with two entries give warnings. A file from a kubelet before 1.32 gets the verdict checksum, because
+    later kubelets refuse it.
 
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
@@ -86,7 +86,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 
 
 def _not_in(file: str, what: str, name: str, known: Collection[str]) -> str:
-    """Return the message for an option that asks for a name that is not in the file."""
+    """Return the error for an option with a name that is not in the file."""
     shown = sorted(known)[:_SHOWN]
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     return foreign_text(f"{file} has no {what} {name}. It has: {', '.join(shown) or 'none'}{more}", MAX_SENTENCE)
@@ -106,7 +106,7 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    Shows the devices of each container by NUMA node, and what else its plugins gave it; then the registered devices.
+    Shows the devices of each container by NUMA node and whatever else its plugins gave it, then the registered devices.
     FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses. If the verdict is not ok,
     shows what can be read. For a dra_manager_state, shows each claim with its pods and devices.
 
@@ -119,7 +119,7 @@ def show(
     found = examined(path_of(file))
     if isinstance(found, ClaimsFile):
         if resources or free_only:
-            message = f"--resource and --free are for devices of plugins, and {found.file} has ResourceClaims."
+            message = f"--resource and --free are for devices of plugins, but {found.file} has ResourceClaims."
             raise click.UsageError(message)
         found.show(pods, as_json=as_json)
         held = {"pod": (pods, {pod for one in found.entries or () for pod in one.pods or ()})}

@@ -27,7 +27,7 @@ from devicecore_tools.command.output import MAX_VALUE, print_json, print_pairs
 
 @frozen
 class ClaimsFile(ExaminedFile):
-    """A claim checkpoint with its verdict. `entries` has the readable entries, even of a bad file, or is None."""
+    """A claim checkpoint with its verdict. `entries` has the readable entries, even if the file is bad, or is None."""
 
     report: StateReport
     entries: tuple[ClaimEntry, ...] | None
@@ -99,7 +99,7 @@ class ClaimsFile(ExaminedFile):
 
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
-    """Return whether a file is a claim checkpoint, judging by its content, or if that is ambiguous, by its name."""
+    """Return whether a file is a claim checkpoint, by its content, or by its name if the content is ambiguous."""
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
 

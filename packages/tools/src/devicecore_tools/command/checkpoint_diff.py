@@ -1,4 +1,4 @@
-"""`devicecore checkpoint diff`: what differs between two files.
+"""`devicecore checkpoint diff`: how two files differ.
 
 Law: the exit status is 0 only if both files have the same content.
 """
@@ -25,10 +25,10 @@ _DIFFERENT = 1
 def diff(*, as_json: bool, before: str, after: str) -> int:
     """Compare two checkpoints by pod, container, resource and device.
 
-    Lists the devices that containers hold only in AFTER (added), only in BEFORE (removed), or in both but in another
-    container (moved); differences of NUMA nodes, of the plugin's answer and of the registered devices; and whether
+    Lists the devices that containers hold only in AFTER (added), only in BEFORE (removed), or in both but in different
+    containers (moved); differences of NUMA nodes, of the plugin's answer and of the registered devices; and whether
     format and checksum differ. NUMA nodes are compared only if both files have format 2, because older formats have
-    none. If only the checksum differs, the entries are in another order, or a file was edited by hand.
+    none. If only the checksum differs, the entries are in a different order, or a file was edited by hand.
 
     For two dra_manager_state files, lists the claims that only one has, and those whose pods or devices differ.
 

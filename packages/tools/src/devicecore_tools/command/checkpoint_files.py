@@ -25,7 +25,7 @@ NEGATIVE, UNUSABLE = 1, 2
 
 _EXPECTED = "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state"
 _PLUGINS = "device-plugins"
-_MODE = 0o600  # as a kubelet's own file
+_MODE = 0o600  # the mode of a kubelet's own file
 
 
 @frozen
@@ -54,7 +54,10 @@ class ExaminedFile:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file, for people, or empty. Text that is not JSON is probably another file."""
+        """What is wrong with the file, in a sentence, or empty.
+
+        Text that is not JSON is probably from a different kind of file.
+        """
         problem = self.report.problem
         return f"{problem}; {_EXPECTED}" if problem.startswith("not JSON: ") else problem
 
@@ -111,7 +114,7 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
     Raises click.UsageError if it is the file that was read, or if it exists and `force` is False.
     """
     if os.path.exists(new) and os.path.exists(old) and os.path.samefile(old, new):  # noqa: PTH110, PTH121 - as typed
-        message = f"{new} is the file that is read. This command writes a new file only: name another one."
+        message = f"{new} is the input file. This command only writes new files: choose another name."
         raise click.UsageError(message)
     if os.path.isdir(new):  # noqa: PTH112 - as typed
         raise click.UsageError(f"{new} is a directory, expected the name of a new file.")

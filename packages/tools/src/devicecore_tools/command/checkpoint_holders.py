@@ -10,7 +10,7 @@ from devicecore.domain.device_set import natural_key
 from devicecore_tools.checkpoint.repair import devices_of, shared_devices
 from devicecore_tools.doctor.look.formats import why_old
 
-_MAX_NAMED = 10  # devices or pods in one warning
+_MAX_NAMED = 10  # the maximum number of devices or pods in one warning
 
 
 def free_devices(data: CheckpointData) -> dict[str, list[str]]:
@@ -25,7 +25,7 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
 def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
     """Return warnings about an old format, devices that two pods hold, and held devices that are not registered.
 
-    A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
+    A kubelet accepts such a file. It registers only healthy devices, so a device that became unhealthy while a pod
     holds it is not registered either.
     """
     return (*filter(None, [why_old(report)]), *_shared(data), *_unregistered(data))

@@ -33,7 +33,7 @@ from devicecore_tools.doctor.look.formats import examine, why_old_format
 from devicecore_tools.doctor.look.values import PodSeen
 
 _COMMAND = "devicecore checkpoint repair"
-_OR = "Name all pods of the node, with those of kube-system, or add --force"
+_OR = "Name all pods of the node, including kube-system, or add --force"
 
 
 @click.command()
@@ -50,14 +50,14 @@ _OR = "Name all pods of the node, with those of kube-system, or add --force"
     "pods_file",
     metavar="PODS",
     type=PLACE,
-    help="All pods of the node: a file with what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries "
-    "of other pods, and of pods that have ended, are dropped. - is standard input.",
+    help="All pods of the node: a file with the output of the kubelet's /pods or `kubectl get pods -A -o json`. "
+    "Entries of other pods, and of pods that have ended, are dropped. - is standard input.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Drop entries also if PODS may not have all "
-    "pods of the node.",
+    help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Also drop entries if PODS may not "
+    "have all pods of the node.",
 )
 @click.argument("file", type=PLACE)
 @click.argument("new_file", metavar="NEWFILE", type=PLACE)
@@ -71,7 +71,7 @@ def repair(
 
     \b
     * entries and resources that cannot be read
-    * entries whose answer of the plugin cannot be read: a kubelet ignores them
+    * entries with an unreadable answer from the plugin, which a kubelet ignores
     * entries that a later entry of the same container and resource replaces
     * entries of pods that are gone or have ended (--pods)
     * devices of a pod that another pod keeps (--keep)
@@ -119,7 +119,7 @@ def repair(
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
         raise click.UsageError(f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}.")
-    lost = ["a byte-order mark, with which a kubelet reads nothing"] * (blob != marked) + lost_fields(blob)
+    lost = ["a byte-order mark, which stops a kubelet from reading the file"] * (blob != marked) + lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if listed is not None and not force and (why := _why_not_gone(listed, found, result)):
         return _refused(file, f"{pods_file} does not show that pods are gone, because {why}. {_OR}", as_json=as_json)
@@ -138,7 +138,7 @@ def _why_no_checkpoint(blob: bytes, found: Salvaged) -> str:
         return ""
     report = examine(blob)[0]
     if report.verdict is FileVerdict.CHECKSUM:
-        return "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
+        return "it has no entries, no registered devices and no correct checksum, so it may not be a checkpoint at all"
     return report.problem
 
 

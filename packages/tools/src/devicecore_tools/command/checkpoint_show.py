@@ -98,7 +98,7 @@ def _devices(entry: PodDevicesEntry, *, with_numa: bool) -> Iterator[tuple[str, 
 def _given_things(entry: PodDevicesEntry) -> Iterator[tuple[str, str]]:
     given = _given(entry)
     if given is None:
-        yield "given", f"the answer of the plugin of {entry.resource_name} cannot be read"
+        yield "given", f"the answer of the plugin for {entry.resource_name} cannot be read"
         return
     yield from (("env", f"{name}={value}") for name, value in given.envs.items())
     for mount in given.mounts:
@@ -110,7 +110,10 @@ def _given_things(entry: PodDevicesEntry) -> Iterator[tuple[str, str]]:
 
 
 def _entry(entry: PodDevicesEntry) -> dict[str, object]:
-    """Return one entry; `given` is None if the plugin's answer is unreadable. A kubelet writes -1 for no NUMA node."""
+    """Return one entry as JSON. `given` is None if the plugin's answer is unreadable.
+
+    For "no NUMA node", a kubelet writes -1.
+    """
     given = _given(entry)
     return {
         "pod": entry.pod_uid,

@@ -29,11 +29,11 @@ def outside_pairs(
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    with suppress(QuestionGivenUpError):  # there is less advice then
+    with suppress(QuestionGivenUpError):  # without the library there is less advice
         for claim in claims:
             for request in claim.alternatives:
                 for device in node.outside_class(claim, request)[:1]:
-                    todo = f"name a DeviceClass that selects {device.key}, or make one"
+                    todo = f"name a DeviceClass that selects {device.key}, or create one"
                     what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
                     yield "do", f"{todo}: {what} does not select it"
 
@@ -97,9 +97,9 @@ def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best
             if nodes:
                 there = f", only for {listed(nodes, _MAX_NAMES)}"
             elif any(one.driver in wanted for one in trial.objects.slices):
-                there = ", only for nodes that are not known"
+                there = ", only for unknown nodes"
             else:
-                there = f"; there are no slices of it at all{others and f', only of {others}'}"
+                there = f"; it has no slices at all{others and f', only of {others}'}"
             yield f"{by} wants devices of driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
 
 
@@ -119,27 +119,30 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """Explain that a device is only allocated as a whole if a part of it is requested."""
+    """If a part of a device is requested, explain that the device is only allocated as a whole."""
     if not request.capacity:
         return
     for one in refused.verdicts:
         device = trial.objects.devices.get(one.device)
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
             asks = f"request {request.result_name} asks for a part of {one.device}"
-            yield "because", f"{asks}, which is published without allowMultipleAllocations: one claim has it as a whole"
+            yield "because", f"{asks}, which is published without allowMultipleAllocations, so one claim gets all of it"
             # An API server that drops one of the fields also drops the other.
-            gate = f"{one.reason.held} has kept its capacity, so the API server knew the field when that was created"
+            gate = f"{one.reason.held} still has its capacity, so the API server knew the field when it was created"
             if not trial.asks_for_capacity(one.reason.held.claim):
                 gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
-            todo = f"restart the pod of {one.device.driver}, so that it publishes again"
-            yield "do", f"{todo}; if the field is still missing, it is the driver's version or its settings ({gate})"
+            todo = f"restart the pod of {one.device.driver}, so that it publishes its devices again"
+            yield (
+                "do",
+                f"{todo}; if the field is still missing, the cause is the driver's version or its settings ({gate})",
+            )
             return
 
 
 def _taint_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation
 ) -> Iterator[tuple[str, str]]:
-    """Say who has tainted devices. Tolerating a taint is right only for pods that may run on such a device."""
+    """Say who tainted devices. Tolerating a taint is right only for pods that can use such a device."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
     marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # count each device once
     for one in refused.verdicts:
@@ -149,9 +152,9 @@ def _taint_pairs(
     for (rule, driver, text), devices in list(marked.items())[:_MAX_NAMES]:
         who = f"its driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
         if rule is not None:
-            todo = "delete that rule when its reason is gone"
+            todo = "delete that rule once its cause is fixed"
         elif watches:
-            todo = f"adminAccess ignores no taint; what only watches devices may tolerate it; {_LOOK}"
+            todo = f"adminAccess does not ignore taints; a pod that only watches devices may tolerate this one; {_LOOK}"
         else:
             todo = f"{_LOOK}, or use another device, before a claim tolerates this"
         yield (
@@ -167,13 +170,13 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
         driver = pool.key[0]
         if pool.has_surplus:
             count = "spec.pool.resourceSliceCount has to be the number of slices"
-            todo = f"{count}: mend what publishes pool {pool}, {driver} or an autoscaler"
+            todo = f"{count}: fix whatever publishes pool {pool}: {driver} or an autoscaler"
         elif pool.is_incomplete:
             todo = f"{driver} has to publish all slices of pool {pool}: look at its pod and log"
         elif pool.is_obsolete:
             todo = f"{driver} has to publish pool {pool} again for {answer.node.name}: look at its pod and log"
         else:
-            todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of it"
+            todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of the driver"
         known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"
         yield "do", f"{todo}{known}"
 
@@ -209,9 +212,9 @@ def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iter
         there = f"there is no DeviceClass {missing[0]}, only {shown}"
         if missing[0] not in drivers:
             slices = f", only of {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
-            there += f"; and there are no ResourceSlices of a driver of this name{slices}"
+            there += f"; and there are no ResourceSlices from a driver with this name{slices}"
         yield "because", there
         yield (
             "do",
-            "check the name; if it is right, install the driver that brings this class, or enable that part of it",
+            "check the name; if it is right, install the driver that provides this class, or enable it in the driver",
         )

@@ -72,9 +72,9 @@ class ClaimReport:
         asks: the pod's other requirements, or None if the question is only about a claim.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
-        unjudged: what else a scheduler checks, so that it may still refuse the pod.
+        unjudged: other checks of a scheduler, which may still refuse the pod.
         assumed: what is assumed because it was not read.
-        lacking: the claim of the pod that does not exist, so that a scheduler does not look for a node.
+        lacking: a claim of the pod that does not exist, so a scheduler does not look for a node.
     """
 
     title: str
@@ -104,7 +104,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod gets no node although one may have its devices: what only the scheduler knows, or a gate."""
+        """Why the pod gets no node although one may have its devices: a gate, or what only the scheduler knows."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -238,17 +238,17 @@ class ClaimReport:
         return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
 
     def _before_devices(self, best: ClaimAnswer) -> str:
-        """Return the end of the headline if something other than devices decides, or an empty string."""
+        """Return the end of the headline if something other than devices is decisive, or an empty string."""
         if self._overruled is not None:
-            return f": gets no node now{f', although {best.node.name} has what else it asks for' * best.fits}"
+            return f": gets no node now{f', although {best.node.name} has everything else it asks for' * best.fits}"
         if best.obstacles:
             count = len(self.answers)
-            return f": gets no node{f': each of {count:,} is out of the question' if count > 1 else ''}"
+            return f": gets no node{f': each of {count:,} is ruled out' if count > 1 else ''}"
         if self._waits_for:
             return f" on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
         if self._of_devices is Outcome.FITS and self.unjudged:
             has = "its devices" if self.claims else "room"
-            return f": {best.node.name} has {has}, but not all was looked at that the pod asks for"
+            return f": {best.node.name} has {has}, but not everything that the pod asks for was looked at"
         return ""
 
     def _about_devices(self, best: ClaimAnswer) -> str:
@@ -279,11 +279,11 @@ class ClaimReport:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:
             agrees = "" if not best.fits else ". With what was read now it has a node, so it will be tried again"
-            yield "scheduler", f"it said last: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
+            yield "scheduler", f"it last said: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
         yield from self._waiting_pairs()
         if not best.fits:
             for out in [one for one in self.answers if one.has_devices and one.obstacles][:_MAX_NAMES]:
-                yield "but", f"{out.node.name} has the devices, and is out of the question: {out.obstacles[0]}"
+                yield "but", f"{out.node.name} has the devices, but is ruled out: {out.obstacles[0]}"
                 yield from (("but", f"also: {more}") for more in out.obstacles[1:])
                 yield "gets them if", out.cure
         for victim in self.victims[:_MAX_NAMES]:
@@ -291,10 +291,11 @@ class ClaimReport:
             yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
         for lost in self.taken_away:
             why = f"they cannot be bound: {lost.failed}" if lost.failed else "it is allocated, and no pod uses it"
-            yield "first", f"the scheduler takes the devices of claim {lost.name} away: {why}"
+            yield "first", f"the scheduler takes its devices away from claim {lost.name}: {why}"
         if not best.fits:
             is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
-            if best.obstacles or is_elsewhere or self.claims:  # otherwise the place does not hold the pod back
+            # otherwise, where the claim can be used does not restrict the pod
+            if best.obstacles or is_elsewhere or self.claims:
                 yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
@@ -307,14 +308,14 @@ class ClaimReport:
                 only = listed(one.nodes, _MAX_NAMES)
                 yield (
                     "because",
-                    f"{holders} holds claim {one.name} to {only}: the pod can run only there until that ends",
+                    f"{holders} ties claim {one.name} to {only}: until that changes, the pod can run only there",
                 )
                 yield "do", f"end {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
     def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the device conditions that a scheduler waits for, and for how long."""
+        """Rows for the device conditions that a scheduler waits for, and how long it waits."""
         if self._waits_for:
-            yield "because", "a scheduler binds the pod when the driver has set these conditions of its devices to True"
+            yield "because", "a scheduler binds the pod when the driver has set these conditions of the devices to True"
             for one in self.allocated:
                 if one.waits_for and one.since:
                     yield "since", f"{foreign_text(one.since, 100)}, when claim {one.name} got its devices"
@@ -336,11 +337,14 @@ class ClaimReport:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
             if not best.causes:  # with these constraints, a scheduler may read other nodes' slices on any node
-                yield "do", f"until that is mended, keep the pod away from {stopping.node.name}: {away}"
+                yield "do", f"until that is fixed, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
-                text = f"{one.device} is allocated to {one} and published no more: which counters it uses is not known"
+                text = (
+                    f"{one.device} is allocated to {one} but no longer published, so it is not known which "
+                    "counters it uses"
+                )
                 yield "caution", text
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
@@ -366,7 +370,7 @@ class ClaimReport:
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Return the rows, with a hint after those that name an obstacle."""
+    """Return the rows, with a hint after each one that names an obstacle."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):

@@ -24,7 +24,7 @@ _MAX_DEVICES = 2_000  # rows with --all-devices
 _MAX_REASONS = 5  # rows for a request
 _MAX_REQUESTS = 4  # requests whose reasons are shown
 _MAX_CHANGES = 4
-_MAX_GROUPS = 6  # rows for nodes without the best one
+_MAX_GROUPS = 6  # rows for nodes other than the best one
 _MAX_NAMES = 3
 _MAX_GIVEN = 12  # rows for devices that claims get
 
@@ -54,8 +54,8 @@ def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, s
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for the schedulers that decide differently, with one row for each set of causes."""
-    does = "does not find them" if answer.fits else "gives devices against the rules"
+    """Rows for schedulers that decide differently, one for each set of causes."""
+    does = "does not find them" if answer.fits else "allocates devices against the rules"
     alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
     for release, causes in answer.causes.items():
         alike[causes].append(release)
@@ -71,7 +71,7 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 def _releases(names: Sequence[str]) -> str:
     """Return the common names of releases.
 
-    There are two for 1.36, and older releases decide like the older of the two.
+    There are two for 1.36. Older releases decide like the older one.
     """
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
@@ -80,7 +80,7 @@ def _releases(names: Sequence[str]) -> str:
 
 
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for the changes that help, and how to make them if `claims` has to change.
+    """Rows for the changes that help, and how to make a change to one of `claims`.
 
     Claims share a row if releasing any one of them is enough.
     """
@@ -106,7 +106,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
     if (rest := len(rows) - _MAX_CHANGES) > 0:
         yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
     if not answer.are_all_tried:
-        yield "...", f"other changes were not tried: {MAX_ADVICE_SECONDS:g} s of trials were over"
+        yield "...", f"other changes were not tried, because {MAX_ADVICE_SECONDS:g} s were spent on trials"
     if any(is_of_claim for _, is_of_claim in rows[:_MAX_CHANGES]):
         for how in dict.fromkeys(_how_to_edit(one) for one in claims):
             yield "how", how
@@ -116,7 +116,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
     """Return how to change a claim. Its name shows what it was created from."""
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
-    if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain it
+    if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain this character
         both = "delete the template and the pods that wait, and create both again with the change"
         return f"the spec of a template cannot be edited: {both}"
     return "the spec of a claim cannot be edited: delete the claim, and create it again with the change"
@@ -131,7 +131,7 @@ def problem_pairs(
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
     if refused.is_unknown and not refused.verdicts:
-        return  # the search was given up, and computing other rows would take as long
+        return  # the search was given up, and computing other rows would take just as long
     # An error says nothing about devices, so it is unknown which constraints are not met.
     if refused.verdicts:
         for line in constraint_lines(claims, refused, trial.objects.devices):
@@ -197,13 +197,13 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
 
 
 def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
-    """Rows for nodes: nodes of the same shape with the same text share a row."""
+    """Rows for nodes. Nodes of the same shape share a row if their text is the same."""
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     count = len(others)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
             fits = "gets its devices" if one.answer.claims else "fits, too"
-            text = "could get its devices, but is missed" if one.answer.causes else fits
+            text = "could get its devices, but a scheduler misses it" if one.answer.causes else fits
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
             holders = dict.fromkeys(

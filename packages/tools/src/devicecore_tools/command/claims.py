@@ -30,18 +30,19 @@ _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
 _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 """The options that name files with objects of a cluster."""
 
-_MAX_WANTED = 20  # claims and pods of one file
+_MAX_WANTED = 20  # the maximum number of claims and pods in one file
 _NO_CLASSES_THERE = (
-    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs; or "
-    "make one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its metadata.name, and "
+    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs. "
+    "To create one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its "
+    "metadata.name, and "
     "in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
 )
 _NO_CLASSES = (
-    "no DeviceClass is known; add --kubeconfig FILE, or give --slices a file with it: "
+    "no DeviceClass is known; add --kubeconfig FILE, or pass a file with it to --slices: "
     "kubectl get resourceslices,deviceclasses,nodes -o json"
 )
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
-"""The kinds of objects that say which devices are wanted."""
+"""The kinds of objects that request devices."""
 
 _HAS_A_POD = re.compile(rb"""kind["']?\s*:\s*["']?(?:Pod|Deployment|StatefulSet|DaemonSet|ReplicaSet|Job|CronJob)\b""")
 
@@ -64,7 +65,7 @@ class Wanted:
 
 
 def may_decide(sources: Mapping[str, object]) -> bool:
-    """Return whether the sources have a scheduler's input, but nothing that belongs to only one node."""
+    """Return whether the sources have a scheduler's input, but nothing that belongs to a single node."""
     of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
@@ -96,7 +97,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
-        return None  # read as a message, it may be understood; otherwise the error says why not
+        return None  # read as a message, it may make sense; if not, the error says why
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
@@ -133,8 +134,8 @@ def items_in(document: Value) -> Iterator[Value]:
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
     """Return the pods among the objects that wait for a node, including those of workloads.
 
-    Pods without claims count only next to pods without a message from a kubelet: those of a list in which other
-    pods have a node or have ended are explained by their messages.
+    Pods without claims count only if no pod of the list has a message from a kubelet. Otherwise, pods that have a node
+    or have ended are explained by their messages.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
     with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
@@ -168,7 +169,7 @@ _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressur
 
 
 def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
-    """Return the spec of the first pod of a workload, with what its controller adds."""
+    """Return the spec of a workload's first pod, including what the controller adds."""
     own = {key: one.data for key, one in spec.mapping().items()}
     if kind == "DaemonSet":
         added = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in _OF_DAEMONS]
@@ -179,7 +180,8 @@ def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
             {
                 "name": one["metadata"]["name"].data,
                 "persistentVolumeClaim": {"claimName": f"{one['metadata']['name'].text('')}-{name}-0"},
-                "ephemeral": {"volumeClaimTemplate": one.data},  # if it does not exist, it is created in the same way
+                # if it does not exist, the controller creates it in the same way
+                "ephemeral": {"volumeClaimTemplate": one.data},
             }
             for one in templates
         ]
@@ -209,7 +211,7 @@ def _claim_trial(
     """Return a trial with the objects of files, of an API server, and those that were already read.
 
     Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
-    `lists_claims` is whether a file has all claims and templates, as an API server does.
+    `lists_claims` says whether a file has all claims and templates, as an API server does.
 
     Raises ValueError if one cannot be read, and NotKnownError if the budget does not allow it.
     """
@@ -233,7 +235,7 @@ def _claim_trial(
     sources = [f"in {one}" for one in files]
     if kubeconfig is not None:
         refused = "".join(f", which does not list {kind}s: {one}" for kind, one in problems.items())
-        sources.append(f"at the API server of {kubeconfig}{refused}")
+        sources.append(f"on the API server of {kubeconfig}{refused}")
     trial = ClaimTrial(objects, () if release is None else (release,), sources, budget, lists_claims=lists_claims)
     trial.unread = [f"the {kind}s: {why}" for kind, why in problems.items() if why in budget.refused]
     if sys.stderr.isatty():
@@ -255,7 +257,7 @@ def _documents(
 ) -> Iterator[Value]:
     """Yield the documents one by one, so that only one text is in memory.
 
-    Adds to `problems` why an API server does not list a kind that only some pods need.
+    If an API server does not list a kind that only some pods need, the reason is added to `problems`.
     """
     from devicecore_tools.doctor.reading.large_documents import read_all_documents
 
@@ -358,8 +360,8 @@ def _title_of(pod: Value) -> str:
 
 
 _NEVER_ALLOCATED = (
-    "the pod names its node, {}, so that no scheduler looks at it, and nobody gives its claims devices: have it select "
-    "the node by its label kubernetes.io/hostname in place of nodeName"
+    "the pod names its node, {}, so no scheduler looks at it, and nobody allocates devices for its claims: "
+    "select the node by its label kubernetes.io/hostname instead of nodeName"
 )
 
 
@@ -372,10 +374,10 @@ def _report_of_pod(
     *,
     is_kubelet_asked: bool = False,
 ) -> "ClaimReport":
-    """Return what the nodes say about a pod's claims and about its other requirements.
+    """Return the nodes' answers about a pod's claims and its other requirements.
 
-    If no Node has plugin devices, an additional kubelet source answers for them. If no node takes the pod, the
-    claims that nobody else uses lose their devices first, because a scheduler deallocates them.
+    If no Node has plugin devices, a kubelet's own source answers for them. If no node takes the pod, its claims that no
+    other pod uses lose their devices first, because a scheduler deallocates them.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
@@ -459,9 +461,9 @@ def answer_of_node(
     budget: Budget,
     is_named: bool = True,
 ) -> "ClaimReport | None":
-    """Return what a node says about a pod. Return None if no file says anything about its requests.
+    """Return a node's answer about a pod. Return None if no file says anything about the pod's requests.
 
-    If the node's name is unknown, it is the only node in the files. Raises ValueError if something cannot be read, or
+    If the node's name is unknown, the only node in the files is used. Raises ValueError if something cannot be read, or
     the files say nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources
@@ -477,7 +479,9 @@ def answer_of_node(
         return None
     if name is None:
         places = " and ".join(filter(None, (slices, claims)))
-        raise UnknownNodeError(f"no ResourceSlice and no Node in {places} is of {node}, so its devices are not known")
+        raise UnknownNodeError(
+            f"no ResourceSlice and no Node in {places} belongs to {node}, so its devices are not known"
+        )
     return _report_of_pod(trial, _title_of(pod), pod, name, is_kubelet_asked=True)
 
 

@@ -1,13 +1,13 @@
 """Python's cycle collector, in commands that read a large node or cluster, or that run many nodes.
 
-Law: after such a block, the collector is in the state that it had before.
+Law: after such a block, the collector is in the same state as before.
 """
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_RARE = (20_000, 20, 20)  # by default 700, 10 and 10
+_RARE = (20_000, 20, 20)  # the defaults are 700, 10 and 10
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def without_collector() -> Iterator[None]:
 
 @contextmanager
 def rare_collector() -> Iterator[None]:
-    """Let Python's cycle collector run rarely, because few objects of a long-lived fleet are in cycles.
+    """Run Python's cycle collector rarely, because few objects of a long-lived fleet are in cycles.
 
     With the default thresholds, it took a tenth of the processor time for a pod.
     """

@@ -43,11 +43,11 @@ class _CommandTree(Group):
     """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, imported. Return None if there is none."""
+        """Import and return the command with this name. Return None if there is none."""
         try:
             return self._command(cmd_name)
         except click.ClickException:
-            if ctx.resilient_parsing:  # a shell asks for completions, and the other commands complete their names, too
+            if ctx.resilient_parsing:  # a shell asks for completions, and other commands' names are completed, too
                 return None
             raise
 

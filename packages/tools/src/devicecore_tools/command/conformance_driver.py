@@ -15,8 +15,8 @@ from devicecore_tools.command.conformance_options import choice_options, driver_
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
-_MOST_LONGER = 4.0  # by which factor a run may take longer on a busy machine
-_OWN_START = 5.0  # the maximum number of seconds that are subtracted from a run's time for the start of this program
+_MOST_LONGER = 4.0  # how many times longer a run may take on a busy machine
+_OWN_START = 5.0  # the maximum number of seconds subtracted from a run's time for starting this program
 
 
 @click.command()

@@ -22,8 +22,8 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
     """List or run plugins and drivers with one fault each.
 
     They test the checks of `devicecore conformance`, and are also meant for authors of other test kits. Each is a
-    correct program with one fault. It is listed with the checks that fail on it, and whether these run by default. A
-    program without such checks does something unusual but correct.
+    correct program with one fault, and is listed with the checks that fail on it and whether these run by default. A
+    program on which no check fails does something unusual but correct.
 
     --run runs that program. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.
@@ -36,7 +36,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
 
     if name is not None:
         if list_only or kind or as_json:
-            raise click.UsageError("--run NAME needs no other option.")
+            raise click.UsageError("--run NAME takes no other option.")
         try:
             found = find(name)
         except KeyError:

@@ -11,7 +11,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_LATE = "Checks for which no time is left are undecided; if one of severity must is among them, the exit status is 1."
+_LATE = "If no time is left for a check, it is not decided; if its severity is must, the exit status is 1."
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
@@ -40,7 +40,7 @@ plugin_options = option_group(
         "All sockets in it are deleted.",
     ),
     click.option(
-        "--allow-shared-directory", is_flag=True, help="Accept a --socket-dir that its group or others can write to."
+        "--allow-shared-directory", is_flag=True, help="Accept a --socket-dir that is writable by its group or others."
     ),
     click.option(
         "--registry",
@@ -59,12 +59,12 @@ plugin_options = option_group(
         8.0,
         "How many seconds it may take to register again after a closed stream, or only a new kubelet.sock.",
     ),
-    seconds_option("--away", 3.0, "How many seconds the kubelet is away."),
+    seconds_option("--away", 3.0, "For how many seconds the kubelet is down."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
     seconds_option(
         "--budget",
         300.0,
-        f"How many seconds the run may take after the first registration, and may wait for it. {_LATE}",
+        f"How many seconds the run may take after the first registration, and at most wait for it. {_LATE}",
     ),
     click.option(
         "--provoke-health",
@@ -80,7 +80,7 @@ plugin_options = option_group(
         help="Restart the plugin when it exits, as Kubernetes does.",
     ),
 )
-"""Gives a command the options of a device plugin: the directory, and the fields of its `Settings`."""
+"""Adds the options for a device plugin to a command: the directory, and the fields of `Settings`."""
 
 driver_options = option_group(
     click.option("--full", is_flag=True, help="Run all checks, in up to five minutes."),
@@ -140,10 +140,11 @@ driver_options = option_group(
         "--budget",
         None,
         "How many seconds the run may take; by default 120, and 290 with --full, and up to four times as many on a "
-        f"busy machine. If a driver needs more than a second for a claim, the time of these calls is added. {_LATE}",
+        "busy machine. If a driver takes more than a second for a claim, the duration of these calls is added. "
+        f"{_LATE}",
     ),
 )
-"""Gives a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
+"""Adds the options for a DRA driver to a command: the fields of `DriverTestSettings`, and `full`."""
 
 choice_options = option_group(
     click.option(
@@ -158,9 +159,9 @@ choice_options = option_group(
         metavar="CHECK",
         help="Leave out this check, or those that match a pattern. May be repeated.",
     ),
-    click.option("--list", "list_only", is_flag=True, help="List the checks and run none."),
+    click.option("--list", "list_only", is_flag=True, help="List the checks without running them."),
 )
-"""Gives a command the options that choose checks: the arguments of `choose`, and `list_only`."""
+"""Adds the options that choose checks to a command: the arguments of `choose`, and `list_only`."""
 
 _FILE = click.Path(dir_okay=False)
 report_options = option_group(
@@ -174,4 +175,4 @@ report_options = option_group(
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,
 )
-"""Gives a command the options that say where reports go: the fields of `Reporting`."""
+"""Adds the options that say where reports go to a command: the fields of `Reporting`."""

@@ -1,4 +1,4 @@
-"""The output of `devicecore conformance`: results as they come, and at the end the report in every requested format.
+"""The output of `devicecore conformance`: results as they arrive, and at the end the report in every requested format.
 
 Law: output that does not go to a terminal has no colors and is not wrapped.
 """
@@ -67,7 +67,7 @@ class Reporting:
         release: the version of the subject, shown in the reports.
         command: the command that starts the subject, shown in the reports.
 
-    A reason why checks were not run is printed once; the other checks with the same reason are listed at the end.
+    A reason why checks were not run is printed once, and the other checks with the same reason are listed at the end.
     """
 
     as_json: bool
@@ -108,7 +108,7 @@ class Reporting:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
         A signal or a bug in devicecore, between two checks or before the first one, ends the run with a report of the
-        checks so far. Raises what `made` raises if the run could not begin, or because of a bug.
+        checks so far. Raises whatever `made` raises, if the run could not begin or because of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:
@@ -214,7 +214,7 @@ def _version() -> str:
 
 
 def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
-    """Return the checks that `--only` and `--skip` leave, in order.
+    """Return the checks that `--only` and `--skip` select, in order.
 
     Args:
         checks: all checks.
@@ -232,7 +232,7 @@ def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence
     chosen = [check for check in checks if not only or _matches(check.name, only)]
     left = [check for check in chosen if not _matches(check.name, skip)]
     if not left:
-        raise click.UsageError("--only and --skip leave no check.")
+        raise click.UsageError("--only and --skip leave no check to run.")
     return left
 
 

@@ -24,7 +24,7 @@ def names_of(group: str) -> dict[str, str]:
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - what the group says
     """Import and return an entry point, or return None if there is no such distribution.
 
-    Raises click.ClickException if it cannot be imported, because the distribution belongs to somebody else.
+    Raises click.ClickException if it cannot be imported, because the distribution may be anybody's.
     """
     from importlib.metadata import entry_points
 

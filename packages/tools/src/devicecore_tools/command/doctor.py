@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_LOOKS = 3  # how many times the required duration of a finding is waited for if the finding keeps changing
-_SETTLE = 20.0  # the maximum number of seconds for which a plugin that has just started is watched
-_TICK = 1e-6  # minimum seconds between looks, whatever the clock says
+_LOOKS = 3  # how many times a finding's required duration to wait for it if it keeps changing
+_SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
+_TICK = 1e-6  # the minimum number of seconds between looks, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # for pages and pictures, which are meant to be shown
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
-# these findings say something about the node even if no source names a device
+# these findings are meaningful even if no source names a device
 _OF_THE_NODE = {Source.PODS, Source.NODE}
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -102,10 +102,9 @@ def doctor(
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
-    request, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings:
-    what is wrong, the evidence, what the kubelet will do next, what to do, and how to confirm it; then the devices that
-    are held or unusual, and which sources could be read. A device whose owner is not certain is "unknown", never
-    "free".
+    request, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings
+    with the evidence, what the kubelet will do next, what to do, and how to confirm it. Then come the devices that are
+    held or unusual, and which sources could be read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -116,12 +115,12 @@ def doctor(
 
     --html and --svg write files in addition to the printed report. An existing file is replaced, and with --watch,
     replaced by each report. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in
-    all, the picture folds some of them and says how many.
+    total, the picture leaves some out and says how many.
 
     Sources are read one after another, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
-    Before it judges anything, the command lists what there is to judge: plugins, drivers, resources, pods, held
+    Before it judges anything, the command lists everything there is to judge: plugins, drivers, resources, pods, held
     devices, CDI devices, state files, conditions. Whatever cannot be judged is printed as "not ruled out", with the
     reason.
 
@@ -131,7 +130,7 @@ def doctor(
     if context.args:
         place = context.args[0]
         option = "--checkpoint" if Path(place).is_file() else "--root"
-        raise click.UsageError(f"expected options only, got {place!r}. If it is what to read, write {option} {place}.")
+        raise click.UsageError(f"expected options only, got {place!r}. To read it, write {option} {place}.")
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
     for option, target in (("--html", html), ("--svg", svg)):
         _refuse_an_input(option, target, sources)
@@ -142,7 +141,7 @@ def doctor(
     read = node_sources(**sources)
     read.begin(patience)
     if save is not None and read.reads_in(save):
-        raise click.UsageError(f"--save: {save} is a directory that is read, expected another one.")
+        raise click.UsageError(f"--save: {save} is an input directory, expected another one.")
     if not watch:
         report = report_on(read, patience, _sleep, save=save)
         return _finish(report, output, [name for name in sources if isinstance(sources[name], str)])
@@ -224,7 +223,7 @@ def _save(sources: "NodeSources", directory: str, look: Look) -> None:
 
 @without_collector()
 def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) -> int:
-    assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
+    assert report is not None, "only a signal ends a report early"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     output.put(report)
     if not report.is_enough and not report.findings:
         complain(
@@ -306,7 +305,7 @@ def _check_target(option: str, file: str | None) -> None:
 
 
 def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, object]) -> None:
-    """Refuse to replace input: a file that an option names, or one in the kubelet's directory or a record.
+    """Refuse to replace input: a file that an option names, or a file in the kubelet's directory or in a record.
 
     Raises click.UsageError if it is one.
     """
@@ -317,7 +316,7 @@ def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, obje
     is_named = any(place.exists() and place.samefile(target) for place in named)
     is_below = Path(target).resolve().is_relative_to(root) and not Path(target).read_bytes()[:9].startswith(_OURS)
     if is_named or is_below:
-        raise click.UsageError(f"{option}: {target} is read, and would be replaced. Name another file.")
+        raise click.UsageError(f"{option}: {target} is an input and would be replaced. Name another file.")
 
 
 _INPUTS = ("checkpoint", "pods", "node", "events", "claims", "resourceclaims", "slices", "kubeconfig")
@@ -333,7 +332,7 @@ def _replace(file: str, text: str) -> None:
 
 
 def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
-    """Return the exit status, which is 0 only if no node has findings or anything left to judge."""
+    """Return the exit status, which is 0 only if no node has a finding or anything left to judge."""
     if any(one.findings for one in reports):
         return _NEGATIVE
     if unread or not any(map(_says_something, reports)):
@@ -358,7 +357,7 @@ def report_on(
 
     Args:
         sources: what to read.
-        patience: seconds for which a finding must last; None for those of its kind.
+        patience: seconds for which a finding must last, or None for the default of its kind.
         wait: waits for some seconds. If it returns True, the wait was ended, and there is no report.
         save: the directory in which the last look, on which the report is based, is saved as a record.
         budget: the budget for all looks. If it has no time left for one more look, the report says which
@@ -387,7 +386,7 @@ def report_on(
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
-        if look != facts.look:  # identical looks have the same findings, which take long to find on a large node
+        if look != facts.look:  # identical looks have the same findings, and finding them on a large node takes long
             facts = Facts(look)
             found = check(facts, budget)
         looks += 1
@@ -406,7 +405,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _show_json(report: NodeReport) -> None:
-    """Print one line per source, device and finding: indenting with Python takes a second for 50,000 devices."""
+    """Print one line per source, device and finding: indenting 50,000 devices with Python takes a second."""
     members = []
     for name, value in document_of(report).items():
         items = "".join(f"\n    {json.dumps(item)}," for item in value)[:-1] if isinstance(value, list) else None

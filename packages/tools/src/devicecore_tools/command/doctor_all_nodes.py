@@ -16,7 +16,7 @@ from devicecore_tools.doctor.findings.report import NodeReport
 from devicecore_tools.doctor.look.names import by_number, names
 from devicecore_tools.doctor.look.values import grouped
 
-_IN_VERDICT = 3  # kinds of findings that the verdict names
+_IN_VERDICT = 3  # how many kinds of findings the verdict names
 _SCOPE = "Only the API server was asked. Run doctor on a node to see its sockets, files and devices."
 _WEIGHT = {Keeps.ALL: 0, Keeps.OF_RESOURCE: 1, Keeps.NO_OTHERS: 2}
 _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
@@ -24,14 +24,14 @@ _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have it or an equivalent one for other pods and devices."""
+    """A finding, and the nodes that have it, or the same one for other pods and devices."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The sort key: findings that keep the most pods from running come first, then those of the most nodes."""
+        """The sort key: findings that keep the most pods from running come first, then findings on the most nodes."""
         return _WEIGHT[BY_CODE[self.finding.code].keeps], -len(self.nodes), _ORDER[self.finding.code]
 
 
@@ -56,7 +56,7 @@ def verdict_of_all(reports: Sequence[NodeReport]) -> str:
         more = [f"and {len(common) - _IN_VERDICT:,} more kinds"] if len(common) > _IN_VERDICT else []
         return f"{wrong:,} of {total} {'has' if wrong == 1 else 'have'} findings: {', '.join([*worst, *more])}"
     if unsure:
-        return f"{total}: nothing wrong in what was seen, which is not all on {unsure:,} of them"
+        return f"{total}: nothing wrong in what was seen, but not everything was seen on {unsure:,} of them"
     return f"{total}: nothing wrong"
 
 
@@ -73,7 +73,7 @@ def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
             yield cut(f"{number}. {counted(len(one.nodes), 'node')}: {one.finding.brief} ({names(one.nodes)})", width)
     healthy = sum(1 for one in reports if one.is_sound)
     if common or healthy < len(reports):
-        yield f"{counted(healthy, 'node')} without findings, of which everything was seen"
+        yield f"{counted(healthy, 'node')} without findings, all seen completely"
     for number, one in enumerate(common, start=1):
         yield ""
         yield from finding_lines(one.finding, width, number)
@@ -92,7 +92,7 @@ def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
     yield from folded("", _SCOPE, 0, width)
 
 
-_MAX_HOLES = 10  # kinds of problems that are not ruled out
+_MAX_HOLES = 10  # how many problems that are not ruled out are shown
 
 
 def document_of_all(reports: Sequence[NodeReport], of_several: NodeReport) -> dict[str, object]:

@@ -46,7 +46,7 @@ def dra_driver() -> None:
 
 
 def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> tuple[int | tuple[int, ...], ...]:
-    """Read numbers and ranges as `numbers` does. Several numbers of one device are joined by a plus."""
+    """Read numbers and ranges as `numbers` does. A plus joins several numbers for one device."""
     found: list[int | tuple[int, ...]] = []
     if text:
         for word in text.split(","):
@@ -91,7 +91,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--plugin-dir",
     "DIR",
-    "Where the driver creates its own directory, with its socket and its notes on claims.",
+    "Where the driver creates its own directory, with its socket and its records of claims.",
     default="/var/lib/kubelet/plugins",
     show_default=True,
 )
@@ -119,11 +119,11 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with simulated devices.
 
-    The devices are dev-0, dev-1, and so on. Once a kubelet has registered the driver, it publishes them as
-    ResourceSlices, and restores these if they are deleted or changed. A container with a claim gets an environment
-    variable for each device through CDI.
+    The devices are dev-0, dev-1, and so on. Once a kubelet has registered the driver, the driver publishes them as
+    ResourceSlices, and restores these if they are deleted or changed. Through CDI, a container with a claim gets an
+    environment variable for each device.
 
-    A claim may have parameters. These add the variable A:
+    A claim may have parameters. This one adds the variable A:
 
     \b
     {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
@@ -133,8 +133,8 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
     \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
 
-    With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
-    when its standard input ends, and therefore with the program that started it.
+    With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver exits
+    when its standard input is closed, and so also when the program that started it exits.
     """
     refuse_missing_devices("--unhealthy", options["unhealthy"], options["count"])
     if not re.fullmatch("[A-Za-z0-9-]{0,64}", options["pod_uid"]):
@@ -171,7 +171,7 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
     ):
 
         def offer(devices: Sequence[str]) -> None:
-            # Until the kubelet knows the driver, it would refuse pods that a scheduler sends because of the devices.
+            # Until the kubelet knows the driver, it would refuse pods that were scheduled because of published devices.
             parts = options["parts"]
             rows = published(devices, options["numa_nodes"], parts)
             served.when_registered(lambda: publish(rows, counters(devices, parts)))
@@ -192,7 +192,7 @@ Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]]
 
 @define
 class _Offered:
-    """The devices of a driver, which change together with their health and their published form."""
+    """A driver's devices, whose health and published form change together with them."""
 
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]

@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _FREE = (
-    "Devices of which no source names a holder were taken as free; in a description, an owner that is unknown counts."
+    "Devices whose holder no source names were assumed to be free; in a description, an unknown owner counts as "
+    "a holder."
 )
 _ONLY_DEVICES = (
     f"Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. {_FREE}"
 )
 _NO_DEVICE = "The pod asks for no device: no container has a limit on an extended resource, and it names no claim."
 _WITH_MANAGERS = (
-    f"Devices, exclusive CPUs and memory of NUMA nodes were tried: the scheduler may still refuse the pod. {_FREE}"
+    f"Devices, exclusive CPUs and NUMA-local memory were tried: the scheduler may still refuse the pod. {_FREE}"
 )
 
 
@@ -71,7 +72,7 @@ _WITH_MANAGERS = (
 @path_option(
     "--slices",
     "FILE",
-    "Try the ResourceClaims of the pod, too: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
+    "Also try the ResourceClaims of the pod: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
 )
 @path_option(
     "--claims", "FILE", "The claims of the cluster: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
@@ -93,8 +94,8 @@ def fits(
     """Say whether POD fits on a node, and on which devices.
 
     POD is a manifest, YAML or JSON; - is standard input. If it does not fit, prints the kubelet's reason, and for each
-    kind of change the smallest one that makes it fit. Each change has been tried. Where the kubelet has static policies
-    for exclusive CPUs and memory of NUMA nodes, these are tried as well if devicecore-numa is installed.
+    kind of change the smallest one that makes it fit. Each change has been tried. If the kubelet has static policies
+    for exclusive CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml
@@ -117,10 +118,10 @@ def fits(
     A pod that an API server would refuse fits nowhere: for example one that requests a device without a limit, or that
     names its claim below `source`, as before Kubernetes 1.31.
 
-    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 3 if that cannot be known: its claims, or the CPUs
-    and the memory of a node with static policies, were not considered, or no trusted source names a resource (with
-    --json, `fits` is then null), 4 if a scheduler does not find the devices of its claims, although the rules allow
-    them. 2 if something cannot be read.
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, 3 if the answer
+    cannot be known (with --json, `fits` is then null) because its claims, or the CPUs and the memory of a node with
+    static policies, were not considered, or no trusted source names a resource, and 4 if a scheduler does not find the
+    devices of its claims, although the rules allow them.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -169,10 +170,10 @@ _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
 
 @frozen
 class _Tried:
-    """The results for a pod on a node: its kubelet's verdict, and a scheduler's verdict on its claims.
+    """The results for a pod on a node: the kubelet's verdict, and a scheduler's verdict on the pod's claims.
 
-    `problem` says why nothing is known about the claims there, or is empty. `doubts` are
-    problems of the node that may keep the pod from running although it fits.
+    `problem` says why nothing is known about the claims there, or is empty. `doubts` are problems on the node that may
+    keep the pod from running although it fits.
     """
 
     answer: "Fit"
@@ -256,7 +257,7 @@ def _tried(
     if facts is not None and answer.fits:
         chosen = report.chosen if report is not None else ()
         found = (*doubts(admitted, facts, node.topology.policy), *still_prepared(chosen, facts))
-    # If --slices and --claims are given, claims are examined, and a class may provide what no plugin has.
+    # With --slices and --claims, claims are examined, and a class may provide what no plugin has.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 
@@ -311,7 +312,10 @@ def _node(
         )
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
     if pods.value is not None and facts.pods.why_incomplete:
-        why = f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that it lacks keep their devices"
+        why = (
+            f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that are not in it keep "
+            "their devices"
+        )
         complain("devicecore fits", f"warning: {why}")
     node = facts.look.node.value
     name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
@@ -322,8 +326,8 @@ def _node(
 def _description(path: Path, pod: Pod) -> Value | None:
     """Return the description in a file, or None if the file is something else.
 
-    For a pod that wants no plugin devices, the name of a Node is enough. Raises ValueError if it is another API
-    object, whose fields a checkpoint would be read from otherwise.
+    For a pod that wants no plugin devices, a Node's name is enough. Raises ValueError for any other API object, which
+    would otherwise be read as a checkpoint.
     """
     from devicecore_tools.doctor.reading.large_documents import read_document_file
 
@@ -358,14 +362,14 @@ def fits_or_not(answer: "Fit") -> str:
 
 
 def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:
-    """Yield each container that requests a resource that no source on the node names, and what that means."""
+    """Yield each container that requests a resource unknown to every source on the node, and what that means."""
     if isinstance(answer.verdict, Admitted):
         for container, resource in answer.verdict.unhandled:
             yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
 
 
 def pinned_pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
-    """Yield each container that gets exclusive CPUs or memory of NUMA nodes, and name what it gets."""
+    """Yield each container that gets exclusive CPUs or NUMA-local memory, and what it gets."""
     for one in answer.pinned:
         yield one.container, f"{one.resource}: {one.what}"
 
@@ -391,7 +395,7 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if answer.topology_not_known:
         yield "not looked at", answer.topology_not_known
     for claim in answer.claims:
-        yield "not looked at", f"ResourceClaim {claim}: whether devices for it are left"
+        yield "not looked at", f"ResourceClaim {claim}: whether any devices for it are left"
     for change in answer.changes:
         yield "fits if", change.sentence
 

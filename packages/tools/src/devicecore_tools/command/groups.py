@@ -20,7 +20,8 @@ class Group(click.Group):
         """Return the name, the command and the rest of the arguments. Raises click.UsageError if there is none."""
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            # click suggests commands only since 8.4, and does not know commands that are imported when called.
+            # click suggests commands only since 8.4, and does not know commands that are imported only when they are
+            # called.
             ctx.fail(f"No such command {foreign_text(name)!r}. {self._hint(ctx, args)}")
         return super().resolve_command(ctx, args)
 

@@ -11,7 +11,7 @@ import stat
 from devicecore.system.files import open_into
 
 PIPE_PATIENCE = 30.0
-"""Seconds to wait for the next bytes of a pipe that a user names."""
+"""Seconds to wait for the next bytes from a pipe that a user names."""
 
 _PART = 1024 * 1024  # bytes per read
 

@@ -1,7 +1,7 @@
 """The entry point of the command, which turns every error into one sentence and an exit status.
 
-Law: exit status 0 means good, 1 a negative finding, 2 wrong usage or something missing or unusable, 3 that
-the readable sources are not enough to decide, and 4 that only a fault of Kubernetes prevents it. After a signal, it is
+Law: exit status 0 means success, 1 a negative finding, 2 wrong usage or something missing or unusable, 3 that the
+readable sources are not enough to decide, and 4 that only a bug in Kubernetes prevents success. After a signal, it is
 128 plus the signal's number. Commands return the status or raise.
 """
 
@@ -18,7 +18,7 @@ from devicecore_tools.command.output import complain
 
 UNUSABLE = 2
 _NO_THREAD = "can't start new thread"
-_EXTRAS = {  # the extra that installs a library, by the name under which it is imported; without one all is installed
+_EXTRAS = {  # the extra that installs a library, by import name; libraries without an extra are always installed
     "click": "",
     "grpc": "",  # it is missing only in devicecore.pyz
     "rich": "",
@@ -60,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ways = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
         complain("devicecore", f"the command needs {needed}: {ways}")
     except BrokenPipeError:
-        # The reader of our output has closed it. Without this, Python would report that again at exit.
+        # The reader of our output has closed it. Without this, Python would report the same error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:  # while commands are imported; later, click or the command handles it
+    except KeyboardInterrupt:  # this happens while commands are imported; later, click or the command handles it
         return 128 + signal.SIGINT
     except Exception as error:
         sentence = _sentence_of(error)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def explained_threads() -> Iterator[None]:
-    """Report a thread that ends for lack of memory or threads in a sentence, and not with a traceback."""
+    """Report a thread that ends for lack of memory or threads in a sentence instead of a traceback."""
     before = threading.excepthook
 
     def report(ended: threading.ExceptHookArgs) -> None:
@@ -132,7 +132,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return UNUSABLE
     except SystemExit as error:
-        if error.code == 1:  # click and rich end a command like this if its output is closed
+        if error.code == 1:  # click and rich exit like this if a command's output is closed
             raise BrokenPipeError from error
         raise
     except click.Abort:

@@ -19,13 +19,14 @@ from devicecore_tools.doctor.findings.report import FREE, NOBODY, UNKNOWN, Devic
 from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
-_MAX_CELL = 120  # characters of a cell in the table
-_MAX_BRIEF = 160  # characters of a finding in the verdict
+_MAX_CELL = 120  # the maximum number of characters of a cell in the table
+_MAX_BRIEF = 160  # the maximum number of characters of a finding in the verdict
 _MAX_PROSE = 120  # columns of prose on a wide terminal
-_FEW = 3  # devices without a holder that have rows of their own
+_FEW = 3  # how many devices without a holder get rows of their own
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
-_OF_ANOTHER = re.compile(r"Node \S* ?is another (machine|one) than")  # what `sources.machine` says about two nodes
+# how `sources.machine` begins if sources are from two nodes
+_OF_ANOTHER = re.compile(r"Node \S* ?is a different (machine|one) from")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a truncated cell
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
@@ -56,7 +57,7 @@ def lines_of(report: NodeReport, width: int) -> Iterator[str]:
 
 
 def verdict(report: NodeReport) -> str:
-    """Return the report in one line: what is wrong, and how many devices are held and free."""
+    """Summarize the report in one line: what is wrong, and how many devices are held and free."""
     name = foreign_text(report.name) or "this node"
     if report.findings:
         first, *others = report.findings
@@ -67,7 +68,7 @@ def verdict(report: NodeReport) -> str:
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:
-        said = "nothing wrong" if report.is_sound else "nothing wrong in what was seen, which is not all"
+        said = "nothing wrong" if report.is_sound else "nothing wrong in what was seen, but not everything was seen"
     mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")
     skipped = next(
         (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
@@ -113,7 +114,7 @@ def document_of(report: NodeReport) -> dict[str, object]:
 
 
 def finding_lines(finding: NodeFinding, width: int, place: int = 0) -> Iterator[str]:
-    """Yield a complete finding, with its own number or its position among those of all nodes."""
+    """Yield a complete finding, with its own number or its position among the findings of all nodes."""
     number = f"{place or finding.number}. "
     yield from folded(number, finding.sentence, len(number), width)
     for evidence in finding.evidence:
@@ -135,7 +136,7 @@ def folded(start: str, text: str, indent: int, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a string without control characters, cut to a width."""
+    """Return a string without control characters, truncated to a width."""
     text = foreign_text(text, 4_000)
     return text if len(text) <= width else f"{text[: width - 1]}\u2026"
 
@@ -144,7 +145,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _devices(rows: Sequence[DeviceRow], width: int) -> Iterator[str]:
-    """Yield a table of the held or unusual devices, and below it the number of others of each resource."""
+    """Yield a table of the held or unusual devices, and below it the number of each resource's other devices."""
     if not rows:
         yield "  no source names a device"
         return
@@ -209,7 +210,7 @@ def _cells(row: DeviceRow) -> tuple[str, ...]:
     certain = row.state.value, _sources_of(row.sources)
     texts = (row.resource, row.device, _numa_nodes(row.numa_nodes), row.health, owner, *certain)
     together = "".join(texts)
-    if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
+    if len(together) <= _MAX_CELL and together.isprintable():  # this is nearly always so, and there are many rows
         return texts
     return tuple(foreign_text(text, _MAX_CELL) for text in texts)
 
@@ -228,7 +229,7 @@ def _sources_of(sources: tuple[Source, ...]) -> str:
 
 
 def _sources(report: NodeReport, width: int) -> Iterator[str]:
-    """Yield what was read in one line, then each source that was not, with the reason."""
+    """Yield one line with everything that was read, then each source that was not, with the reason."""
     places = grouped((_directory(line.place), line.source.value) for line in report.sources if line.was_read)
     if places:
         read = [f"{', '.join(sources)} ({foreign_text(place)})" for place, sources in places.items()]
@@ -242,7 +243,7 @@ def _sources(report: NodeReport, width: int) -> Iterator[str]:
 
 
 def where(problem: str, place: str) -> str:
-    """Return a problem with its location, unless it already begins with that."""
+    """Return a problem with its location, unless it already begins with the location."""
     return problem if not place or place in problem else f"{problem} ({place})"
 
 

@@ -59,7 +59,7 @@ source_options = option_group(
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),
 )
-"""Gives a command the options that say what to read; `node_sources` takes their values."""
+"""Adds the options that say what to read to a command; `node_sources` takes their values."""
 
 _FILES = {  # the options that name a location, and what to name instead of a directory
     "root": "",
@@ -93,9 +93,9 @@ def node_sources(**options: object) -> "NodeSources":
 
 
 def check_places(options: Mapping[str, object]) -> None:
-    """Refuse options that name nothing, or something of the wrong kind, with click.UsageError.
+    """Raise click.UsageError for options that name nothing, or something of the wrong kind.
 
-    The file's reader reports other reasons why it cannot be read.
+    Any other reason why a file cannot be read is reported by its reader.
     """
     for option, what_to_name in _FILES.items():
         place = options.get(option)
@@ -114,7 +114,10 @@ def check_places(options: Mapping[str, object]) -> None:
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
-    """Return the pods that a command needs and `--pods` names; `-` is standard input. Raises click.ClickException."""
+    """Return the pods that `--pods` names; `-` is standard input.
+
+    Raises click.ClickException if they cannot be read.
+    """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document
     from devicecore_tools.doctor.reading.objects import pods_in, read_pods, reading
 

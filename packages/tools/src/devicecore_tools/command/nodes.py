@@ -58,7 +58,7 @@ Looks = Callable[[], dict[str, Look]]
     "--node-selector",
     "-l",
     metavar="LABELS",
-    help="Only nodes with these labels, as `kubectl get nodes -l` takes them.",
+    help="Only nodes with these labels, in the form of `kubectl get nodes -l`.",
 )
 @json_option
 @click.option("--watch", is_flag=True, help="Repeat the table until SIGINT or SIGTERM.")
@@ -87,9 +87,9 @@ def nodes(
     $ kubectl get nodes,pods,resourceslices,resourceclaims -A -o json | devicecore nodes -
 
     ALLOCATABLE is what a scheduler may allocate, REQUESTED what pods bound to the node request or claims have
-    allocated, HELD the part of it whose pods have started, FREE what another pod can get, and UNHEALTHY what no pod can
-    get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels pods. A ? is a
-    number that was not read, or depends on what is left of a shared device.
+    allocated, HELD the requested devices whose pods have started, FREE what another pod can get, and UNHEALTHY what no
+    pod can get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels pods. A ?
+    is a number that was not read, or that depends on what is left of a shared device.
 
     --devices does not access the nodes, so it names the devices of plugins only where a kubelet has written them into a
     pod's status. `devicecore doctor` on a node names them all.
@@ -112,7 +112,7 @@ def nodes(
 
 
 def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, selector: str | None) -> Looks:
-    """Return the reader of the nodes. Raises click.UsageError if the options contradict each other or name nothing."""
+    """Return a reader of nodes. Raises click.UsageError if the options contradict each other or name no source."""
     if sum((bool(files), kubeconfig is not None, in_cluster)) > 1:
         raise click.UsageError("expected one of FILE, --kubeconfig and --in-cluster.")
     selects: Callable[[TargetNode], bool] | None = None
@@ -267,7 +267,7 @@ def _cells(counts: Counts) -> tuple[str, ...]:
 
 
 def _unread(looks: Iterable[Look]) -> dict[str, str]:
-    """Return why each kind that the table needs was not read, according to the first node that lacks it."""
+    """Return why each kind that was not read is missing, according to the first node that lacks it."""
     found: dict[str, str] = {}
     for look in looks:
         for source, kind in _NEEDED.items():

@@ -26,7 +26,10 @@ _MAX_NUMBERS = 10_000
 _MAX_SECONDS = 1_000_000_000
 
 MAX_DEVICES = 1_000_000
-"""The maximum number of devices of a simulated plugin or driver. Their list would be larger than a kubelet accepts."""
+"""The maximum number of devices of a simulated plugin or driver.
+
+A list of more devices would be larger than a kubelet accepts.
+"""
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -39,7 +42,7 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 
 
 def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
-    """Refuse a number that no device has. Raises click.UsageError if a number is not below the count of devices."""
+    """Refuse a number without a device. Raises click.UsageError if a number is not below the count of devices."""
     if missing := [number for number in devices if number >= count]:
         are = "is only" if count == 1 else "are only"
         raise click.UsageError(f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0.")
@@ -65,7 +68,7 @@ def distances(context: click.Context, option: click.Parameter, text: str) -> tup
 
 
 def policy_options(context: click.Context, option: click.Parameter, text: str) -> PolicyOptions:
-    """Read the options of the topology manager's policy in the form of a kubelet's flag: `NAME=VALUE,...`."""
+    """Read the options of the topology manager's policy, in the form of a kubelet's flag: `NAME=VALUE,...`."""
     try:
         return policy_options_of(text)
     except ValueError as error:
@@ -83,7 +86,7 @@ numa_distances_option = click.option(
     metavar="N,N/N,N",
     default="",
     callback=distances,
-    help="How far each NUMA node is from each, a row for each. Default: as this machine says.",
+    help="The distances between NUMA nodes, one row for each node. Default: this machine's.",
 )
 
 topology_manager_options = option_group(
@@ -102,13 +105,13 @@ topology_manager_options = option_group(
 class _Place(click.types.StringParamType):
     """The name of a file, a directory or a socket: any non-empty string.
 
-    A shell's unset variable gives an empty one.
+    An unset shell variable would give an empty one.
     """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return `value`, or fail."""
         if value == "":
-            self.fail("expected the name of a file or directory, got an empty text.", param, ctx)
+            self.fail("expected the name of a file or directory, got an empty string.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -117,30 +120,30 @@ PLACE = _Place()
 
 
 def path_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
-    """Return an option that names a file, a directory or a socket; `text` is its help."""
+    """Return an option that names a file, a directory or a socket. `text` is its help."""
     return click.option(option, metavar=metavar, type=PLACE, help=text, **others)
 
 
 def seconds_option(
     option: str, default: float | None, text: str, *names: str, least: float = 0.1
 ) -> Callable[[Command], Command]:
-    """Return an option that is a number of seconds; `text` is its help, which also shows the default."""
+    """Return an option for a number of seconds. `text` is its help, which also shows the default."""
     kind = Seconds(min=least)
     return click.option(option, *names, metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
 
 
 def choice_option(option: str, *names: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
-    """Return an option that is one of several words, by default the first; `text` is its help."""
+    """Return an option whose value is one of several words, by default the first. `text` is its help."""
     kind = click.Choice(choices)
     return click.option(option, *names, type=kind, default=choices[0], show_default=True, help=text)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
-"""Gives a command the option `--json`, and its function the argument `as_json`."""
+"""Adds the option `--json` to a command, whose function gets the argument `as_json`."""
 
 
 def missing_file(path: str, wanted: str = "file") -> str | None:
-    """Return why `wanted` is not at `path`, or None if something is there or if that is unknown."""
+    """Return why `wanted` is not at `path`, or None if something is there or it is unknown."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +171,7 @@ class ExistingDirectory(click.Path):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds for which a process can wait: neither `nan` nor `inf`, and no more than thirty years."""
+    """A number of seconds that a process can wait: neither `nan` nor `inf`, and at most thirty years."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return `value` as a number, or fail."""
@@ -192,7 +195,7 @@ def extended_resource(context: click.Context, option: click.Parameter, text: str
     if text and not is_extended_resource(text):
         message = (
             f"{text!r} is not an extended resource: expected a domain, a slash and a name, such as example.com/gpu, "
-            "and no domain of Kubernetes itself."
+            "and not one of Kubernetes' own domains."
         )
         raise click.BadParameter(message, context, option)
     return text

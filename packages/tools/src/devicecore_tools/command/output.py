@@ -23,7 +23,7 @@ MAX_VALUE = 1_000_000
 """The maximum length of one value in a listing, such as the devices of a container."""
 
 _UNFOLDED = sys.maxsize  # columns
-_MAX_NAME = 60  # columns for names; a longer one gets its own line
+_MAX_NAME = 60  # columns for names; a longer name gets its own line
 _MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
@@ -34,13 +34,13 @@ def complain(command: str, sentence: str) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print the only document of a command."""
+    """Print a command's JSON document."""
     sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Print a title and, below it, names with their values in a separate column, wrapped only on terminals."""
-    # Importing rich takes a tenth of a second, which text without colors can save.
+    # Importing rich takes a tenth of a second, which text without colors does not need.
     console = console_on(sys.stdout) if sys.stdout.isatty() else None
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
@@ -58,7 +58,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
         console.print(line, soft_wrap=True)
 
 
-@lru_cache(maxsize=64)  # findings of the same kind share long strings
+@lru_cache(maxsize=64)  # cached, because findings of the same kind share long strings
 def fold(text: str, width: int) -> str:
     """Break `text` into lines of at most `width`: after a comma, a space or a `=` if possible, otherwise anywhere."""
     width = max(width, _MIN_WIDTH)

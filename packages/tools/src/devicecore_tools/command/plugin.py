@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Place:
-    """The paths of a plugin's socket and of the kubelet's."""
+    """The paths of a plugin's socket and the kubelet's socket."""
 
     directory: str
     kubelet_socket: str
@@ -51,7 +51,7 @@ class Place:
     def serve(
         self, plugin: DevicePlugin, *, endpoint: str | None = None, registry: str | None = None
     ) -> "ServedPlugin":
-        """Serve `plugin` here; if the directory does not exist yet, wait for it in the background."""
+        """Serve `plugin` here. If the directory does not exist yet, wait for it in the background."""
         from devicecore.adapters.grpc_unix import serve_plugin
 
         return serve_plugin(
@@ -74,7 +74,7 @@ place_options = option_group(
         envvar="KUBELET_SOCKET",
     ),
 )
-"""Gives a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
+"""Adds `--socket-dir` and `--kubelet-socket` to a command, whose function gets the two arguments of `place_of`."""
 
 
 def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
@@ -166,7 +166,7 @@ def simulated(
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin
-    ends when its standard input ends, and therefore with the program that started it.
+    exits when its standard input is closed, and so also when the program that started it exits.
     """
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -189,7 +189,7 @@ def simulated(
 
 
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
-    """Execute lines on standard input in a thread. At the end of the input, the process ends, too.
+    """Execute lines from standard input in a thread. At the end of the input, the process ends, too.
 
     `obey` executes the words of a line, and returns a sentence that says what was done.
     """
@@ -200,14 +200,14 @@ def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
             for line in lines:
                 if words := line.decode(errors="replace").split():
                     _log.info("%s", obey(words))
-        signals.end("ended because standard input has ended")
+        signals.end("ended because standard input was closed")
 
     threading.Thread(target=run, name="devicecore-commands", daemon=True).start()
 
 
 @frozen
 class _Commands:
-    """Executes lines on standard input."""
+    """Executes lines from standard input."""
 
     plugin: "SimulatedPlugin"
     prefix: str

@@ -1,4 +1,4 @@
-"""What `devicecore why` is asked about: messages, a name, or claims.
+"""The question that `devicecore why` answers: about messages, a name, or claims.
 
 Law: the argument determines which of the three it is, and only `question_of` decides that. A name that is not a file
 is looked up in the sources: first as a pod, then as a claim.
@@ -71,14 +71,14 @@ Question = Said | Named | Wanted
 
 
 KINDS = ("message", "pod", "claim")
-"""The kinds that users can state explicitly. Otherwise the argument determines the kind."""
+"""The kinds that users can name explicitly. Otherwise, the argument determines the kind."""
 
 
 def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, budget: Budget) -> Question:
     """Return the question for a string, the name of a file, `-` for standard input, or a name.
 
-    If an API server is given without a node, a name is looked up for all nodes. `kind` is one of `KINDS`, or
-    empty: then a name is a pod's or otherwise a claim's, and anything else is a message.
+    If an API server is given without a node, a name is looked up for all nodes. `kind` is one of `KINDS`, or empty:
+    then a name is a pod's or, failing that, a claim's, and anything else is a message.
 
     Raises:
         click.UsageError: it is empty or a directory.
@@ -90,9 +90,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     if not given.strip():
         raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
     if os.path.isdir(given):  # noqa: PTH112 - it returns False if access is denied
-        problem = (
-            f"{given} is a directory, expected a message or a file. To read a node's directory besides, add --root."
-        )
+        problem = f"{given} is a directory, expected a message or a file. To also read a node's directory, add --root."
         raise click.UsageError(problem)
     if given == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
@@ -113,7 +111,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
-    """Return the question for a string or documents. Raises ValueError if they are not of the kind."""
+    """Return the question about a string or documents. Raises ValueError if they are of the wrong kind."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
         wanted = evolve(wanted, claims=()) if wanted.pods else None
@@ -122,7 +120,7 @@ def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: s
     found = said_in(data, place) if wanted is None else wanted
     if kind == "pod" and isinstance(found, Said) and found.seen is None:
         got = found.what or "a text"
-        raise ValueError(f"{place}: expected a pod, got {got}; for a text, run: devicecore why message")
+        raise ValueError(f"{place}: expected a pod, got {got}; for a message, run: devicecore why message")
     return found
 
 
@@ -131,7 +129,7 @@ def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
     items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
     claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
     if wanted is None or not claims:
-        raise ValueError(f"{place}: expected a ResourceClaim or a ResourceClaimTemplate, and it has none")
+        raise ValueError(f"{place}: expected a ResourceClaim or a ResourceClaimTemplate, but it has none")
     return evolve(wanted, pods=(), claims=claims)
 
 
@@ -153,7 +151,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    The result is None if there is neither, or several. Raises ValueError if the server cannot be reached.
+    Return None if there is none, or more than one. Raises ValueError if the server cannot be reached.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
@@ -163,7 +161,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
 
 def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
-    """Return the messages of the pod with a name, or the claim with it, or None if there is not exactly one.
+    """Return the messages of the pod with a name, or the claim with that name, or None if there is not exactly one.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
@@ -224,7 +222,7 @@ def said_in(data: bytes, place: str) -> Said:
     from devicecore_tools.doctor.reading.objects import pods_in
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
-        problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
+        problem = f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
         raise ValueError(f"{place}: expected text, got other bytes")
@@ -232,7 +230,7 @@ def said_in(data: bytes, place: str) -> Said:
     is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
     if not is_document or _LOG_LINE.match(text):
         if len(text) > _MAX_TEXT:
-            raise ValueError(f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
+            raise ValueError(f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return Said((text,))
     try:
         document = parse_document(data, place)
@@ -285,7 +283,8 @@ def _messages(document: Value) -> Iterator[str]:
     places = [document["message"], document["note"], document["status"]["message"]]
     yield from (text for place in places if (text := place.text("")))
     for condition in document["status"]["conditions"].sequence():
-        if text := condition["message"].text(""):  # for a resize, the condition has only the inner part of its event
+        # for a resize, the condition has only the inner part of the event's message
+        if text := condition["message"].text(""):
             is_resize = condition["type"].data == "PodResizePending"
             reason = condition["reason"].text("")
             yield f"Pod resize {reason}: {json.dumps({'error': text})}" if is_resize else text

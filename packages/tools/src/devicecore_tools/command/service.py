@@ -12,20 +12,19 @@ from collections.abc import Callable, Mapping
 from devicecore.domain.text import counted, foreign_text
 
 SILENCE = 120.0
-"""Seconds without a round of the main loop after which it is not healthy (kubelet: `SyncLoopHealthCheck`)."""
+"""After this many seconds without an iteration, the main loop is unhealthy (kubelet: `SyncLoopHealthCheck`)."""
 
-_PATIENCE = 1.0  # seconds for a service manager whose queue of messages is full
-_ROUNDS = 3  # reports in the time that the service manager allows without one, because a round may be late
+_PATIENCE = 1.0  # seconds to wait for a service manager whose message queue is full
+_ROUNDS = 3  # reports per interval that the service manager allows without one, because an iteration may be late
 
 _log = logging.getLogger(__name__)
 
 
 class Service:
-    """What a service manager and `/healthz` are told (systemd: sd_notify(3), sd_watchdog_enabled(3)).
+    """Reports to a service manager and `/healthz` (systemd: sd_notify(3), sd_watchdog_enabled(3)).
 
     Args:
-        environment: has `NOTIFY_SOCKET` and, if the service manager wants to be told again and again that the command
-            is alive, `WATCHDOG_USEC`.
+        environment: has `NOTIFY_SOCKET` and, if the service manager expects regular signs of life, `WATCHDOG_USEC`.
         clock: monotonic seconds.
     """
 
@@ -44,11 +43,11 @@ class Service:
         self._notify("READY=1")
 
     def stopping(self) -> None:
-        """Report that the command ends."""
+        """Report that the command is stopping."""
         self._notify("STOPPING=1")
 
     def alive(self) -> float:
-        """Record a round of the main loop, and report it if that is due. Return when the next report is due."""
+        """Record an iteration of the main loop, and send a report if one is due. Return when the next report is due."""
         self._last_round = self._clock()
         if self._last_round >= self._next_report:
             self._notify("WATCHDOG=1")
@@ -58,7 +57,7 @@ class Service:
     def problem(self) -> str:
         """Return why the command is not healthy, or an empty string. Any thread may call it."""
         silence = self._clock() - self._last_round
-        return f"the main loop has not come round for {counted(int(silence), 'second')}" if silence > SILENCE else ""
+        return f"the main loop has been stuck for {counted(int(silence), 'second')}" if silence > SILENCE else ""
 
     def _notify(self, message: str) -> None:
         if not self._socket:
@@ -75,13 +74,13 @@ class Service:
                     channel.sendto(message.encode(), address)
             except (OSError, ValueError) as error:  # ValueError: a path with a null byte
                 problem = str(error)
-        if problem and problem != self._problem:  # once, not with each report
+        if problem and problem != self._problem:  # log once, not with each report
             _log.warning("NOTIFY_SOCKET %s cannot be used: %s", foreign_text(self._socket), problem)
         self._problem = problem
 
 
 def _seconds_of_watchdog(environment: Mapping[str, str]) -> float:
-    """Return the seconds that the service manager allows without a report, or infinity if it expects none."""
+    """Return how many seconds the service manager allows without a report, or infinity if it expects none."""
     text = environment.get("WATCHDOG_USEC", "")
     is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     if not text or not is_ours or not environment.get("NOTIFY_SOCKET"):

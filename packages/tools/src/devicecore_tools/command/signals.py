@@ -5,8 +5,8 @@ Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread
 `signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
 3.14), because it does not set the result if the timeout expires at that moment.
 
-A kernel timer that sends SIGALRM forces the end. It is created before it is needed, so even a process without free
-threads or memory ends, and so does one in which a thread holds the interpreter.
+A kernel timer that sends SIGALRM forces the end. It is created in advance, so the process ends even if it has run out
+of threads or memory, or if a thread holds the interpreter lock.
 """
 
 import signal
@@ -31,7 +31,7 @@ class Signals:
 
     Args:
         others: signals that only wake the main thread.
-        grace: seconds after the first signal of `ENDING` at which SIGALRM ends the process by force; None for never.
+        grace: how many seconds after the first signal of `ENDING` SIGALRM ends the process by force; None means never.
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._received)
-        if self._grace is not None:  # threads that start from now on let SIGALRM through
+        if self._grace is not None:  # threads that start from now on do not block SIGALRM
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         self._thread.start()
@@ -66,7 +66,7 @@ class Signals:
 
     @property
     def ended_by(self) -> str | None:
-        """What asked the process to end: the first signal's name, or the reason that `end` got. The log names it."""
+        """What asked the process to end: the name of the first signal, or the reason passed to `end`. It is logged."""
         return self._ended_by
 
     def wake(self) -> None:
@@ -100,7 +100,7 @@ class Signals:
     def _receive(self) -> None:
         while not self._is_left:
             number = signal.sigwait(self._received)
-            if number == _STOP:  # from `__exit__`, or from another process: then it means nothing
+            if number == _STOP:  # sent by `__exit__`, or by another process, where it means nothing
                 continue
             if number not in self._ending:
                 with self._changed:

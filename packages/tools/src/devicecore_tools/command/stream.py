@@ -11,7 +11,7 @@ from collections import deque
 from attrs import frozen
 
 MAX_WAITING = 1024 * 1024
-"""How many bytes wait for a slow reader before more are dropped."""
+"""The maximum number of bytes that wait for a slow reader. Further ones are dropped."""
 
 
 @frozen

@@ -81,10 +81,10 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
-    """Return the one pod of a manifest, or of what `kubectl get pod NAME -o json` prints, with tolerations and object.
+    """Return the only pod in a manifest or in kubectl's output, with its tolerations and the object.
 
-    `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if no API server takes the pod, and
-    ValueError if it is not a manifest of one pod.
+    `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if an API server would refuse the pod,
+    and ValueError if it is not a manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
@@ -97,7 +97,7 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     try:
         pods = read_pods(text, place)
     except ValueError:
-        # An API server refuses a size that is not a number of devices; so does `why`.
+        # An API server refuses a request that is not a number of devices, and so does `why`.
         if manifest := next(_pods_in(data, place), None):
             _check(manifest)
         raise
@@ -123,7 +123,7 @@ def _check(manifest: "Value") -> None:
 
 
 class RefusedPodError(ValueError):
-    """No API server accepts the pod. The text says why."""
+    """An API server would refuse the pod. The message says why."""
 
 
 def wants_devices(pod: Pod) -> bool:

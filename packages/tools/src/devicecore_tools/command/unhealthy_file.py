@@ -1,6 +1,6 @@
 """The file that names the unhealthy devices of a simulated plugin or driver, such as a key of a mounted ConfigMap.
 
-Law: the kubelet sees the latest content of the file. A missing file names no device.
+Law: the kubelet sees the latest content of the file. A missing file names no devices.
 """
 
 import logging
@@ -11,8 +11,8 @@ from pathlib import Path
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 
-_EVERY = 1.0  # seconds; a kubelet updates the files of a ConfigMap within about a minute
-_MAX_BYTES = 1024 * 1024  # of a ConfigMap
+_EVERY = 1.0  # seconds; a kubelet updates the files the maximum size of a ConfigMap within about a minute
+_MAX_BYTES = 1024 * 1024  # the maximum size of a ConfigMap
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class UnhealthyFile:
             _log.info("%s: %s", foreign_text(str(self._path)), self._apply(words))
 
     def _words(self) -> frozenset[str] | None:
-        """Return the words in the file, or None if it is currently unreadable, in which case devices stay unchanged."""
+        """Return the words in the file, or None if it is currently unreadable. In that case, devices stay unchanged."""
         try:
             # A ConfigMap's key is a link, which the kubelet replaces when the ConfigMap changes.
             text = read_file(str(self._path), _MAX_BYTES, follow_links=True).decode(errors="replace")

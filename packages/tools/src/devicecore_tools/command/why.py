@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
 _HOW_TO_GET_IT = (
-    " (no file and no pod or claim of a source has this name, and a reason such as UnexpectedAdmissionError is not "
-    "enough; run: kubectl get pod NAME -o json | devicecore why -)"
+    " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
+    "kubectl get pod NAME -o json | devicecore why -)"
 )
 _NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE)"
-_NO_SUCH_EVENT = " (and no event of the pod was read that has one)"
+_NO_SUCH_EVENT = " (and none of the pod's events that were read has one)"
 _NAME_ONE = " (its events may have one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
@@ -82,12 +82,12 @@ def why(
 ) -> int:
     """Explain why a kubelet refused a pod, why a pod waits, or why the scheduler finds no node for it.
 
-    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may have the
-    quotes, line breaks and columns around it that `kubectl describe` and logs print. A file, or - for standard input,
+    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may still have
+    the quotes, line breaks and columns that `kubectl describe` and logs print. A file, or - for standard input,
     contains messages, or what `kubectl get -o json` prints for events or a pod. The pod's events are read with --events
-    or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, is that of a pod on
-    the API server or in the other sources, or else of a ResourceClaim. A word before it says which one you mean: `why
-    pod NAME`, `why claim NAME`, `why message TEXT`.
+    or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, means a pod on the
+    API server or in the other sources, or if there is none, a ResourceClaim. A word before it says which one you mean:
+    `why pod NAME`, `why claim NAME`, `why message TEXT`.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
@@ -97,20 +97,20 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
     A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. Then the command
-    says which node accepts the pod and with which devices, or what is in the way on the closest node, and what would
-    have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json` prints, with slices,
-    classes, claims, nodes and pods. --kubeconfig reads them all instead.
+    says which node accepts the pod and with which devices, or what is in the way on the node that comes closest, and
+    what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json` prints, with
+    slices, classes, claims, nodes and pods. --kubeconfig reads them all instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
     $ devicecore why claim.yaml --kubeconfig ~/.kube/config
 
-    Names the component that decided, the numbers it decided on, what the kubelet does next, and what would have to
-    change. With sources of the node (see `devicecore doctor --help`), also names the pods that hold the devices now,
-    tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
+    Names the component that decided, the numbers behind its decision, what the kubelet does next, and what would have
+    to change. With sources of the node (see `devicecore doctor --help`), it also names the pods that hold the devices
+    now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
-    If a sentence comes from another scheduler, an autoscaler, a container runtime or the kubelet's log, says so, and
-    where to ask.
+    If a message comes from another scheduler, an autoscaler, a container runtime or the kubelet's log, the command says
+    so, and where to ask.
 
     Exit status: 0 if something was explained, 1 if the message is not known, 2 if nothing could be read, 3 if an API
     server has more than one question may read. For waiting
@@ -119,7 +119,7 @@ def why(
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
     if len(words) > 1 and not kind:
-        several = "expected one MESSAGE, perhaps after message, pod or claim. Put a text with spaces in quotes."
+        several = "expected one MESSAGE, perhaps after message, pod or claim. Put a message with spaces in quotes."
         raise click.UsageError(several)
     budget = Budget()
     try:
@@ -144,7 +144,7 @@ def why(
             options = {**sources, "scheduler": scheduler}
             return explain_claims(question, options, budget=budget, as_json=as_json, all_devices=all_devices)
     except OSError as error:
-        if error.filename is None:  # of our own output
+        if error.filename is None:  # the start of our own output
             raise
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -174,7 +174,7 @@ def _explain_messages(
     *,
     as_json: bool,
 ) -> int:
-    """Print what messages mean, and the related problems of the node. Return the exit status."""
+    """Print what messages mean, and related problems on the node. Return the exit status."""
     from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need it
 
     facts, pod = read.facts, about and about[0]
@@ -193,7 +193,7 @@ def _explain_messages(
     if about is not None and facts is not None and asks and _shows_what_is_free(facts, about[0], read.managers):
         trial = _tried_now(about, read)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
-        trial = None  # the pod waits for a driver, whose answer cannot be tried
+        trial = None  # the pod waits for a driver, whose answer cannot be predicted
     if as_json:
         document = {"explanations": list(map(_document, explained)), "findings": list(map(_document, wrong))}
         note = {"note": stands} if stands else {}
@@ -212,7 +212,7 @@ def _not_understood(message: str, texts: Sequence[str], what: str, no_events: st
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
         said = f"{what} with {first}{said}" if texts else f"{what} without a message"
         hint = no_events if " pod" in what else ""
-    return f"expected a message with which a kubelet refuses a pod, got: {said}{hint}"
+    return f"expected the message of a kubelet that refused a pod, got: {said}{hint}"
 
 
 def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
@@ -258,13 +258,15 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
 
 
 def _standing(said: Said) -> str:
-    """Return a sentence for pods that were certainly not refused, or an empty string."""
+    """Return a sentence about pods that were certainly not refused, or an empty string."""
     seen = said.seen
     if seen is None and _STANDING.fullmatch(said.what):
         return f"{said.what}: no kubelet has refused any of them"
     if seen is not None and seen.phase == "Pending" and seen.node and not seen.is_acknowledged:
         here = f"pod {foreign_text(seen.identity)} was sent to node {foreign_text(seen.node)}"
-        return f"{here}, whose kubelet has not taken it yet: devicecore doctor says there what it waits for"
+        return (
+            f"{here}, whose kubelet has not picked it up yet: run devicecore doctor there to find out what it waits for"
+        )
     if seen is None or seen.phase not in {"Running", "Succeeded"}:
         return ""
     return f"pod {foreign_text(f'{seen.pod.namespace}/{seen.pod.name}')} is {seen.phase}: no kubelet has refused it"

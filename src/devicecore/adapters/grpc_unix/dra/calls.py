@@ -72,7 +72,7 @@ _CAUSES = ("connection refused", "permission denied", "no such file or directory
 
 
 def health_method(services: Collection[str]) -> Method:
-    """The health service that is called: v1 if the driver lists it, else v1alpha1, which no kubelet looks for."""
+    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which is never listed."""
     return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
 
 
@@ -85,7 +85,7 @@ def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallEr
     """Return a failed call as a kubelet words it.
 
     Only a status that the driver itself must have sent counts as its answer. After a status that the connection may
-    have produced, such as Unavailable, it is unknown what the driver has done; unless there was no connection.
+    have produced, such as Unavailable, it is unknown what the driver has done, unless there was no connection.
     """
     if not isinstance(error, grpc.aio.AioRpcError):  # the answer cannot be read
         return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)

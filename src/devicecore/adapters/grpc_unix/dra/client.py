@@ -38,14 +38,17 @@ from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
-"""Health reports to read from one instance, per second and at once. Others wait, because changes go into a file."""
+"""How many health reports to read from one instance, per second and at once.
+
+Further ones wait, because changes are written to a file.
+"""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen(kw_only=True)
 class DriverLimits(ConnectionLimits):
-    """How many seconds a driver may take for a call, and the pause after its health stream ends."""
+    """How many seconds a driver may take for a call, and how many to wait after its health stream ends."""
 
     call: float = 45.0
     health_pause: float = 5.0
@@ -111,7 +114,7 @@ class DriverClient:
         ]
 
     def call(self, loop: LoopThread, method: calls.Method, request: Message) -> Message:
-        """Call the driver and return its answer. Any thread but the loop's may call this.
+        """Call the driver and return its answer. Any thread except the loop's may call this.
 
         Raises DriverCallError if the call failed, and LoopStoppedError and ForkedError as `PeerConnection.call` does.
         """
@@ -127,7 +130,7 @@ class DriverClient:
         return answer
 
     async def reconnect(self) -> None:
-        """Cut the connection and begin a new one. Calls in progress fail. After `close` this does nothing."""
+        """Cut the connection and start a new one. Calls in progress fail. After `close` this does nothing."""
         connection = self._connection
         if connection is None:
             return
@@ -138,7 +141,7 @@ class DriverClient:
         await connection.close()
 
     async def disconnect(self) -> None:
-        """End the registration: `DriverRemoved`, and then nothing more. A second call does nothing."""
+        """End the registration. The last event is `DriverRemoved`. A second call does nothing."""
         async with self._turn:
             if not self._is_removed:
                 self._is_removed = True
@@ -146,7 +149,7 @@ class DriverClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connection up, without events. Calls in progress fail. A second call does nothing."""
+        """Give up the connection, without events. Calls in progress fail. A second call does nothing."""
         self._is_removed = True
         connection, self._connection = self._connection, None
         try:
@@ -226,7 +229,7 @@ class DriverClient:
             is_offered = code is not grpc.StatusCode.UNIMPLEMENTED
             self._log_health(rpc.go_text(error) if is_offered else "")
         finally:
-            call.cancel()  # after its end this does nothing
+            call.cancel()  # once the stream has ended, this does nothing
         await self._notify(partial(HealthEnded, self.id))
         return is_offered
 
@@ -234,7 +237,7 @@ class DriverClient:
         return HealthReported(self.id, to_report(rpc.parse(self._health_method.response.FromString, data)))
 
     def _log_health(self, problem: str) -> None:
-        """Log why the health of a driver's devices is unknown, once until that changes."""
+        """Log why the health of a driver's devices is unknown, once until the reason changes."""
         if problem and problem != self._health_problem:
             name = foreign_text(self.id.driver, MAX_NAME)
             logger.warning("the health of %s is not known: %s", name, foreign_text(problem, MAX_ERROR))

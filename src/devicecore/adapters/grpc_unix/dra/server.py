@@ -1,4 +1,4 @@
-"""The driver's side: offer a `DraDriver` to a kubelet's plugin watcher.
+"""The driver's side: serves a `DraDriver` to a kubelet's plugin watcher.
 
 Laws: a driver answers before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it again.
 The same two methods of the driver answer every API version that it lists.
@@ -37,7 +37,10 @@ from devicecore.wire.dra_conversion import from_prepared, from_report, from_unpr
 
 PLUGINS_REGISTRY = "/var/lib/kubelet/plugins_registry"
 HEALTH_SERVICES = tuple(calls.HEALTH_METHODS)
-"""The services of health that a driver lists: kubelets since 1.37 look for v1, older ones ask for v1alpha1 unlisted."""
+"""The health services that a driver lists.
+
+Kubelets since 1.37 look for v1; older ones call v1alpha1 without checking the list.
+"""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -90,7 +93,7 @@ def serve_driver(
 class DriverService(Service):
     """The methods of one driver.
 
-    `services` are those that the driver lists; the known ones are served. A health report is repeated after
+    `services` are the ones that the driver lists; those that are known are served. A health report is repeated after
     `report_period` seconds.
     """
 
@@ -135,7 +138,7 @@ class DriverService(Service):
         return None if self._report is None else from_report(self._report, int(time.time()))
 
     def _unary(self, method: calls.Method, ask: Callable[[Any], Message]) -> rpc.Behavior:
-        # The messages of all versions are alike.
+        # The messages of all versions are the same.
         return self.unary(lambda request: method.response.FromString(ask(request).SerializeToString()))
 
     def _prepare(self, request: Any) -> Message:  # noqa: ANN401 - a message of the service's version
@@ -190,7 +193,7 @@ class ServedDriver(ServedSockets[DriverService]):
         self._user.loop.call_soon(lambda: self._service.report(report) if self._service else None)
 
     def when_registered(self, action: Callable[[], object]) -> None:
-        """Call `action` as soon as a kubelet has registered the driver, which may be now; not if it is stopped before.
+        """Call `action` as soon as a kubelet has registered the driver, which may be now, unless it is stopped first.
 
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
         does not know the driver refuses the pod and tries again a minute later. An action that still waits is replaced
@@ -223,7 +226,7 @@ class ServedDriver(ServedSockets[DriverService]):
     async def _serve(self, socket: OwnedSocket) -> None:
         if self._waits and socket.path == self.registration:
             check_directory(socket.path)
-        assert self._service is not None, "it is made first"  # noqa: S101  # for mypy
+        assert self._service is not None, "it is created first"  # noqa: S101  # for mypy
         methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         if socket.path == self.endpoint:
             methods.update(self._service.methods())
@@ -254,7 +257,7 @@ class ServedDriver(ServedSockets[DriverService]):
         try:
             self._act()
         except Exception:
-            logger.exception("what was to follow the registration of %s failed", self.driver.name)
+            logger.exception("the action after the registration of %s failed", self.driver.name)
 
     def _act(self) -> None:
         with self._acting:

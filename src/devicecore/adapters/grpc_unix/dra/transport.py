@@ -31,10 +31,10 @@ from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire.dra_conversion import TooMuchError, from_claims, to_prepared, to_unprepared
 
 MAX_DRIVER_NAME = 253
-"""Characters of a driver's name; Kubernetes allows 63 in the objects that name it."""
+"""The maximum length of a driver's name; Kubernetes allows 63 characters in the objects that name it."""
 
 CallObserver = Callable[[str, str, str, float], object]
-"""Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and seconds."""
+"""Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and a duration in seconds."""
 
 Result = TypeVar("Result")
 
@@ -72,7 +72,7 @@ class Drivers:
         """Do nothing: drivers are found by a plugin watcher."""
 
     async def stop(self) -> None:
-        """Disconnect all drivers, without events to the listener. A second call does nothing."""
+        """Disconnect all drivers, without notifying the listener. A second call does nothing."""
         for client in tuple(self._clients.values()):
             await client.close()
         self._clients.clear()
@@ -138,7 +138,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
-        """Cut the connection to an instance, which stays registered; a new one begins at once.
+        """Cut the connection to an instance, which stays registered. A new connection is started at once.
 
         An instance that is not registered is not an error.
         """

@@ -37,7 +37,7 @@ T = TypeVar("T")
 NodeJson = Mapping[str, Mapping[str, int | str]]
 """`capacity` and `allocatable` of a Node object."""
 
-PATIENCE = 10.0  # timeout in seconds for something that takes one or two
+PATIENCE = 10.0  # timeout in seconds for something that takes one or two seconds
 _LOOK_INTERVAL = 0.02  # polling interval in seconds
 _LAST_LINES = 20
 _DRIVER_DEVICES = 8
@@ -89,7 +89,7 @@ class Cluster:
         arguments = (
             *("plugin", "simulated", "--resource", resource),
             *("--prefix", resource, "--count", "10"),
-            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # like the original plugin of both
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # like the original plugin for each of them
         )
         self._plugins[node.name, resource] = plugin = self._start(arguments, "--socket-dir", node.directory)
         return plugin
@@ -181,7 +181,7 @@ class ClusterNode:
             last_to_first.callback(self.claims.stop)
 
     def restart(self) -> None:
-        """Start again as a new process would: with only the files."""
+        """Start again as a new process would, from the files alone."""
         self.stop()
         self._make_managers()
         self.start()
@@ -197,7 +197,7 @@ class ClusterNode:
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> list[str]:
-        """Return the resources that the node has too little of for another pod."""
+        """Return the resources of which the node has too little for another pod."""
         allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
         used = Counter[str]()
         for running in self.pods:
@@ -232,7 +232,10 @@ class Given(TypedDict):
 
 
 class SimulatedProcess:
-    """A `devicecore` command in a separate process: a simulated plugin or driver. `places` are not shown."""
+    """A `devicecore` command in a separate process: a simulated plugin or driver.
+
+    The options in `places` are not shown.
+    """
 
     def __init__(self, arguments: tuple[str, ...], places: Sequence[str | Path], log: Path) -> None:
         self.arguments = arguments
@@ -247,12 +250,12 @@ class SimulatedProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Its exit status; minus the signal's number if one killed it, None while it runs."""
+        """Its exit status: minus the signal's number if a signal killed it, or None while it runs."""
         return self._process.poll()
 
     @property
@@ -283,7 +286,7 @@ class SimulatedProcess:
 
 
 def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[str]:
-    """Return by name the extended resources that `pod` needs more of at its peak than are free."""
+    """Return the names of the extended resources of which `pod` needs more at its peak than are free."""
     return [
         name
         for name, count in sorted(pod_request(pod).items())
@@ -292,7 +295,7 @@ def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -
 
 
 def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
-    """Return the first node that has enough of everything for `pod`; else what kube-scheduler says about it."""
+    """Return the first node that has enough of everything for `pod`, or else kube-scheduler's message about the pod."""
     lacks = {node: node.lacks(pod) for node in nodes}
     if fitting := [node for node in nodes if not lacks[node]]:
         return fitting[0]

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="See the device manager at work on this machine.")
 @json_option
-@click.option("--keep", is_flag=True, help="Keep the files of the two nodes, to look at them.")
+@click.option("--keep", is_flag=True, help="Keep the files of the two nodes, so that you can look at them.")
 def demo(*, as_json: bool, keep: bool) -> int:
     """See the device manager at work on this machine.
 
     Sets up two nodes in a temporary directory, with device plugins and a DRA driver in separate processes. Every step
-    says what it expects and checks it. The demo takes a few seconds and leaves nothing behind, unless you give --keep:
+    says what it expects, and checks it. The demo takes a few seconds and leaves nothing behind, unless you give --keep:
     then the checkpoint, the status and the log of both nodes stay.
 
     The exit status is 0 if every check passed, else 1. With --json, the steps are printed at the end, and their titles
@@ -65,7 +65,7 @@ def demo(*, as_json: bool, keep: bool) -> int:
 
 
 def _print_where(cluster: "Cluster", console: "Console") -> None:
-    """Say where the files of the nodes are, and what to do with them."""
+    """Say where the nodes' files are, and what to do with them."""
     lines = [f"The plugins and nodes are stopped. Their files are in {cluster.root}:"]
     lines += [f"  devicecore checkpoint show {node.directory}" for node in cluster.nodes]
     lines += [f"  cat {cluster.root}/*.json", f"  less {cluster.log}", f"  rm -r {cluster.root}"]

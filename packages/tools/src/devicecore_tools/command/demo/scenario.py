@@ -156,7 +156,7 @@ def the_checkpoint(step: StepRun) -> None:
     step.record(**{**asdict(found), "verdict": found.verdict.value})
     step.check("the file has format 2", found.format, 2)
     step.check("it has 3 entries of 2 resources", (found.entries, found.resources), (3, 2))
-    step.check(f"the checksum in the file is that of its data, {found.computed}", found.stored, found.computed)
+    step.check(f"the checksum in the file matches its data, {found.computed}", found.stored, found.computed)
 
 
 def the_kubelet_restarts(step: StepRun) -> None:
@@ -216,7 +216,7 @@ def a_driver_registers(step: StepRun) -> None:
 
 
 def a_claim_is_prepared(step: StepRun) -> None:
-    """A pod with a ResourceClaim comes, and a device is allocated to it."""
+    """A pod with a ResourceClaim arrives, and the claim is allocated a device."""
     first, _ = step.cluster.nodes
     answer = allocate(
         [claim_of(TEST_CLAIM)],
@@ -266,7 +266,7 @@ def nothing_is_left(step: StepRun) -> None:
     cluster.clear()
     directories = [str(cluster.root)] if cluster.root.exists() else []
     step.record(processes=ends, sockets=sockets, directories=directories)
-    step.check("no process is left; all but the killed one ended well", ends, [-signal.SIGKILL, 0, 0, 0, 0])
+    step.check("no process is left, and all but the killed one exited cleanly", ends, [-signal.SIGKILL, 0, 0, 0, 0])
     step.wait("no thread is left", own_threads, [])
     step.check("no socket is left", sockets, [])
     step.check(f"no file is left: {cluster.root} is deleted", directories, [])
@@ -333,7 +333,7 @@ def cdi_environment(node: ClusterNode) -> list[str]:
 
 
 def own_threads() -> list[str]:
-    """Return the threads of this process that are devicecore's, without the one that waits for signals."""
+    """Return devicecore's threads in this process, except the one that waits for signals."""
     names = (thread.name for thread in threading.enumerate())
     return [name for name in names if name.startswith("devicecore") and name != SIGNALS_THREAD]
 

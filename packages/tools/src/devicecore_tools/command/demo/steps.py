@@ -59,7 +59,7 @@ class StepRun:
                 self.print(*(_INDENT + part for part in folded.splitlines()), style=style)
 
     def show_both(self, left: str, right: str) -> None:
-        """Print two strings with equally many lines side by side, or one below the other on a narrow terminal."""
+        """Print two strings with the same number of lines side by side, or below each other on a narrow terminal."""
         lines = [f"{one:{_COLUMN}}{other}" for one, other in zip(left.splitlines(), right.splitlines(), strict=True)]
         self.show("\n".join(lines) if max(map(len, lines)) <= self._width else f"{left}\n{right}")
 
@@ -68,13 +68,16 @@ class StepRun:
         self.facts.update(facts)
 
     def check(self, what: str, actual: object, expected: object) -> None:
-        """Compare two values; `what` says in a sentence that they are equal. Raises CheckFailedError if they differ."""
+        """Compare two values. `what` is a sentence that is true if they are equal.
+
+        Raises CheckFailedError if they differ.
+        """
         if actual != expected:
             raise CheckFailedError(what, expected, actual)
         self.passed.append(what)
 
     def wait(self, what: str, look: Callable[[], object], expected: object) -> None:
-        """Call `look` until it returns the expected value or the time is up; then `check` its last result."""
+        """Call `look` until it returns the expected value or the time is up. Then `check` its last result."""
         self.check(what, self.cluster.wait_for(look, expected), expected)
 
     def print_checks(self, failure: Record) -> None:

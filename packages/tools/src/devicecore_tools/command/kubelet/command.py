@@ -38,13 +38,14 @@ END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
 
 IN_CLUSTER = "devicecore.kubelet"
-"""The group of the entry point `cluster`, which puts a node into a cluster: it begins what `Outside` describes."""
+"""The group of the entry point `cluster`, which makes a node part of a cluster, as `Outside` describes."""
 
 _INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification comes
-_QUIET = 3.0  # seconds without a change after which the state is settled: plugins look for the kubelet once a second
-_ATTEMPTS = 1.0  # seconds after those of --wait, in which attempts in progress may finish
+_QUIET = 3.0  # seconds without a change until the state is settled: plugins look for the kubelet once a second
+_ATTEMPTS = 1.0  # seconds after --wait in which attempts in progress may finish
 _PAUSE = 0.05  # seconds to wait for more changes before acting on one
-_REST_FACTOR = 10  # with 10,000 pods, work takes long: after it, the main thread rests this many times as long ...
+# with 10,000 pods, work takes long: afterwards, the main thread rests for this many times as long ...
+_REST_FACTOR = 10
 _MAX_REST = 0.5  # ... but at most this many seconds, because new manifests are waiting
 _WIDTH = 100  # columns of the view without a terminal
 
@@ -59,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class _Options:
-    """What is shown, and when the command ends. Times are in seconds."""
+    """What to show, and when the command ends. Times are in seconds."""
 
     once: bool
     wait: float
@@ -70,7 +71,7 @@ class _Options:
 @click.command(short_help="Run a device manager in place of a kubelet.")
 @kubelet_options
 def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **node: Any) -> int:  # noqa: ANN401 - the options of node_settings
-    """Run the device manager in a kubelet's place.
+    """Run the device manager in place of a kubelet.
 
     Plugins and drivers register, pods get devices, and a checkpoint is kept.
 
@@ -90,11 +91,11 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     knew before.
 
     With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
-    or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
-    nothing has changed for three seconds. --wait 0 waits for no plugin.
+    or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled once
+    nothing has changed for three seconds. With --wait 0, it does not wait for plugins.
     """
     begin = None
-    if joins_cluster(node):  # first, because it brings everything that it needs
+    if joins_cluster(node):  # first, because it imports everything else
         begin = fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     settings, cluster = node_settings(**node), cluster_settings(**node)
     return _run(settings, cluster, begin, _Options(once, wait, as_json, status_period))
@@ -136,7 +137,7 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
 
 
 def _rest(worked: float) -> float:
-    """Return the seconds for which the main thread rests after work, so that other threads can run."""
+    """Return how many seconds the main thread rests after work, so that other threads can run."""
     return min(_REST_FACTOR * worked, _MAX_REST)
 
 
@@ -157,7 +158,7 @@ def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
 
 @define(eq=False)
 class _Loop:
-    """What the main thread does until a signal ends the process."""
+    """The main thread's loop, until a signal ends the process."""
 
     signals: Signals
     engine: "NodeEngine"
@@ -178,7 +179,7 @@ class _Loop:
     _pause: float = _PAUSE
 
     def run(self) -> None:
-        """Run until a signal or, with --once, until the state is settled or the seconds of --wait are over."""
+        """Run until a signal arrives or, with --once, until the state is settled or the --wait seconds have passed."""
         began = quiet_since = time.monotonic()
         patience = self.options.wait if self.options.once else math.inf
         while not self.signals.ended_by:
@@ -238,7 +239,7 @@ class _Loop:
         self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 
     def _wait(self, until: float) -> None:
-        """Wait for a change, and then a moment for others that come with it."""
+        """Wait for a change, and then a moment longer for related changes."""
         now = time.monotonic()
         if (self._version, tuple(self.log_lines)) != self._shown:
             until = min(until, self._next_show)

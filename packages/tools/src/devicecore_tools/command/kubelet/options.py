@@ -43,7 +43,10 @@ _directory = ExistingDirectory()
 
 kubelet_options = option_group(
     click.option(
-        "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
+        "--root",
+        required=True,
+        type=_directory,
+        help="The directory of sockets and checkpoint, as in /var/lib/kubelet.",
     ),
     click.option(
         "--manifests",
@@ -75,7 +78,7 @@ kubelet_options = option_group(
             ("cpu-manager-policy-options", "NAME=VALUE,...", "Such as full-pcpus-only=true."),
             ("reserved-cpus", "N-N,N", "The CPUs that no pod gets exclusively."),
             ("memory-manager-policy", "POLICY", "Static gives memory of NUMA nodes to Guaranteed pods."),
-            ("reserved-memory", "NODE:memory=QUANTITY;...", "What of each NUMA node's memory is reserved."),
+            ("reserved-memory", "NODE:memory=QUANTITY;...", "How much of each NUMA node's memory is reserved."),
             ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory of the node that no pod gets."),
             ("system-reserved", "NAME=QUANTITY,...", "The same, for the system."),
             ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available is reserved memory, 100Mi by default."),
@@ -117,15 +120,15 @@ kubelet_options = option_group(
     choice_option(
         "--patch",
         choices=("strategic-merge", "apply"),
-        text="How the Node is changed, which decides who owns the values there.",
+        text="How the Node is patched, which decides who owns its values.",
     ),
     click.option(
         "--keep-removed/--delete-removed",
         default=True,
         show_default=True,
-        help="Whether a resource without a plugin stays on the Node with 0.",
+        help="Whether a resource without a plugin stays on the Node with the value 0.",
     ),
-    seconds_option("--resync", 300.0, "How often to compare the Node, even if the watch shows no change.", least=1),
+    seconds_option("--resync", 300.0, "How often to check the Node, even if the watch shows no change.", least=1),
     click.option(
         "--pods-from-server",
         "from_server",
@@ -151,14 +154,15 @@ kubelet_options = option_group(
     ),
     click.option("--node-label", "labels", metavar="KEY=VALUE", multiple=True, help="With --register-node: a label."),
     click.option(
-        "--taint", "taints", metavar="KEY=VALUE:EFFECT", multiple=True, help="With --register-node: a further taint."
+        "--taint", "taints", metavar="KEY=VALUE:EFFECT", multiple=True, help="With --register-node: another taint."
     ),
     click.option(
         "--tainted/--no-default-taint",
         "is_tainted",
         default=True,
         show_default=True,
-        help="Whether the taint devicecore.io/virtual=true:NoSchedule repels pods that do not tolerate it.",
+        help="Whether the Node has the taint devicecore.io/virtual=true:NoSchedule, which repels pods that do "
+        "not tolerate it.",
     ),
     click.option(
         "--node-ip",
@@ -184,7 +188,7 @@ kubelet_options = option_group(
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."
     ),
 )
-"""Gives a command the options that `node_settings` takes, and those of its loop."""
+"""Adds the options of `node_settings` and of the main loop to a command."""
 
 
 _OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "adopts"}
@@ -192,7 +196,7 @@ _OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
 
 
 def joins_cluster(options: Mapping[str, Any]) -> bool:
-    """Return whether the node takes part in a cluster, for which devicecore-fleet is needed."""
+    """Return whether the node takes part in a cluster, which needs devicecore-fleet."""
     return _runs_pods(options) or bool(options["topology_objects"])
 
 
@@ -210,7 +214,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     if _runs_pods(options) and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
     if manifests is not None and manifests.samefile(options["root"]):
-        raise click.UsageError("--manifests: name another directory than --root, which has files of this command.")
+        raise click.UsageError("--manifests: name a directory other than --root, which has this command's own files.")
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     managers = _managers(options)
@@ -269,7 +273,9 @@ def _topology(numa_nodes: tuple[int, ...], options: Mapping[str, Any]) -> Topolo
         raise click.UsageError(f"--topology-manager-policy-options: {error}.") from None
     if chosen.prefer_closest_numa_nodes and not rows and not (rows := numa_distances(numa_nodes)):
         names = ",".join(map(str, numa_nodes))
-        raise click.UsageError(f"This machine does not say how far NUMA nodes {names} are: give --numa-distances.")
+        raise click.UsageError(
+            f"This machine does not say how far apart NUMA nodes {names} are: give --numa-distances."
+        )
     given = rows if chosen.prefer_closest_numa_nodes else ()
     most = chosen.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
     try:
@@ -288,7 +294,7 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
     elif kubeconfig is None and not in_cluster and joins_cluster(options):
         message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
     elif _runs_pods(options) and options["beside_kubelet"]:
-        message = "--beside-kubelet: the kubelet runs the pods of this node, and has registered it."
+        message = "--beside-kubelet: the kubelet already runs the pods of this node and has registered it."
     if message:
         raise click.UsageError(message)
     _refuse_useless(options)
@@ -296,7 +302,7 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
         return None
     from devicecore.adapters.kube_api import SERVICE_ACCOUNT, Access, Pace, PatchStrategy
 
-    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would go on to look for a kubeconfig
+    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the library would otherwise look for a kubeconfig
         raise click.UsageError(f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}.")
     return ServerSettings(
         access=Access(kubeconfig, options["context"]),
@@ -308,7 +314,7 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
 
 
 def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 - as above
-    """Return what else the node takes from the API server, or None for nothing. `node_settings` took these options.
+    """Return what else the node takes from the API server, or None. `node_settings` took these options.
 
     Raises click.UsageError if one is malformed.
     """
@@ -325,7 +331,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that the user gave without another one that it needs. Raises click.UsageError."""
+    """Refuse an option that was given without another one that it needs. Raises click.UsageError."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")
@@ -359,14 +365,16 @@ def _new_node(options: Mapping[str, Any]) -> NewNode:
 
 
 def _sizes(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return capacity and allocatable of the machine whose CPUs and memory are pinned; empty if none is."""
+    """Return capacity and allocatable of the machine whose CPUs and memory are pinned, or nothing if they are not."""
     managers = _managers(options)
     if managers is None:
         return {}, {}
     context = click.get_current_context()
     for name in ("cpu", "memory"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name}: the machine says it, because its CPUs or its memory are pinned.")
+            raise click.UsageError(
+                f"--{name}: this follows from the machine, because its CPUs or its memory are pinned."
+            )
     try:
         return node_sizes(read_policies(managers.configuration, managers.machine))
     except NumaError as error:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MAX_LOG_LINE = 2_000
-"""Characters of a line in the log."""
+"""The maximum number of characters of a line in the log."""
 
 _LOG_LINES = 8
 _PATIENCE = 0.5  # seconds to wait for readers at the end
 _DISK = 0.2  # seconds to wait for the disk, so that the reader of a line finds the same state in the file
-_OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen without a cursor, and back
+# switch to the alternate screen without a cursor, and back
+_OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Screen:
         """Show a state."""
 
     def handle(self, arrived: frozenset[signal.Signals]) -> bool:
-        """Act on signals. Return whether the state has to be shown again."""
+        """Act on signals. Return whether the state has to be drawn again."""
         return bool(arrived & {*self.signals})
 
     @property
@@ -131,7 +132,7 @@ class LiveScreen(Screen):
 
 
 def is_live_terminal() -> bool:
-    """Return whether standard output is a terminal on which a view can be drawn: a `TERM` of `dumb` means no."""
+    """Return whether standard output is a terminal on which a view can be drawn, so not with `TERM=dumb`."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in {"", "dumb", "unknown"}
 
 
@@ -148,7 +149,7 @@ class StateFile:
         threading.Thread(target=self._run, name="devicecore-state", daemon=True).start()
 
     def put(self, document: str, patience: float = _DISK) -> None:
-        """Let the thread write `document`; wait until it is written, but at most `patience` seconds."""
+        """Hand `document` to the thread, and wait at most `patience` seconds until it is written."""
         with self._changed:
             self._next = document
             self._changed.notify_all()
@@ -159,11 +160,11 @@ class StateFile:
             with self._changed:
                 self._changed.wait_for(lambda: self._next is not None)
                 document, self._next, self._is_writing = self._next, None, True
-            assert document is not None, "that was waited for"  # noqa: S101 - for mypy
+            assert document is not None, "the document that `show` waits for"  # noqa: S101 - for mypy
             try:
                 self._file.replace(document.encode() + b"\n")
             except OSError as error:
-                if str(error) != self._problem:  # once, not with every state
+                if str(error) != self._problem:  # log once, not with every state
                     _log.error("cannot write %s: %s", self._path, error.strerror or error)
                 self._problem = str(error)
             else:
@@ -178,7 +179,10 @@ class StateFile:
 
 @contextmanager
 def logged(*, live: bool) -> Iterator[deque[str]]:
-    """Write the log to standard error; with `live`, only keep its last lines. The context gives these lines."""
+    """Write the log to standard error, or with `live`, only keep its last lines.
+
+    The context manager yields these lines.
+    """
     log_lines: deque[str] = deque(maxlen=_LOG_LINES)
     loggers = [logging.getLogger(name) for name in ("devicecore", "devicecore_fleet", "devicecore_tools")]
     before = [logger.level for logger in loggers]

@@ -32,13 +32,13 @@ _MARKS = ascii_letters + digits
 HELD, FREE, UNHEALTHY, UNKNOWN = "#", "·", "✗", "?"
 """How a device is drawn: held by a pod without a letter, free, unhealthy, and listed by no plugin."""
 
-_GROUP = 8  # devices between two spaces
-_MAX_NAME = 253  # characters of a pod's or container's name
+_GROUP = 8  # a space follows after this many devices
+_MAX_NAME = 253  # the maximum number of characters of a pod's or container's name
 
 
 @frozen
 class _Detail:
-    """How much is drawn: lines of devices per row (None for all), whether each container has a line, and log lines.
+    """How much is drawn: device lines per row (None for all), whether each container has a line, and log lines.
 
     `device_lines` is never 1, because a second line is needed to count the devices that are not drawn.
     """
@@ -55,7 +55,7 @@ _DETAILS = (
     _Detail(4, containers=False, log_lines=3),
     _Detail(2, containers=False, log_lines=2),
 )
-_UNITS = ("line", "pod", "claim", "problem", "log line")  # the unit that one line of each section shows
+_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line of each section shows
 _LEAST = _Detail(0, containers=False, log_lines=1)
 
 
@@ -77,7 +77,7 @@ def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width:
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
     for detail in _DETAILS:
-        # One line more than fits shows that not all fit. The others are not drawn: there may be 40,000.
+        # One line more than fits is enough to show that not all fit. The rest is not drawn: there may be 40,000 lines.
         lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
         if height is None or len(lines) <= height:
             break
@@ -100,7 +100,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
 def fitted(sections: Sequence[list[Text]], height: int, units: Sequence[str]) -> list[Text]:
     """Cut sections to `height` lines in total, and return the lines. The shortest sections stay complete.
 
-    `units` has for each section what one line of it shows.
+    `units` says for each section what one line shows.
     """
     left, room = height, dict.fromkeys(range(len(sections)), 0)
     for still, at in enumerate(sorted(room, key=lambda at: len(sections[at]))):
@@ -309,7 +309,7 @@ def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
 
 
 def _place(device: ClaimedDevice) -> str:
-    """Return a device of a claim, with its health if that is not good."""
+    """Return a device of a claim, with its health unless it is healthy."""
     name = foreign_text(f"{device.pool}/{device.name}", 80)
     if device.health != "Unhealthy":
         return name
@@ -331,9 +331,9 @@ def _counts(devices: Sequence[DeviceState]) -> str:
 
 
 def listed(start: str, items: Sequence[str], width: int) -> str:
-    """Return `start` and as many of `items` as fit into `width` columns, with the number of the others."""
+    """Return `start` and as many of `items` as fit into `width` columns, followed by the number of remaining items."""
     text, fitting = start, f"{start}{len(items)} more" if items else start
-    for shown, item in enumerate(items, 1):  # no more of them than fit, because there may be 300,000
+    for shown, item in enumerate(items, 1):  # only as many as fit, because there may be 300,000
         text += f", {item}" if shown > 1 else item
         if cell_len(text) > width:
             break

@@ -13,7 +13,7 @@ from attrs import frozen
 from devicecore_tools.doctor.account.precedence import Holders, Lists, believed_file
 from devicecore_tools.doctor.look.values import Device, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source, grouped
 
-_ADDRESS = re.compile(  # with colons as in the system, or with hyphens as in device names
+_ADDRESS = re.compile(  # with colons as in sysfs, or with hyphens as in device names
     r"(?<![0-9a-z])(?:"
     r"(?:(?:[0-9a-f]{4})?([0-9a-f]{4}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])"
     r"|([0-9a-f]{4})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])"
@@ -25,7 +25,7 @@ _REPLICA = "::"  # separates a device id from the replica number in plugins that
 
 @frozen
 class SameDevice:
-    """A claim's device that is also a plugin's device, and what shows that."""
+    """A claim's device that is also a plugin's device, and the proof."""
 
     prepared: PreparedDeviceSeen
     sources: tuple[Source, ...]
@@ -65,7 +65,7 @@ class ClaimedHardware:
         return found if isinstance(found, SameDevice) else None
 
     def perhaps(self, resource: str, device: str) -> str:
-        """Return why a plugin's device may belong to a claim although `find` found none, or an empty string."""
+        """Return why a plugin's device may belong to a claim although `find` found no match, or an empty string."""
         if self.missing or not self:
             return self.missing
         found = self._find(resource, device)
@@ -86,10 +86,7 @@ class ClaimedHardware:
         return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the claim's device that certainly is the same hardware, or otherwise why a device may be.
-
-        The result is an empty string if no device can be.
-        """
+        """Return the claim's device that is certainly the same hardware, or why one may be, or "" if none can be."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:
@@ -115,7 +112,7 @@ class ClaimedHardware:
         for key in self._by_name.get(id_.lower(), ()):
             driver = key[0]
             if _is_one_vendor(resource, driver):
-                return self._same(key, f"both are called {id_}, and resource and driver have the same vendor")
+                return self._same(key, f"both are called {id_}, and the resource and the driver have the same vendor")
             names = self._names.get(driver, set())
             if is_telling and ids == names:
                 because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"

@@ -54,11 +54,12 @@ class DriverPresence(Enum):
 
 @frozen
 class DraDevice:
-    """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
+    """A device of a driver: who holds it, for which claims, and its health as the kubelet last recorded it.
 
-    `pending` names the claims that have it at the API server but that the kubelet has not prepared yet. `watchers` are
-    the claims with only admin access to it, which leaves it available. `is_own` says that this node's driver published
-    it. `has_room` says whether its pool lets a claim on this node get it, or is None if unknown.
+    `pending` names the claims to which it is allocated on the API server but that the kubelet has not prepared yet.
+    `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says that this node's
+    driver published it. `has_room` says whether its pool has enough left for a claim on this node to get it, or is None
+    if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -81,9 +82,9 @@ class DraDevices:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
         why_not_free: why no device can be called free, or an empty string if a device can.
-        allocated: by claim at the API server, the drivers of its devices, or none if it is not allocated.
+        allocated: for each claim on the API server, the drivers of its devices, or none if it is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
-        last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
+        last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
         ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
         silent: the registration sockets of drivers that do not answer and that no other source names.
         left: the registration sockets that such drivers have left without a process.
@@ -147,7 +148,7 @@ class DraDevices:
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
-        """Return what is known about a driver that is gone or silent, as the end of a sentence about it."""
+        """Return what is known about a driver that is gone or silent, as the end of a sentence."""
         if self.drivers.get(driver) is DriverPresence.SILENT:
             return "does not answer"
         if driver in self.unusable:
@@ -245,14 +246,14 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what is left of each pool's counters, given the devices that are used, perhaps only watched, or taken."""
+    """Return what is left of each pool's counters, given the devices that are used, possibly only watched, or taken."""
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
 
 
 def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -> bool | None:
-    """Return whether the counters of its pool suffice for a device, or None if unknown."""
+    """Return whether a pool's counters have enough left for a device, or None if unknown."""
     if one.counters is None or one.counters.suffice(one.device, beside_used):
         return True
     return None if one.counters.suffice(one.device, beside_taken) else False
@@ -358,7 +359,7 @@ def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 
 
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
-    """Yield the dead sockets of drivers that no source names, because a kubelet has deleted their slices.
+    """Yield the dead sockets of drivers that no source names anymore, because a kubelet has deleted their slices.
 
     A process that listens on a socket but has not reported its name may be a new instance of a driver.
     """

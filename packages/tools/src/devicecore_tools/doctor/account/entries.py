@@ -1,7 +1,7 @@
 """Lists everything on a node that must be judged, and everything that cannot be judged because a source is missing.
 
-Law: only what is in the list can be called sound, and nothing is left out because a source is missing: the source
-    itself is an entry then, with the reason. Images, networks and the runtime are not listed.
+Law: only what is in the list can be called sound, and nothing is left out because a source is missing. The missing
+source becomes an entry itself, with the reason. Images, networks and the runtime are not listed.
 """
 
 from collections.abc import Collection, Iterator
@@ -36,7 +36,7 @@ from devicecore_tools.doctor.look.values import (
 )
 
 TO_END = 20.0
-"""How many seconds after its grace period a pod ends, unless something blocks it."""
+"""A pod ends at most this many seconds after its grace period, unless something blocks it."""
 
 TO_ADMIT = 10.0
 """Seconds within which a kubelet admits a pod that was bound to its node, unless the admission of another pod hangs."""
@@ -64,8 +64,8 @@ class Entry:
     Attributes:
         kind: its kind.
         name: its name.
-        hole: why it is unknown whether it is sound, as the end of a sentence, or an empty string if known.
-        resource: the resource or driver whose findings also apply to it.
+        hole: why it is unknown whether this thing is sound, as the end of a sentence, or an empty string if it is
+        known. resource: the resource or driver whose findings also apply to it.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ def entries(facts: Facts) -> Iterator[Entry]:
 
 
 _OPTIONAL = (
-    (Source.PLUGINS, "a device that a plugin lists in such a way that no pod gets it"),
+    (Source.PLUGINS, "a device that no pod can get because of how its plugin lists it"),
     (Source.CDI, "a CDI device that two files define, or none"),
     (Source.HEALTH, "a device of a driver that is not healthy"),
     (Source.EVENTS, "an event that says why a pod does not start"),
@@ -107,7 +107,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
     local = (
         (Source.CHECKPOINT, "an entry of the checkpoint that is wrong"),
         (Source.SOCKETS, "a plugin or driver that hangs or has ended"),
-        (Source.POD_RESOURCES, "what the kubelet allocates to whom"),
+        (Source.POD_RESOURCES, "what the kubelet allocates to which container"),
         (Source.CLAIMS, "a ResourceClaim that is prepared wrongly"),
     )
     of_server = (
@@ -132,7 +132,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
     api = look.pod_resources.value
     if api is not None and api.allocatable is None and not look.pod_resources.notes:
-        hole = "a device that the kubelet gives to no pod, because it does not offer GetAllocatableResources"
+        hole = "a device that the kubelet gives to no pod, because the kubelet does not offer GetAllocatableResources"
         yield Entry(Kind.SOURCE, "allocatable", hole)
     read = {source: one for source, one in look.readings.items() if one.value is not None}
     for source, reading in read.items():
@@ -162,11 +162,11 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
         hole = ""
         made = sockets.made.get(prefix + socket)
         if sockets.served.get(prefix + socket) is None:
-            hole = f"whether a process listens at {name(socket)}, because it was not tried"
+            hole = f"whether a process listens at {name(socket)}, because `doctor` did not try to connect"
         elif len(serving) > 1:
             hole = f"which resource the plugin at {name(socket)} serves: its ids are those of {names(serving)}"
         elif _is_young(made, kubelet_made, look.taken):
-            hole = f"whether the plugin at {name(socket)} stays: it has just recreated its socket by itself"
+            hole = f"whether the plugin at {name(socket)} keeps running: it has just recreated its socket by itself"
         yield Entry(Kind.PLUGIN, socket, hole, resource)
     living = sum(1 for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one))
     yield Entry(Kind.SOURCE, "registration", _registration(facts, living))
@@ -191,7 +191,7 @@ def _registration(facts: Facts, living: int) -> str:
 
 
 def seconds_to_settle(look: Look) -> float:
-    """Return the number of seconds after which the sockets of all plugins are old enough to count as stable."""
+    """Return after how many seconds all plugins' sockets are old enough to count as stable."""
     sockets = look.sockets.value
     made = sockets.made if sockets else {}
     own = [time for path, time in made.items() if path.startswith(PLUGINS_PREFIX) and path != KUBELET_SOCKET]
@@ -291,7 +291,7 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
 
 
 def _why_stopped(pod: PodSeen, who: str) -> str:
-    """Yield what a kubelet or a runtime did to a pod with devices although nothing was wrong with the pod."""
+    """Yield what a kubelet or a runtime did to a pod with devices although the pod had no fault."""
     if not pod.asks_for_devices:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:
@@ -319,7 +319,7 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
         return ""  # it shows what it is waiting for: an image, a ConfigMap, or something that a check covers
     late, failed = age(pod, facts.look.taken), _failure(facts, pod)
     if not pod.asks_for_devices and (pod.has_sandbox or not (failed or _lacks_sandbox(facts, pod, late))):
-        return ""  # it may be a large image
+        return ""  # the image may be large
     said = f"{failed.reason}: {foreign_text(failed.message, 300).rstrip('.')}" if failed else _NOT_SAID
     return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: {said}"
 
@@ -401,7 +401,7 @@ def _devices(facts: Facts) -> Iterator[Entry]:
 
 
 def _claims(facts: Facts) -> Iterator[Entry]:
-    """Yield each claim that is prepared here, or that has devices of this node at the API server."""
+    """Yield each claim that is prepared here, or that has devices of this node according to the API server."""
     prepared, allocations = facts.look.claims.value or ClaimsSeen(), facts.look.allocations.value or ()
     at_server = {one.claim: one for one in allocations if any(key in facts.dra.devices for key in one.devices)}
     of_claim = grouped((one.claim, one.key) for one in prepared.devices)
@@ -435,7 +435,7 @@ def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str
 
 
 def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
-    """Return the devices that a driver has prepared instead of those that the claim has at the API server.
+    """Return the devices that a driver has prepared instead of those allocated on the API server.
 
     A driver may prepare more devices than the claim has, such as the parts of a device.
     """
@@ -460,7 +460,7 @@ def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
     deleted = "is being deleted, and " if claim.is_deleting else ""
     kept = names([key[2] for key in claim.devices])
     said = f"{deleted}is reserved for pods that are not here"
-    return f"whether {kept} can be given to others: ResourceClaim {name(claim.claim)} has it, and {said}"
+    return f"whether {kept} can be given to other pods: ResourceClaim {name(claim.claim)} has it, and {said}"
 
 
 _TO_BIND = 900.0  # seconds: a scheduler waits up to ten minutes before it binds the pod, and clocks may differ
@@ -470,11 +470,11 @@ def _cdi(facts: Facts) -> Iterator[Entry]:
     cdi, file = facts.look.cdi, believed_file(facts.look)
     given = {(device, str(one.resource)): None for one in (file.receipts if file else ()) for device in one.cdi_devices}
     prepared = facts.look.claims.value
-    if cdi.value is not None or cdi.place:  # handmade records of nodes with drivers have no CDI files
+    if cdi.value is not None or cdi.place:  # handwritten records of nodes with drivers have no CDI files
         given |= {(id_, one.driver): None for one in (prepared.devices if prepared else ()) for id_ in one.cdi_devices}
     why = cdi.problem if cdi.value is None else "" if cdi.value.is_complete else "not all CDI files could be read"
     for device, resource in given:
-        hole = f"a CDI device that was given to a container and that no file defines: {why}" if why else ""
+        hole = f"a CDI device that was given to a container but that no file defines: {why}" if why else ""
         yield Entry(Kind.CDI, device, hole, resource)
 
 
@@ -500,7 +500,7 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
             and not node.is_silent
         ):
             ago = f"{(taken - node.heard_at) / 60:,.0f} minutes"
-            yield Entry(Kind.CONDITION, "Ready", f"whether the Node is still as its status says, which is {ago} old")
+            yield Entry(Kind.CONDITION, "Ready", f"whether the Node's status is still true, which is {ago} old")
         hole = (
             "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
         )

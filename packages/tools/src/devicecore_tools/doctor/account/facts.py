@@ -1,4 +1,4 @@
-"""The combined data of one look: a value for each question that checks ask.
+"""The combined data of one look: one value for each question that checks ask.
 
 Law: a check declares the values that it needs as parameters, so its signature shows what it depends on.
 """

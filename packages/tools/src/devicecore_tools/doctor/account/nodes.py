@@ -23,12 +23,10 @@ class Counts:
     """The number of devices that a node has of one resource or DRA driver. None means unknown.
 
     Attributes:
-        allocatable: devices that a scheduler may allocate: of a plugin, as many as the Node says; of a driver, those
-            without a taint that repels pods.
-        requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
-        held: the part of `requested` whose pods a kubelet has started.
-        free: devices that another pod may get.
-        unhealthy: devices in the capacity of the Node that are not allocatable.
+        allocatable: devices that a scheduler may allocate: for a plugin, as many as the Node says; for a driver, those
+        without a taint that repels pods. requested: devices that bound pods request, or that are allocated to claims. A
+        share of a device counts as one. held: the part of `requested` whose pods a kubelet has started. free: devices
+        that another pod may get. unhealthy: devices in the capacity of the Node that are not allocatable.
     """
 
     allocatable: int | None
@@ -71,7 +69,7 @@ class DeviceUse:
 
 @frozen
 class ResourceOnNode:
-    """The devices of one resource of a plugin, or of one DRA driver, on a node."""
+    """A node's devices of one plugin's resource, or of one DRA driver."""
 
     name: str
     is_driver: bool
@@ -86,7 +84,7 @@ def resources_of(look: Look) -> tuple[ResourceOnNode, ...]:
 
 
 def _requests(pod: Pod) -> Mapping[str, int]:
-    """Return how many devices of each plugin's resource a pod takes from a node."""
+    """Return how many devices of each plugin resource a pod takes from a node."""
     if not pod.claimed:
         return pod_request(pod)
     app, init = (
@@ -97,7 +95,7 @@ def _requests(pod: Pod) -> Mapping[str, int]:
 
 
 def _of_plugin(pod: Pod, container: str, resource: str) -> int:
-    """Return a container's limit, or 0 if a claim instead of a plugin provides the resource."""
+    """Return a container's limit, or 0 if a claim provides the resource instead of a plugin."""
     return 0 if (container, resource) in pod.claimed else pod.container(container).limits.get(resource, 0)
 
 

@@ -66,7 +66,7 @@ class PluginSockets:
 
     @property
     def none_is_left(self) -> bool:
-        """Whether each live socket belongs to a plugin that the kubelet uses, so that other plugins have none."""
+        """Whether each live socket belongs to a plugin that the kubelet uses, which leaves none for other plugins."""
         return self.is_known and self.unassigned == ()
 
 
@@ -78,7 +78,7 @@ def is_driver(socket: str) -> bool:
 class WhyAbsent(Enum):
     """Why a kubelet has no healthy device of a resource."""
 
-    NEVER = "no plugin of it has registered"
+    NEVER = "no plugin for it has registered"
     AWAITED = "its plugin has not registered again since the kubelet started"
     GONE = "its plugin is gone"
     SICK = "its plugin reports all of its devices as unhealthy"
@@ -87,13 +87,13 @@ class WhyAbsent(Enum):
 
 
 _WARNINGS = {
-    WhyAbsent.NEVER: "no plugin of {} has registered: a kubelet allocates none of it to any pod",
-    WhyAbsent.AWAITED: "the plugin of {} is missing: the kubelet has just started, and gives none of it to any pod "
+    WhyAbsent.NEVER: "no plugin for {} has registered: a kubelet allocates none of it to any pod",
+    WhyAbsent.AWAITED: "the plugin for {} is missing: the kubelet has just started, and gives none of it to any pod "
     "until the plugin has registered again",
-    WhyAbsent.GONE: "the plugin of {} is missing: the kubelet gives none of it to any pod until the plugin has "
+    WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives none of it to any pod until the plugin has "
     "registered",
-    WhyAbsent.SICK: "the plugin of {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
-    WhyAbsent.EMPTY: "the plugin of {} lists no devices: the kubelet gives none of it to any pod until it lists some",
+    WhyAbsent.SICK: "the plugin for {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
+    WhyAbsent.EMPTY: "the plugin for {} lists no devices: the kubelet gives none of it to any pod until it lists some",
     WhyAbsent.UNKNOWN: "the kubelet has no healthy device of {} and gives none to any pod: {}",
 }
 
@@ -106,7 +106,7 @@ class Absence:
         resource: its name.
         why: the reason.
         because: the reason in words, as the end of a sentence.
-        proof: what each source says that shows it, or nothing if only all sources together show it.
+        proof: the statement of each source that shows it, or nothing if only all sources together show it.
         devices: the devices that the kubelet had before, as far as they are known.
     """
 
@@ -205,7 +205,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
     else:  # a kubelet removes all sockets when it starts, even those of running plugins
         since = " or has not registered since the kubelet started"
     dead = f"nobody listens at {names(sockets.dead)}" if sockets.dead else ""
-    nowhere = "no process serves a socket of it in the kubelet's directories" if sockets.none_is_left else ""
+    nowhere = "no process serves a socket for it in the kubelet's directories" if sockets.none_is_left else ""
     return f"{why.value}{since}: {'; '.join(filter(None, (nowhere, dead)))}"
 
 
@@ -229,7 +229,7 @@ def _without_devices(
 
 
 def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Source, tuple[str, ...]]]:
-    """Yield each plugin that does not answer, with the source that shows it and the resources that it may serve."""
+    """Yield each plugin that does not answer, the source that shows this, and the resources it may serve."""
     sockets = look.sockets.value or SocketsSeen()
     known = {plugin.socket for plugin in look.plugins.value or () if plugin.resource}
     asked = [
@@ -264,7 +264,7 @@ def hanging_plugins(look: Look, lists: Lists) -> Mapping[str, PluginSeen]:
 
 
 def is_of_others(look: Look, lists: Lists, resource: str) -> bool:
-    """Return whether the Node has a resource that an administrator, not a plugin, has added."""
+    """Return whether an administrator rather than a plugin added the resource to the Node."""
     published = look.node.value.allocatable.get(resource) if look.node.value else None
     return bool(published) and resource not in lists.devices and lists.allocatable is not None
 

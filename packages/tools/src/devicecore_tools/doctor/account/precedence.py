@@ -52,7 +52,7 @@ class KubeletNow(Enum):
 
 
 class OwnerState(Enum):
-    """How certain it is that a container holds a device, or that no container does."""
+    """How certain it is that a container holds a device, or that none does."""
 
     LIVE = "live"
     STALE = "stale"
@@ -214,7 +214,7 @@ def _why_incomplete(look: Look) -> str:
 
 
 def _node_name(look: Look, of_listed: list[str]) -> str:
-    """Return this node's name: from the Node, or from the pods that the kubelet lists, or the only name that occurs."""
+    """Return this node's name: from the Node, from the pods that the kubelet lists, or the only name that occurs."""
     if look.node.value is not None and look.node.value.name:
         return look.node.value.name
     names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
@@ -222,7 +222,7 @@ def _node_name(look: Look, of_listed: list[str]) -> str:
 
 
 def _has_begun(pod: PodSeen) -> bool | None:
-    """Return whether a kubelet has admitted the pod and it has not ended, or None if its phase does not show that."""
+    """Return whether the pod was admitted and has not ended, or None if its phase does not show that."""
     match pod.phase:
         case "Running":
             return True
@@ -346,7 +346,7 @@ def _allocations(
     written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
-    # An entry that the kubelet confirms provides the pod's name, for the pod's unconfirmed entries, too.
+    # An entry that the kubelet confirms provides the pod's name, which the pod's unconfirmed entries need, too.
     named = {
         one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
@@ -386,7 +386,7 @@ def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devi
 def _only_in_the_file(
     look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
 ) -> Owner:
-    """Return an owner that the kubelet's answer does not name. `place` is the name of its pod, if known."""
+    """Return an owner that the kubelet's answer does not name. `place` is its pod's namespace and name, if known."""
     api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
     if pod is None:
         if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
@@ -460,7 +460,7 @@ class _ApiAllocations:
 
     @cached_property
     def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
-        """For entries whose UID no source names: the indexes of the allocations that contain a device.
+        """The indexes of the allocations that contain a device, for entries whose UID no source names.
 
         Allocations of pods with a different known UID are left out.
         """
@@ -492,7 +492,7 @@ class _ApiAllocations:
     def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
         """Yield the allocations, of any pod, that contain a device.
 
-        No allocation is yielded twice, because its device has been matched then.
+        An allocation is not yielded twice, because its device has been matched by then.
         """
         waiting = self._of_any_pod.get((container, resource, device))
         while waiting:
@@ -608,7 +608,7 @@ class Lists:
 
     @cached_property
     def differing(self) -> Mapping[str, tuple[PluginSeen, ...]]:
-        """By resource, its plugins, if there are several that list different devices."""
+        """The plugins of each resource that several plugins serve with different devices."""
         of = grouped((of[0], plugin) for plugin, of in self.served_by if len(of) == 1 and plugin.devices)
         return {
             name: tuple(all_)
@@ -762,6 +762,9 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
     unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
     return {
         **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has listed its devices"),
-        **dict.fromkeys(lists.left_out, "the kubelet's answer has no device of it, but the Node counts some"),
-        **{one.resource: f"no record has all devices that pod {one.pod.identity} requests" for one in holders.missing},
+        **dict.fromkeys(lists.left_out, "the kubelet's answer has none of its devices, but the Node counts some"),
+        **{
+            one.resource: f"no record has all the devices that pod {one.pod.identity} requests"
+            for one in holders.missing
+        },
     }

@@ -67,12 +67,12 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
             key, which = _PRESSURES[name]
             said = f" ({foreign_text(message, 300)})" if message else ""
             yield Closed(
-                f"The Node has {name}{said}: the scheduler sends no pod to it that does not tolerate that, and the "
+                f"The Node has {name}{said}: the scheduler sends it only pods that tolerate that, and the "
                 f"kubelet admits {which}",
                 f"condition {name}: True",
                 f"the Node no longer has {name}",
-                f"Free what is short ({name}); kubectl describe node NODE says since when, and the kubelet's log what "
-                "it evicts.",
+                f"Free up what is short ({name}); kubectl describe node NODE says since when, and the kubelet's "
+                "log says what it evicts.",
                 Taint(key, "", "NoSchedule"),
                 admits_only_critical=key != MEMORY_PRESSURE,
             )
@@ -92,8 +92,8 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
         yield Closed(
             f"The Node has {counted(count, 'pod')}, and its kubelet admits at most {node.max_pods:,}",
             f"status.allocatable.pods: {node.max_pods:,}",
-            "a pod of the Node ends",
-            "End pods of the node, or raise maxPods of the kubelet.",
+            "a pod on the Node ends",
+            "Delete pods on the node, or raise the kubelet's maxPods.",
         )
 
 
@@ -128,7 +128,7 @@ def _of_pressures() -> list[str]:
 def _tainted(taint: Taint) -> Closed:
     shown = foreign_text(str(taint), 300)
     return Closed(
-        f"The Node has the taint {shown}: no pod gets there that does not tolerate it",
+        f"The Node has the taint {shown}: only pods that tolerate it are scheduled there",
         f"spec.taints: {shown}",
         f"the pod tolerates the taint {shown}, or the Node does not have it",
         f"Find out who added the taint {shown}, and remove its cause: kubectl describe node NODE.",

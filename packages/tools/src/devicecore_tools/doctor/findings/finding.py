@@ -1,7 +1,7 @@
-"""Findings, and the texts that explain them.
+"""Findings and their explanations.
 
-Law: two findings are equal if and only if they report the same problem of the same objects. `measured` is not compared
-because times differ between two looks.
+Law: two findings are equal if and only if they report the same problem with the same objects. `measured` is not
+compared because times differ between two looks.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -26,8 +26,8 @@ class Evidence:
 class Found:
     """A problem that a check found. Nonempty `next`, `do` and `brief` replace the check's `next`, `do` and title.
 
-    `pods` names the pods that cannot start, run properly or terminate because of it. `says` is a kubelet's message that
-    `why` explains.
+    `pods` names the pods that cannot start, run properly or terminate because of the problem. `says` is a kubelet's
+    message that `why` explains.
     """
 
     sentence: str
@@ -45,9 +45,9 @@ class Found:
 class Keeps(Enum):
     """Which pods a problem prevents from running."""
 
-    NO_OTHERS = "none but those that it names"
+    NO_OTHERS = "only the pods that it names"
     ALL = "all pods of the node"
-    OF_RESOURCE = "those that ask for its resource"
+    OF_RESOURCE = "pods that ask for its resource"
 
 
 @frozen
@@ -64,7 +64,7 @@ class NodeCheck:
         issue: the public issue or page that describes it.
         patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs a few seconds to register again.
-        keeps: which pods it keeps from running, apart from those that it names.
+        keeps: which other pods it keeps from running besides the named ones.
         is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """
 
@@ -82,7 +82,7 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """A problem of a node. `number` is its number in the report, from 1, or 0 before the findings are numbered.
+    """A problem on a node. `number` is its number in the report, from 1, or 0 before the findings are numbered.
 
     `brief` is a short description. `says` is a kubelet's message that `why` explains.
     """

@@ -26,7 +26,7 @@ from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
 FREE = "free"
-"""The owner of a device that, according to every relevant source, no container holds and a pod can get."""
+"""The owner of a device that, according to every relevant source, is not held and can be given to a pod."""
 
 NOBODY = "none"
 """The owner of a device that no container holds and no pod can get: it is unhealthy, or its plugin hangs."""
@@ -92,7 +92,7 @@ class DeviceRow:
     def is_held(self) -> bool:
         """Whether a container holds the device.
 
-        The owner alone does not show that, because a pod's UID may be any string.
+        The owner alone does not show this, because a pod's UID may be any string.
         """
         return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
 
@@ -159,7 +159,7 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
     name = named.pop() if len(named) == 1 else ""
-    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # it is inserted into a command
+    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # because it is inserted into a command
     is_stopped = facts.kubelet is KubeletNow.STOPPED
     return tuple(
         NodeFinding(
@@ -258,7 +258,7 @@ def report(
     If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
     """
     spent = budget.spent() if budget else ""
-    again = f"was not looked for again, because {spent}" if spent else "what shows it changed from look to look"
+    again = f"was not looked for again, because {spent}" if spent else "the evidence changed from look to look"
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()
@@ -330,10 +330,10 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 
 
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
-    """Yield the first objects of a kind that could not be judged, and the number of the others."""
+    """Yield the first objects of a kind that could not be judged, and the number of remaining ones."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
     if len(holes) > _MAX_HOLES:
-        yield f"the same of {len(holes) - _MAX_HOLES:,} more {kind}"
+        yield f"the same for {len(holes) - _MAX_HOLES:,} more {kind}"
 
 
 _MAX_HOLES = 5  # the maximum number of objects of a kind that are named individually
@@ -401,7 +401,7 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
 
 @frozen
 class _Losers:
-    """Finds pods whose devices are no longer on the kubelet's record, so that other pods may have got them."""
+    """Finds pods whose devices the kubelet no longer has on record, so other pods may have received them."""
 
     pods: frozenset[str]
     first: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Old formats of the checkpoint, and which kubelets read them.
 
-Law: a file counts as sound only if some version of the kubelet can have written it, and it is unlikely to be anything
-    else.
+Law: a file counts as sound only if some version of the kubelet could have written it, and it is unlikely to be anything
+else.
 """
 
 import re
@@ -11,13 +11,14 @@ from devicecore.domain.checkpoint import CheckpointData, FileReport, FileVerdict
 from devicecore.domain.checkpoint import examine as examine_any
 from devicecore_tools.doctor.look.values import Look
 
-_LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}  # the last versions of the kubelet that read a format
+# the last version of the kubelet that reads each format
+_LAST_READERS: Mapping[int | None, str] = {0: "1.9", 1: "1.29"}
 
 FORMAT_2 = (1, 20)
 """The first kubelet that writes format 2."""
 
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
-_EMPTY_LIST = "it is a list without entries, expected an object: kubelets after 1.9 cannot read a list"
+_EMPTY_LIST = "expected an object, got a list without entries: kubelets after 1.9 cannot read a list"
 
 
 def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
@@ -32,7 +33,7 @@ def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
 
 
 def kubelet_version(look: Look) -> tuple[int, int] | None:
-    """Return the version of the kubelet, or the oldest version that it can have. Return None if no source names it."""
+    """Return the kubelet's version, or the oldest version that it can have, or None if no source names one."""
     node, api = look.node.value, look.pod_resources.value
     if node is not None and (version := version_in(node.kubelet_version)):
         return version

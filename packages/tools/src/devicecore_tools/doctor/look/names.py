@@ -1,4 +1,4 @@
-"""Names from other programs, as sentences show them.
+"""Names from other programs, formatted for sentences.
 
 Law: names are escaped, and long lists are cut off with a count.
 """
@@ -19,7 +19,7 @@ def name(text: str) -> str:
 
 
 def names(ids: Collection[str]) -> str:
-    """Return the first names in natural order, with the number of the others."""
+    """Return the first names in natural order, with the number of remaining names."""
     listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 
@@ -30,6 +30,6 @@ def by_number(things: Collection[object], one: str, several: str) -> str:
 
 
 def devices_of(ids: Collection[str], resource: str) -> str:
-    """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
+    """Return a phrase such as `2 devices of example.com/gpu (gpu-0, gpu-1)`."""
     which = f" ({names(ids)})" if ids else ""
     return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)}{which}"

@@ -9,7 +9,7 @@ CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
 
 CRITICAL = Toleration(operator="Critical")
-"""Further taints that a critical pod tolerates, because a kubelet admits it under any pressure."""
+"""Additional taints that a critical pod tolerates, because a kubelet admits it under any pressure."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 """The taint of a Node that is short of memory."""

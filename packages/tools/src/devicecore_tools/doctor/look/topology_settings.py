@@ -39,16 +39,16 @@ class TopologySettings:
         return Topology(nodes, self.policy, self.scope, distances=self.distances if uses else ())
 
     def not_known_on(self, topology: Topology) -> str:
-        """Return which of a kubelet's settings this topology lacks, and the option that sets it, or "" if none."""
+        """Return which kubelet setting is missing and the option that sets it, or "" if none is missing."""
         if len(topology.numa_nodes) == 1:
             return ""
         if not self.is_given:
-            return "the kubelet's topology policy, taken as none: name it with --topology-policy"
+            return "the kubelet's topology policy, assumed to be none: name it with --topology-policy"
         if topology.distances or not self.options.prefer_closest_numa_nodes:
             return ""
         if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # it ignores distances
             return ""
-        return "how far the NUMA nodes are from each other: name it with --numa-distances"
+        return "how far apart the NUMA nodes are: pass it with --numa-distances"
 
     def problem_on(self, topology: Topology) -> str:
         """Return why a kubelet does not start on a machine with this topology (`NewManager`), or "" if it starts."""

@@ -37,7 +37,7 @@ NOT_RECORDED = "it is not in the record: add --cdi-dir"
 NO_NODE = "there is no node "
 """How the reason begins if the API server has answered that it has no Node of this name."""
 
-ON_THE_NODE = "it lies on the node: run doctor there"
+ON_THE_NODE = "it is on the node: run doctor there"
 """Why the sources on a node have no value if only the API server was asked."""
 
 NO_DIRECTORY = "none of these directories exists"
@@ -62,7 +62,7 @@ Kubelets before 1.33 write the last one.
 """
 
 LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
-"""The files of a record with the answers of the pod-resources API."""
+"""The files in a record that have the answers of the pod-resources API."""
 
 CONFIGURATION = "config.yaml"
 """The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
@@ -144,7 +144,7 @@ class ReceiptSeen:
 class CheckpointSeen:
     """The checkpoint file.
 
-    `data` is None if nothing of it could be read. A file with a wrong checksum can still be read.
+    `data` is None if nothing in the file could be read. A file with a wrong checksum can still be read.
 
     `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the content of the file.
     `unwritable` says why a kubelet cannot write the file, or is empty if nothing seems to prevent that.
@@ -207,7 +207,7 @@ class _DeviceSeen:
 
 @frozen
 class ClaimedDeviceSeen(_DeviceSeen):
-    """A device of a ResourceClaim that a container holds according to the kubelet, with the CDI names of the device."""
+    """A ResourceClaim's device that a container holds according to the kubelet, with the device's CDI names."""
 
     namespace: str
     pod: str
@@ -239,7 +239,7 @@ class ClaimsSeen:
         devices: the prepared devices.
         drivers: the drivers that release each claim. Claims are named `namespace/name`.
         pods: the UIDs of the pods of each claim.
-        unanswered: the drivers of each claim without devices in the file. A kubelet enters a claim before it calls
+        unanswered: for each claim, its drivers without devices in the file. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
         uids: the UID of each claim. A claim that was deleted and created again has a different UID.
         problem: why a kubelet cannot start with the file, or an empty string if the file is sound.
@@ -255,12 +255,12 @@ class ClaimsSeen:
 
 @frozen
 class AllocatedClaimSeen:
-    """A ResourceClaim at the API server, with the driver, pool and name of each allocated device.
+    """A ResourceClaim on the API server, with the driver, pool and name of each allocated device.
 
     `pods` has the UIDs of the pods that it is reserved for, or is None if it is reserved for something else. `nodes`
     names the nodes that it is allocated for, if the allocation names nodes. `only_watched` has the devices with only
-    admin access, and `shared` those of which it has a share. `remarks` has drivers' remarks in the claim's status about
-    devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
+    admin access, and `shared` those of which it has only a share. `remarks` has what drivers say in the claim's status
+    about devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
     """
 
     claim: str
@@ -323,7 +323,7 @@ class StateFileSeen:
 
 @frozen
 class PoolCounters:
-    """The value of each counter of a pool, and what each device consumes, on other nodes, too.
+    """The value of each counter of a pool, and what each device consumes, including devices on other nodes.
 
     The unit is a billionth.
     """
@@ -348,9 +348,9 @@ class PublishedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has published, with its string attributes.
 
     Attributes:
-        numa_nodes: the value of an attribute `numaNode`, or None if there is none.
+        numa_nodes: the value of its attribute `numaNode`, or None if it has none.
         taint: a taint that reserves the device for claims that tolerate it, or an empty string.
-        remark: a taint without effect, with which a driver says something about the device, or an empty string.
+        remark: a taint without effect, which a driver uses for a remark about the device, or an empty string.
         pool_problem: why its pool provides no devices, or an empty string if it does.
         counters: the counters that it shares with other devices of its pool, or None if it shares none.
         is_own: whether its ResourceSlice names this node, as the slices of the node's own driver do.
@@ -608,12 +608,12 @@ class CdiSeen:
 
 @frozen
 class Look:
-    """What each source said when all were read once, one after another in this order.
+    """What each source said when all of them were read once, in this order.
 
-    `taken` is the time in seconds since 1970, or None if that is not known. It is not compared: looks at different
-    times may be equal. `machine` is None if the sources come from another machine than the one that read them, or if
-    that is not known. `elsewhere` has the other nodes that each driver's ResourceSlices name, as far as slices of other
-    nodes were read.
+    `taken` is the time in seconds since 1970, or None if that is not known. It is not compared, so looks taken at
+    different times may be equal. `machine` is None if the sources do not come from the machine that read them, or if
+    that is not known. `elsewhere` has, for each driver, the other nodes that its ResourceSlices name, as far as slices
+    of other nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()
@@ -645,27 +645,25 @@ class Look:
 
     @property
     def claimed(self) -> tuple[ClaimedDeviceSeen, ...]:
-        """The devices of claims that the kubelet lists."""
+        """The claims' devices that the kubelet lists."""
         return self.pod_resources.value.claimed if self.pod_resources.value else ()
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the API server has stopped hearing from the kubelet, and the kubelet's sockets were not examined."""
+        """Whether the API server has stopped hearing from the kubelet and the kubelet's sockets were not examined."""
         return self.sockets.value is None and self.node.value is not None and self.node.value.is_silent
 
     @property
     def damage(self) -> str:
-        """Why an existing checkpoint is ignored as a whole. Empty if it is sound or was not read."""
+        """Why an existing checkpoint is ignored as a whole, or an empty string if it is sound or was not read."""
         file = self.checkpoint.value
         if file is None or file.verdict.verdict not in {FileVerdict.CHECKSUM, FileVerdict.MALFORMED}:
             return ""
-        return (
-            f"nothing in the checkpoint is believed, because it is damaged: {foreign_text(file.verdict.problem, 300)}"
-        )
+        return f"nothing in the checkpoint is trusted, because it is damaged: {foreign_text(file.verdict.problem, 300)}"
 
     @property
     def unwritable(self) -> str:
-        """Why a kubelet cannot write its checkpoint. Empty if nothing seems to prevent that."""
+        """Why a kubelet cannot write its checkpoint, or an empty string if nothing seems to prevent that."""
         return self.checkpoint.value.unwritable if self.checkpoint.value else ""
 
     @cached_property
@@ -690,7 +688,7 @@ CLAIM = "claim:"
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key in a dict, in their order."""
+    """Group values by key in a dict, keeping their order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

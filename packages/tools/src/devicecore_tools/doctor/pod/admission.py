@@ -1,4 +1,4 @@
-"""Finds the reasons why an API server refuses a new pod, and makes the additions of an API server to a pod.
+"""Finds the reasons why an API server refuses a new pod, and adds to a pod what an API server adds.
 
 Law: the cluster's objects are a reason to refuse only pods that are not stored yet. A stored pod has been accepted.
 """
@@ -174,7 +174,7 @@ class Admission:
         return ""
 
     def why_claim_refused(self, claim: UnallocatedClaim, namespace: str) -> str:
-        """Return why an API server refuses a claim that is created for a pod, or an empty string."""
+        """Return why an API server would refuse a claim created for a pod, or an empty string."""
         asked: dict[str, Quantity] = {"count/resourceclaims.resource.k8s.io": Quantity(10**9)}
         for ways in claim.requests:
             most: dict[str, int] = {}
@@ -194,12 +194,12 @@ class Admission:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
 
     def assumed(self, pod: Value) -> Iterator[str]:
-        """Yield the assumptions about a new pod, made because the relevant objects were not read."""
+        """Yield assumptions about a new pod that are needed because the relevant objects were not read."""
         lacking = [one for one in ("ResourceQuota", "LimitRange") if one not in self.kinds]
         if not _is_stored(pod) and lacking:
             namespace = foreign_text(pod["metadata"]["namespace"].text("default"))
             kinds = " and no ".join(lacking)
-            get = f"kubectl get resourcequotas,limitranges -n {namespace} -o json, as one more file for --slices"
+            get = f"kubectl get resourcequotas,limitranges -n {namespace} -o json, as an additional file for --slices"
             yield f"namespace {namespace} has no {kinds}, because none was read: {get}"
 
 
@@ -389,8 +389,8 @@ def why_refused(pod: Pod) -> str:
             if is_extended_resource(resource):
                 limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
                 return (
-                    f"{REFUSES}: container {one.name} requests {size} of {resource} and has "
-                    f"{limit}. Write the resource under limits, with the same number"
+                    f"{REFUSES}: container {one.name} requests {size} of {resource} but has {limit}. Write the "
+                    "resource under limits, with the same number"
                 )
     return _refused_claims(pod)
 

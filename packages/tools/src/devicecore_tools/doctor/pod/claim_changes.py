@@ -61,21 +61,21 @@ class Rank(IntEnum):
 
 
 _MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
-_MAX_OF_PAIR = 3  # how many changes of each request are combined with changes of another
+_MAX_OF_PAIR = 3  # how many changes of each request are combined with changes of another request
 _MAX_PAIRED = 8  # requests
 
 
 class Change(NamedTuple):
     """A change that may help: its description, and the changed claims and classes.
 
-    Of several changes of one `kind`, the first that helps is enough.
+    If several changes have the same `kind`, the first one that helps is enough.
 
     Attributes:
         holder: the owner of the devices that are released.
         pods: the pods for which the owner holds them.
         device_class: the new class of a request.
         classes: the changed classes, by name.
-        is_pair: whether it consists of two changes. It is pointless if one of them alone helps.
+        is_pair: whether it consists of two changes. Such a pair is pointless if one of them helps on its own.
     """
 
     sentence: str
@@ -123,7 +123,7 @@ class Refused:
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. Releases and other changes alternate, so that some of both are tried if there are many.
 
-        For shared devices and counters, all holders must release theirs. Raises QuestionGivenUpError at the end of
+        For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError at the end of
         the budget.
         """
         reasons = [one.reason for one in self.verdicts]
@@ -164,7 +164,7 @@ class Refused:
     def _devices_by_class(
         self, claim: UnallocatedClaim, request: DeviceRequest
     ) -> tuple[list[PoolDevice], list[PoolDevice]]:
-        """Return the devices that the class of a request selects, and those that it does not select."""
+        """Return the devices that a request's class selects, and those that it does not select."""
         key = claim.name, request
         if key not in self._parted:
             self._parted[key] = self._find_devices(claim, request)
@@ -272,7 +272,7 @@ class Refused:
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return attributes that may be meant: the same name in another domain or in the domain of Kubernetes."""
+        """Return the attributes that may be meant: the same name in another domain or in Kubernetes' domain."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -427,7 +427,7 @@ def _less_of(
 
     Args:
         request: the request.
-        amounts: the amounts that devices could provide of each insufficient capacity, largest first.
+        amounts: for each insufficient capacity, the amounts that devices could provide, largest first.
         fitting: the number of devices that fit.
         defaults: a description of the capacities that it gets without requesting them.
     """
@@ -454,7 +454,7 @@ def _selectors_of(
 ) -> Iterator[_ChangedRequest]:
     """Yield versions of a request with one expression fixed, changed in a value, or removed.
 
-    `is_known` is whether devices that match the request exist somewhere.
+    `is_known` says whether devices that match the request exist somewhere.
     """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"

@@ -1,7 +1,7 @@
 """Reports on claims: the reasons against devices, grouped by kind, and the shortages behind constraints.
 
 Law: a line only states the verdicts of a trial. Devices with the same reason share a line, with their number and an
-example. A constraint's shortage is computed for the value of its attribute that comes closest.
+example. A constraint's shortage is computed for the attribute value that comes closest.
 """
 
 import re
@@ -27,7 +27,7 @@ from devicecore.domain.allocation.reasons import (
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.pod.expression_edits import misplaced, optional, repaired, unlike_types
 
-_MAX_SHOWN = 3  # names in one line
+_MAX_SHOWN = 3  # the maximum number of names in one line
 _MAX_ASKED = 20  # how many devices are listed with their counters' users
 _MAX_EXPRESSION = 120
 
@@ -154,7 +154,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
             )
     if isinstance(first, CounterExhausted):
         short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))
-        free = f": needs {first.needed}, and {first.free} is free" if len(reasons) == 1 else ""
+        free = f": needs {first.needed}, but {first.free} is free" if len(reasons) == 1 else ""
         return f"too little is free in {_listed(short.elements(), 'counter')}{free}"
     return str(first)
 
@@ -272,7 +272,7 @@ def expression_advice(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows with the error in an expression that a scheduler cannot evaluate, and the replacement.
+    """Return rows with the error in an expression that a scheduler cannot evaluate, and with a replacement.
 
     Args:
         problem: the error.
@@ -326,7 +326,7 @@ def _about_missing(
         yield "do", f"write a name that devices have, because no device has {of}"
         return
     if any(one.owner.startswith("DeviceClass") and name in one.text for one in expressions):
-        yield "do", f"make {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
+        yield "do", f"have {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
     for one in expressions:
         if name in one.text and (edit := optional(one.text, devices)) is not None:
             skipped = f"devices without {name} are then skipped without an error{then}"

@@ -81,7 +81,7 @@ MAX_ADVICE_SECONDS = 2.0
 
 _MIN_TRIALS = 10
 _PATIENCE = 0.5  # seconds of trials before the user is informed
-_MAX_DEVICES_TRIED = 1_000_000  # by all trials together
+_MAX_DEVICES_TRIED = 1_000_000  # for all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
@@ -94,7 +94,7 @@ _MAX_OUT_OF_QUESTION = 20
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label without which an API server refuses claims with admin access."""
 
-_GET_NODES = "kubectl get nodes -o json, as one more file for --slices, or --kubeconfig"
+_GET_NODES = "kubectl get nodes -o json, as an additional file for --slices, or --kubeconfig"
 
 _MAX_ALTERNATIVES = 8
 """The maximum number of alternatives of a request. The first one scores highest (scheduler: `computeScore`)."""
@@ -106,7 +106,7 @@ class ClaimsDecision:
 
     Attributes:
         problem: why the claims get no devices, or an empty string if they do.
-        undecided: the claims about which the sources do not decide.
+        undecided: the claims for which the sources do not suffice.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
 
@@ -212,11 +212,11 @@ class Outcome(Enum):
 
 
 _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
-"""Outcomes of nodes, by decreasing weight for the cluster: "no" is certain only if no node is unknown."""
+"""Nodes' outcomes, by decreasing weight for the cluster. "No" is certain only if no node is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
-    """A node's verdict on claims, and the changes that turn a no into a yes.
+    """A node's verdict on claims, and the changes that would turn a no into a yes.
 
     Attributes:
         causes: why a scheduler decides differently, by release.
@@ -361,7 +361,7 @@ class ClaimTrial:
 
     @property
     def objects(self) -> ClusterObjects:
-        """What decides."""
+        """The cluster's objects, on which the decision depends."""
         return self._objects
 
     @property
@@ -610,7 +610,7 @@ class ClaimTrial:
                 continue
             labels = (self._objects.namespaces or {}).get(pod.namespace)
             if labels is None or labels.get(_ADMIN_LABEL) != "true":
-                lacks = "does not have" if labels is not None else "must have, and was not read with,"
+                lacks = "does not have" if labels is not None else "must have, but was not read with,"
                 label = f'{_ADMIN_LABEL}: "true"'
                 return (
                     f"an API server refuses the claim {name}: it requests admin access, for which the namespace "
@@ -688,7 +688,7 @@ class ClaimTrial:
         """
         nodes = self._objects.target_nodes(only)
         problems: dict[str, str] = {}
-        with suppress(QuestionGivenUpError):  # no node is tried then
+        with suppress(QuestionGivenUpError):  # in this case, no node is tried
             for one in nodes:
                 if problem := self.unusable(names, one, pod.name if pod else "", uid):
                     problems[one.name] = problem

@@ -60,7 +60,7 @@ def may_be_of_a_class(resource: str) -> bool:
 
 @frozen
 class ClusterObjects:
-    """The known objects that determine the outcome of claims."""
+    """The known objects that determine which devices claims get."""
 
     slices: tuple[PoolSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
@@ -70,7 +70,7 @@ class ClusterObjects:
     uncertain: Mapping[str, str] = {}  # the resources that not every scheduler knows, with the conflicting class
     claims: Mapping[str, Value] = {}  # by `namespace/name`, like the templates
     templates: Mapping[str, UnallocatedClaim] = {}
-    versions: tuple[str, ...] = ()  # of the kubelets
+    versions: tuple[str, ...] = ()  # the kubelets' versions
     rules: Mapping[str, TaintRule] = {}  # by name
     machines: Mapping[str, ClusterNode] = {}  # the scheduling data of each Node, by its name
     bound: Mapping[str, Sequence[BoundPod]] | None = None  # the pods of each node, or None if no pods were read
@@ -100,7 +100,7 @@ class ClusterObjects:
         return Features(list_attributes=any(one.is_list for one in attributes))
 
     def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
-        """Return the pods whose end violates a budget if all pods end in this order (`filterPodsWithPDBViolation`)."""
+        """Return the pods whose end violates a budget if they end in this order (`filterPodsWithPDBViolation`)."""
         left = [one.allowed for one in self.budgets]
         found = []
         for pod in pods:

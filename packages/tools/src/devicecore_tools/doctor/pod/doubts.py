@@ -1,4 +1,4 @@
-"""Finds problems of a node that may keep a pod from running although its devices are free.
+"""Finds problems on a node that may keep a pod from running although devices are free for it.
 
 Law: each sentence is a finding of `doctor` about a resource that the pod requests, or a problem that `doctor` could
 not rule out.
@@ -38,7 +38,8 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
     given = dict.fromkeys((one.resource, one.hole) for one in entries(facts) if one.kind is Kind.CDI and one.hole)
     for resource, hole in given:
         if resource in wanted:
-            # The plugin returns the CDI device again, and a runtime starts no container with an undefined CDI device.
+            # The plugin will return the CDI device again, and a runtime does not start a container with an undefined
+            # CDI device.
             yield f"a container got {resource} as a CDI device before, and this problem was not ruled out: {hole}"
     for other, failed in without_sandbox(facts):
         said = foreign_text(failed.message, 300).rstrip(".")

@@ -99,7 +99,7 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain messages of the scheduler and other programs. Beside a refusal, kubelet log lines show its cause."""
+    """Explain messages of the scheduler and other programs. Next to a refusal, kubelet log lines show its cause."""
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:

@@ -25,7 +25,7 @@ _MAX_VALUES = 100  # how many values of an attribute are compared with a literal
 _LEAST_ALIKE = 0.7  # the minimum similarity of names: `tpye` is `type`
 _MAX_EDITS = 12  # per expression
 _MAX_PLACES = 4  # with more places, values are not replaced in pairs
-_MAX_TOGETHER = 3  # how many values of each of two places
+_MAX_TOGETHER = 3  # how many values are tried for each of two places
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
 _NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
@@ -174,7 +174,8 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
             for value in others
             if value != text and not set(value) & set("\"'\\\n")
         )
-    most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))  # each costs time and memory by its length
+    # each costs time and memory in proportion to its length
+    most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))
     best = nsmallest(most, found)
     singles = [(_written(expression, start, end, value), start) for _, value, start, end in best]
     nearest: dict[int, list[tuple[str, str]]] = {}

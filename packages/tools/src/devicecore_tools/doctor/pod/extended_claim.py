@@ -25,7 +25,7 @@ class ExtendedRequest(DeviceRequest):
 
     container: str = ""
     resource: str = ""
-    limit: int = 0  # of the container
+    limit: int = 0  # the index of the container
 
 
 @frozen
@@ -45,7 +45,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
 
     @property
     def users(self) -> str:
-        """The purpose of each request, in words, because its name contains only a container's index."""
+        """The purpose of each request in words, because its name contains only the index of a container."""
         users: dict[tuple[str, str], list[str]] = {}
         for one in self.mappings:
             users.setdefault((one.request, one.resource), []).append(one.container)

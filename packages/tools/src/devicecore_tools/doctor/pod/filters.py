@@ -121,7 +121,7 @@ class Filters:
         """
         asks = self._asks
         bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
-        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # none is nominated
+        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # no pod is nominated
         kept = [one for one in bound if one.priority >= asks.priority]
         is_settled = self._problem is not None or any(asks.obstacles(node))
         if is_settled or not asks.preempts or not lower or any(self._beside(node, kept, served)):
@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods without this one, which may already be running, and without less important waiting pods."""
+        """Return the pods except this one, which may already be running, and less important waiting pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:
@@ -169,7 +169,7 @@ class Filters:
             yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the resources that a node has too little of (scheduler: `fitsRequest`)."""
+        """Yield the resources of which a node has too little (scheduler: `fitsRequest`)."""
         if not node.allocatable:  # a node that only slices name has no known resources
             return
         asks = self._asks
@@ -212,8 +212,8 @@ def used_by(pods: Iterable[BoundPod]) -> Iterator[str]:
 
 
 _GET_VOLUMES = (
-    "kubectl get pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities -A -o json, as one more file for "
-    "--slices, or --kubeconfig"
+    "kubectl get pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities -A -o json, as an additional "
+    "file for --slices, or --kubeconfig"
 )
 
 
@@ -233,7 +233,7 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
         amount += f", although its capacity is {capacity}: devices are unhealthy, or their plugin is gone"
         cure = f"the node's devices of {shown} are healthy again: run devicecore doctor on {node.target.name}"
     return Obstacle(
-        f"Insufficient {shown}", f"the pod requests {size}, and the node {amount}", cure, is_far=not rest.nanos
+        f"Insufficient {shown}", f"the pod requests {size}, but the node {amount}", cure, is_far=not rest.nanos
     )
 
 

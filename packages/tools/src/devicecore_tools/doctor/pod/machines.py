@@ -19,7 +19,7 @@ NOTHING = Quantity(0)
 
 @frozen
 class BoundPod:
-    """A pod's use of its node, and its requirements concerning other pods.
+    """The resources that a pod uses on its node, and its requirements concerning other pods.
 
     Attributes:
         name: `namespace/name`.
@@ -50,7 +50,7 @@ class Obstacle:
 
     Attributes:
         says: the scheduler's words.
-        because: the pod's request, and the node's contrary state.
+        because: the pod's request, and the state of the node that contradicts it.
         cure: the change after which the node is eligible.
         is_far: whether the node has none of the requested resource, so that other nodes are closer to a fit.
     """
@@ -66,7 +66,7 @@ class Obstacle:
 
 @frozen
 class PriorityClass:
-    """A PriorityClass: the priority of its pods, and whether they preempt others."""
+    """A PriorityClass: the priority of its pods, and whether they preempt other pods."""
 
     value: int = 0
     preempts: bool = True

@@ -14,7 +14,7 @@ from devicecore_tools.doctor.pod.trial import TrialNode
 from devicecore_tools.doctor.reading.managers import ManagersSeen
 from devicecore_tools.numa import NumaError, PinnedNode, may_be_pinned
 
-_NOT_LOOKED_AT = "what the CPU manager and the memory manager of the kubelet decide, because"
+_NOT_LOOKED_AT = "what the kubelet's CPU manager and memory manager decide, because"
 
 
 def with_managers(node: TrialNode, seen: ManagersSeen | None, facts: Facts, manifest: Value) -> TrialNode:

@@ -15,11 +15,12 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 
 MAX_MESSAGE = 16_000
-"""The maximum number of characters of a message that are read. A status at the API server holds fewer."""
+"""The maximum number of characters that are read of a message. A status on the API server holds fewer."""
 
 NEXT: Mapping[str, str] = {
     "final": (
-        "The pod stays Failed: a kubelet decides about a pod once. Its owner may create new pods, which can fail in "
+        "The pod stays Failed: a kubelet decides about a pod only once. Its owner may create new pods, which can "
+        "fail in "
         "the same way. The failed pods remain until a user or a controller deletes them."
     ),
     "container": "The kubelet retries every 10 to 15 seconds, indefinitely.",
@@ -53,7 +54,8 @@ _TEXTS = frozenset(
 )
 _CONTRADICTION = " The numbers contradict this: they show that enough is available, so no kubelet wrote this text."
 _READ_IT_AGAIN = "Read the original message again: kubectl get pod NAME -o jsonpath='{.status.message}'."
-_NAME = r'[^\s"]{1,400}?'  # a resource name, the longest, has 317; without a bound, two names take quadratic time
+# resource names are the longest, with 317 characters; without a bound, matching two names takes quadratic time
+_NAME = r'[^\s"]{1,400}?'
 _WHOLE_WORD = re.compile(r"(?<= )[^ ]+(?= )")
 _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 
@@ -62,7 +64,7 @@ _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 class Message:
     """One row: a message and its meaning. `because` and `change` refer to the message's values by names in braces.
 
-    Every text that a pattern matches contains the literal with the same index.
+    Every string that a pattern matches contains the literal with the same index.
     """
 
     id: str

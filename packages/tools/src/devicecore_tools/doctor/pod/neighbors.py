@@ -16,7 +16,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels
 _NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
 
 _Key = tuple[str, int | str, str]
-"""Counts of pods by term or constraint and the value of its label, or of other pods' terms by label and value."""
+"""Counts of pods by term or constraint and its label's value, or counts of other pods' terms by label and value."""
 
 
 class Neighbors:
@@ -97,7 +97,7 @@ class Neighbors:
                 )
                 if len(counts) < one.min_domains:
                     numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} domains exist"
-                return Obstacle(says, numbers, f"whenUnsatisfiable of {key} is ScheduleAnyway, or maxSkew is larger")
+                return Obstacle(says, numbers, f"whenUnsatisfiable for {key} is ScheduleAnyway, or maxSkew is larger")
         return None
 
     def _apart(self, node: ClusterNode, pods: Sequence[BoundPod], change: Mapping[_Key, int]) -> Obstacle | None:

@@ -20,7 +20,7 @@ _MAX_TEXT = 400
 
 @frozen
 class Foreign:
-    """A message of another program: its source, its meaning, and what to do or where to look next."""
+    """Another program's message: its source, its meaning, and what to do or where to look next."""
 
     text: str
     id: str

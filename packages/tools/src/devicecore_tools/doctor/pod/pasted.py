@@ -104,7 +104,8 @@ def _find_in(record: str) -> Match | None:
     found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
     better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
     better += [_in_log(reading) for reading in readings[:1]]
-    whole = max(filter(None, better), key=lambda match: len(match.text), default=None)  # not only its last words
+    # not only the last words of the message
+    whole = max(filter(None, better), key=lambda match: len(match.text), default=None)
     return whole or next(chain.from_iterable(found), None)
 
 

@@ -34,7 +34,7 @@ _END = re.compile(
     r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate"
     r"|,? de(?:allocation|letion) of ResourceClaim completed"
 )
-_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last is about all nodes
+_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last one is about all nodes
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
@@ -64,7 +64,7 @@ _OF_OTHERS = (
     (re.compile(r"nvidia\.com/(gpumem|gpumem-percentage|gpucores)"), "HAMi"),
     (re.compile(r"volcano\.sh/(vgpu|gpu)-\S+"), "Volcano"),
     (re.compile(r"aliyun\.com/gpu-(mem|count)|aliyun\.com/gpu-core.*"), "gpushare of Aliyun"),
-    (re.compile(r"tencent\.com/vcuda-(core|memory)"), "gpu-manager of Tencent"),
+    (re.compile(r"tencent\.com/vcuda-(core|memory)"), "Tencent's gpu-manager"),
     (re.compile(r"koordinator\.sh/\S+"), "Koordinator"),
 )
 """Resources that no Node has because another scheduler counts them."""
@@ -289,8 +289,8 @@ def _of_taint(key: str) -> tuple[str, str]:
     if not key:
         which = "kubectl describe node NODE lists its taints."
         return "it has a taint that the pod does not tolerate", (
-            f"{which} If a taint begins with node.kubernetes.io/, Kubernetes has set it for a problem of the node: fix "
-            "the problem. For any other taint, add a toleration to the pod, or remove the taint."
+            f"{which} If a taint begins with node.kubernetes.io/, Kubernetes set it because of a problem on the "
+            "node: fix the problem. For any other taint, add a toleration to the pod, or remove the taint."
         )
     if key in (troubles := _table("trouble", "taint")):
         trouble, change = troubles[key]
@@ -310,14 +310,14 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
     name = foreign_text(resource, 330)
     if not is_extended_resource(resource):
         return f"other pods there leave less {name} than this pod requests", (
-            f"End pods that request {name}, or request less."
+            f"Delete pods that request {name}, or request less."
         )
     for pattern, scheduler in _OF_OTHERS:
         if pattern.fullmatch(resource):
             run = f"Check that the webhook and the scheduler of {scheduler} run, so that the pod uses that scheduler."
-            of_other = f"it is a resource that {scheduler} counts, and this scheduler does not know it"
+            of_other = f"it is a resource that {scheduler} counts and this scheduler does not know"
             return f"no Node has {name}: {of_other}", run
-    request = f"End pods that request {name}, or request fewer."
+    request = f"Delete pods that request {name}, or request fewer."
     if nodes:
         return _of_nodes(resource, nodes, absent.get(resource, ""), request)
     none = (
@@ -325,8 +325,8 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
         "misspelled), or other pods there leave fewer than this pod requests"
     )
     change = (
-        f"kubectl describe node NODE shows whether {name} is under Allocatable. If it is missing or 0: start the "
-        f"plugin of {name} there, and compare the name. Otherwise: {request}"
+        f"kubectl describe node NODE shows whether {name} is under Allocatable. If it is missing or 0: "
+        f"start the plugin for {name} there, and compare the name. Otherwise: {request}"
     )
     return none, change
 
@@ -338,15 +338,19 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
     some = {node: of[resource][1] for node, of in nodes.items() if of.get(resource, (0, 0))[1]}
     parts, changes = [], []
     if never:
-        parts.append(f"{_nodes(never)} never had any {name}: no plugin has registered it there, or it is misspelled")
+        parts.append(
+            f"{_nodes(never)} never had any {name}: no plugin has registered it there, or the name is misspelled"
+        )
         known = sorted({other for of in nodes.values() for other in of})
         has = f" The Nodes have {', '.join(foreign_text(one, 100) for one in known[:5])}." if known and not some else ""
-        changes.append(f"Start the plugin of {name} there, or compare the name.{has}")
+        changes.append(f"Start the plugin for {name} there, or compare the name.{has}")
     if none:
         capacity = max(nodes[node][resource][0] for node in none)
-        gone = "its plugin is gone, or reports all as unhealthy" if capacity else "its plugin is gone, or lists none"
+        gone = (
+            "its plugin is gone, or reports all as unhealthy" if capacity else "its plugin is gone, or lists no devices"
+        )
         parts.append(f"{_nodes(none)} has 0 of {name} now: {absent or gone}")
-        changes.append(f"Restart the plugin of {name} there; devicecore doctor on the node shows what is wrong.")
+        changes.append(f"Restart the plugin for {name} there; devicecore doctor on the node shows what is wrong.")
     if some:
         has = ", ".join(f"{foreign_text(node, 100)} has {count:,}" for node, count in list(some.items())[:_MAX_NODES])
         parts.append(f"{has} of {name}, and other pods there leave fewer than this pod requests")

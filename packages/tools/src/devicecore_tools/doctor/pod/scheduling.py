@@ -206,7 +206,7 @@ def _unjudged(pod: Value) -> Iterator[str]:
         yield "the other pods of its group, with which it is scheduled"
     is_stored = pod["metadata"]["uid"].data is not None
     if not is_stored and (name := spec["runtimeClassName"].text("")):  # an API server copies it into the pod
-        get = "kubectl get runtimeclasses -o json, as one more file for --slices, or --kubeconfig"
+        get = "kubectl get runtimeclasses -o json, as an additional file for --slices, or --kubeconfig"
         yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}: {get}"
 
 

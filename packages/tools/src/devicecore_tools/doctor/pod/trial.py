@@ -52,11 +52,13 @@ MAX_CHANGES = 64
 """The maximum number of devices, pods or requests in one proposed change."""
 
 MAX_PODS_TRIED = 200
-"""The maximum number of pods that are tried one at a time, to find out whether ending that one pod suffices."""
+"""The maximum number of pods that are tried one at a time, to find out whether ending a single pod suffices."""
 
 MAX_WORK = 1_000_000
-"""How many devices and allocations the trials of one kind of change may examine. Without it, large nodes take
-minutes."""
+"""How many devices and allocations the trials of one kind of change may examine.
+
+Without this limit, large nodes take minutes.
+"""
 
 MIN_ATTEMPTS = 10
 """How many changes of each kind are tried even if the budget is used up."""
@@ -73,7 +75,7 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Holds the devices of a description whose owner is unknown. It is not a pod, so ending it is not proposed."""
+"""Holds a description's devices whose owner is unknown. It is not a pod, so ending it is not proposed."""
 
 
 @frozen
@@ -90,7 +92,7 @@ class TrialNode:
         requests: the requests of the pods on the node, by pod and resource.
         allocatable: how many devices of each resource the Node has. Resources that are missing here are not counted.
         stopped: why the node admits no pods now, or an empty string if it does. `restart` is the remedy.
-        drivers_gone: the DRA drivers that are gone, each with the end of a sentence that says what is known about it.
+        drivers_gone: the DRA drivers that are gone, each with what is known about it, as the end of a sentence.
         claims: the drivers of allocated claims, by the claim's `namespace/name`.
         pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
         why_absent: the consequence, for each resource in `absent`.
@@ -201,7 +203,7 @@ class TrialNode:
             taken = {device for one in others for device in one.numa_nodes}
             if size and 0 < self.capacity.get(resource, 0) < len(taken) + size:
                 has = (
-                    f"{counted(len(taken), 'device')} of {resource} held, and the Node has {self.capacity[resource]:,}"
+                    f"{counted(len(taken), 'device')} of {resource} held, but the Node has {self.capacity[resource]:,}"
                 )
                 return NotNow(f"{has}: the scheduler sends no pod that requests {size:,} more")
         return None
@@ -441,7 +443,7 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     """Yield changes: the kubelet starts, plugins register again with their previous lists, drivers return."""
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = [node.restart] if node.stopped else []
-    parts += [f"the plugin of {name} registers again" for name in returned]
+    parts += [f"the plugin for {name} registers again" for name in returned]
     drivers = [*node.decide_claims(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claim_names(pod))]
     gone = sorted({one for of_claim in drivers for one in of_claim if one in node.drivers_gone})
     parts += [f"DRA driver {name} registers again" for name in gone]
@@ -641,7 +643,7 @@ def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[st
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield each resource whose free devices no source shows, and the reason."""
+    """Yield each resource for which no source shows the free devices, and the reason."""
     of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
     for resource in facts.lists.resources:
         if why := of_all or facts.not_free.get(resource):
@@ -649,7 +651,7 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield each resource that certainly no pod can get now, and the reason."""
+    """Yield each resource that no pod can get now for certain, and the reason."""
     why = facts.look.unwritable
     if why:
         for resource in facts.lists.resources:
@@ -657,7 +659,7 @@ def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
             yield resource, f"the kubelet cannot write its checkpoint, because {why}, {refuses}"
     for resource, plugin in facts.hanging.items():
         at = foreign_text(plugin.socket, 300)
-        yield resource, f"the plugin of {resource} at {at} {_HANGS.format(resource)}"
+        yield resource, f"the plugin for {resource} at {at} {_HANGS.format(resource)}"
 
 
 _HANGS = "does not answer: it hangs, and after the first pod that requests {}, the kubelet admits no pod"
@@ -669,7 +671,7 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
         if plugin.problem != NOBODY_LISTENS and len(candidates) > 1:
             for resource in candidates:
                 at = foreign_text(plugin.socket, 300)
-                yield resource, f"the plugin at {at}, which may be the plugin of {resource}, {_HANGS.format(resource)}"
+                yield resource, f"the plugin at {at}, which may be the plugin for {resource}, {_HANGS.format(resource)}"
     for resource in sorted(facts.lists.left_out):
         yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has exited, no pod gets any"
     for one in facts.holders.missing:

@@ -264,7 +264,7 @@ class Volumes:
         return (of.provisioner, key) if of is not None and of.provisions else ("", "")
 
     def problem(self, namespace: str, names: Iterable[str]) -> Obstacle | None:
-        """Return why no node can run a pod with claims of these names, or None if no reason is known."""
+        """Return why no node can run a pod with the claims of these names, or None if no reason is known."""
         for name in names:
             claim, shown = self.claims.get(f"{namespace}/{name}"), foreign_text(name)
             if claim is None:
@@ -274,7 +274,7 @@ class Volumes:
                 says = f'persistentvolumeclaim "{shown}" bound to non-existent persistentvolume "{claim.volume}"'
                 return Obstacle(says, "its phase is Lost", "the claim is created again, and its data restored")
             if claim.is_deleted:
-                because = "it has a deletionTimestamp, and no new pod may use it"
+                because = "it has a deletionTimestamp, so no new pod may use it"
                 return Obstacle(f'persistentvolumeclaim "{shown}" is being deleted', because, "the pod uses another")
             of = self.classes.get(claim.storage_class)
             waits = of is not None and of.waits and not claim.volume

@@ -55,8 +55,8 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has only other fields: it is not a kubelet's answer then, and must not be
-    mistaken for an empty answer.
+    Raises DocumentError if the document has only other fields. It is then not a kubelet's answer, and must not be
+    mistaken for an empty one.
     """
     document, known = read_document_file(str(place)), {wanted, *others}
     devices = document["devices"].data
@@ -82,7 +82,7 @@ def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSO
 def _elements_in(devices: Value) -> Iterator[Element]:
     """Yield the elements.
 
-    `Value` is avoided for elements as kubelets write them: 100,000 of these would take too long.
+    `Value` is not used for elements in the form that kubelets write, because 100,000 of them would take too long.
     """
     for number, one in enumerate(devices.data if isinstance(devices.data, list) else devices.sequence()):
         try:
@@ -103,7 +103,7 @@ def _element(one: Value) -> Element:
 
 
 def _number(value: Value) -> int:
-    """Return a 64-bit number, which is a string in protobuf's JSON. If it is 0, it is omitted there."""
+    """Return a 64-bit number, which is a string in protobuf's JSON, or omitted there if it is 0."""
     if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
         return int(value.data)
     return 0 if value.data is None else value.integer()

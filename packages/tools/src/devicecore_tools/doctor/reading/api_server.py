@@ -25,9 +25,9 @@ from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
-_SECONDS = 30.0  # for a request
+_SECONDS = 30.0  # seconds for a request
 _PODS_AT_ONCE = 100  # keeps answers well below the size limit
-_VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # since Kubernetes 1.37, 1.36 and 1.33
+_VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # their versions since Kubernetes 1.37, 1.36 and 1.33
 _RESOURCES = {
     "Node": [NODES],
     "Pod": [PODS],

@@ -26,7 +26,7 @@ MAX_DEVICES = 100_000
 """The maximum number of devices in the files of all directories."""
 
 _NOT_READ = ".yml"
-_OTHER_ENDING = "its name ends in .yml, and runtimes read .json and .yaml only"
+_OTHER_ENDING = "its name ends in .yml, but runtimes read only .json and .yaml"
 
 
 def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES, most_devices: int = MAX_DEVICES) -> Reading[CdiSeen]:

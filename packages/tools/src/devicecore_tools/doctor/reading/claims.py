@@ -98,8 +98,8 @@ def published_by(
 ) -> tuple[PublishedDeviceSeen, ...]:
     """Return the devices that a node may use, with their string attributes.
 
-    If the node's name is unknown, every device is returned. If the Node's labels are unknown, every device with a node
-    selector is.
+    If the node's name is unknown, every device is returned. If the Node's labels are unknown, so is every device with a
+    node selector.
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]
@@ -221,7 +221,8 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
 def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
     """Yield what drivers report about broken devices in the conditions in a claim's status.
 
-    An allocation names the conditions that a device must have before a pod is bound, and those that mean failure.
+    An allocation names the conditions that a device must have before a pod is bound, and the conditions that mean
+    failure.
     """
     for device in devices.sequence():
         key = device["driver"].text(), device["pool"].text(), device["device"].text()

@@ -19,7 +19,7 @@ Sizes = Mapping[str, Quantity]
 Labels = Mapping[str, str]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod whose containers have terminated for good."""
+"""The phases in which a pod's containers have terminated for good."""
 
 _CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
 _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`

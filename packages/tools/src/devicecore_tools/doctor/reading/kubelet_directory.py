@@ -66,7 +66,7 @@ class KubeletDirectory:
         """Return the directories of a kubelet whose root, or whose `device-plugins` directory, is `path`."""
         root = Path(path)
         plugins = root / "device-plugins"
-        # In another user's directory, the functions of os.path return False where the methods of Path fail.
+        # In another user's directory, the functions of os.path return False, whereas the methods of Path fail.
         if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
             root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
         ):
@@ -210,7 +210,7 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
     try:
         from devicecore.wire.conversion import read_receipt
     except ModuleNotFoundError:
-        return (), ("the answers of plugins in it are not read, because protobuf is not installed",)
+        return (), ("the plugins' answers in it are not read, because protobuf is not installed",)
     seen: list[ReceiptSeen] = []
     for entry in data.entries or ():
         key, resource = ContainerKey(PodUid(entry.pod_uid), entry.container_name), ResourceName(entry.resource_name)

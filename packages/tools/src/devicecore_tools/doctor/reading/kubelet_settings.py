@@ -114,8 +114,9 @@ _KNOWN = {
     "cpuManagerPolicy": ["none", "static"],
     "memoryManagerPolicy": ["None", "Static"],
 }
-"""The values that a kubelet accepts. It does not start with others (kubelet: `ValidateKubeletConfiguration`,
-`NewManager`).
+"""The values that a kubelet accepts.
+
+It does not start with any others (kubelet: `ValidateKubeletConfiguration`, `NewManager`).
 """
 
 

@@ -1,7 +1,7 @@
 """Saves a look as a file in a record, so that the record gives the same report on any machine.
 
 Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
-    record are unchanged. If somebody removes a file from a record, its content must be gone.
+    record are unchanged. If somebody removes a file from a record, its content must be gone from the look, too.
 """
 
 import json
@@ -85,7 +85,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
             document["files"], dict[str, dict[str, str]]
         )
     except (BaseValidationError, LookupError, TypeError, RecursionError, AttributeError) as error:
-        raise ValueError(f"it is no look: {type(error).__name__}") from error
+        raise ValueError(f"it is not a look: {type(error).__name__}") from error
 
 
 def digest(path: Path) -> str:

@@ -59,7 +59,7 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
 
 
 def numa_nodes_of(root: str) -> tuple[int, ...]:
-    """Return the NUMA nodes of a kubelet's machine, which its root directory may describe. By default it is this one.
+    """Return the NUMA nodes of the kubelet's machine: the one that its root directory describes, or else this machine.
 
     The result is empty if the machine does not say.
     """
@@ -97,7 +97,7 @@ def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
         return ""
     if not (machine and own_machine) and node.ready != "True":
         return ""
-    return f"Node {foreign_text(node.name)} is another machine than this one: its bootID is {foreign_text(boot)}"
+    return f"Node {foreign_text(node.name)} is a different machine from this one: its bootID is {foreign_text(boot)}"
 
 
 def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
@@ -107,6 +107,6 @@ def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen |
         return ""
     here, there = ("/".join(min(places)) for places in (api.pods, theirs))
     return (
-        f"Node {foreign_text(node)} is another one than that of this kubelet, which lists pod {foreign_text(here)} and "
-        f"none of the pods of that Node, such as {foreign_text(there)}"
+        f"Node {foreign_text(node)} is a different one from this kubelet's, which lists pod {foreign_text(here)} "
+        f"and none of that Node's pods, such as {foreign_text(there)}"
     )

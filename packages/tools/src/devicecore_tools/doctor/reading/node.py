@@ -256,7 +256,7 @@ class NodeSources:
         for source, reading in read.readings.items():
             if source not in readings and reading.value is None and reading.problem != NO_FILES:
                 says_why = reading.place and reading.problem != NOT_RECORDED
-                why = reading.problem if says_why else "its file was taken out of the record"
+                why = reading.problem if says_why else "its file was removed from the record"
                 kept[source.name.lower()] = evolve(reading, place=reading.place or self.root or "", problem=why)
         elsewhere = whole.elsewhere if "slices" in kept else read.elsewhere
         return evolve(read, **kept, machine=whole.machine, elsewhere=elsewhere)
@@ -268,7 +268,7 @@ class NodeSources:
         return seen_machine(self._directory.root, settings)
 
     def reads_in(self, directory: str) -> bool:
-        """Return whether sources are files in a directory, so that a record there would overwrite them."""
+        """Return whether sources are files in a directory, where a record would overwrite them."""
         named = (self.checkpoint, self.pods, self.node, self.claims, self.slices, self.resourceclaims, self.events)
         places = [Path(file).parent for file in named if file is not None and file != "-"]
         places += [Path(self.root)] if self.root is not None else []
@@ -278,7 +278,7 @@ class NodeSources:
     def save(self, directory: str, look: Look) -> None:
         """Save a look into a directory as a record. Raises OSError if a file cannot be written."""
         checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
-        notes = {record.PARTIAL: "they are of a file that --pods named"} if self.pods is not None else {}
+        notes = {record.PARTIAL: "they come from a file that --pods named"} if self.pods is not None else {}
         if look.node.place and look.node.value is None:
             notes[record.NODE] = look.node.problem
         record.save(directory, look, self._kubelet_root, checkpoint, self.documents, notes, taken=self._read_at)
@@ -473,7 +473,7 @@ class NodeSources:
             seen = read_cdi(self.cdi_directories)
             if NO_DIRECTORY not in seen.notes or (self.root and sees_files_of_kubelet(self.root)):
                 return seen
-            return Reading(seen.place, problem=f"{NO_DIRECTORY}, as a container sees it that does not mount them")
+            return Reading(seen.place, problem=f"{NO_DIRECTORY}, as in a container that does not mount them")
         if self._reasons is None or self.root is None:
             return Reading(problem=_add("--cdi-dir", "--root"))
         return Reading(self.root if record.was_saved(self.root) else "", problem=NOT_RECORDED)
@@ -509,7 +509,7 @@ class NodeSources:
 
         slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
         if slices.value is not None and rules.place and rules.value is None:
-            note = f"DeviceTaintRules were not read, so a device that one taints may be called free: {rules.problem}"
+            note = f"DeviceTaintRules were not read, so a device that a rule taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only the document is used
@@ -550,7 +550,7 @@ class NodeSources:
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the given file, the API server, or the root."""
         beside = self._beside(name)
-        self.documents.pop(name, None)  # otherwise the last look's document would be kept until this one is read
+        self.documents.pop(name, None)  # otherwise the last look's document would stay in memory until this one is read
         try:
             if given is not None:
                 document, place = self._document(given)
@@ -621,4 +621,4 @@ def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | 
     bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
     if node is None or not node.name or not bound or node.name in bound:
         return ""
-    return f"it is Node {foreign_text(node.name)}, and the pods that the kubelet lists are bound to another one"
+    return f"it is Node {foreign_text(node.name)}, but the pods that the kubelet lists are bound to another one"

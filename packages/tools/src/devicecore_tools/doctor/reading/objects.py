@@ -116,7 +116,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     if actual not in {"List", kind}:
         document["kind"].refuse(f"expected a list of {what} ({kind} or List), got {described(actual)}")
     if rest := document["metadata"]["continue"].text(""):
-        document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
+        document["metadata"]["continue"].refuse(f"the list is not complete: it continues with {described(rest)}")
     if (lacking := document["metadata"]["remainingItemCount"]).integer(0) > 0:
         lacking.refuse(f"the list is not complete: {described(lacking.data)} more {what} follow")
     yield from document["items"].sequence()
@@ -160,7 +160,7 @@ _GOOD = ("Ready", "Healthy", "Available", "IsVoter")  # suffixes of the conditio
 def _unsettled(node: Value) -> Iterator[tuple[str, str]]:
     """Yield a note if the Node is being deleted, and its abnormal conditions other than Ready and pressure.
 
-    A condition that other programs add means that something is wrong if it is true, unless its name says the opposite.
+    If another program's condition is true, something is wrong, unless the condition's name says the opposite.
     """
     if node["metadata"]["deletionTimestamp"].data is not None:
         yield "deletionTimestamp", "the Node is being deleted"

@@ -45,7 +45,7 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 """The size limit of a list, in bytes. It is four times the kubelet's, to learn the size of an oversized list."""
 
 _AT_ONCE = 64
-_AGAIN = 1.0  # seconds for a plugin that has been silent before, and for all plugins once the total time is used up
+_AGAIN = 1.0  # seconds for a plugin that was silent before, and for every plugin once the total time is used up
 _CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 
@@ -83,7 +83,9 @@ def _relative(name: str) -> str:
 
 def unknown(sockets: Iterable[str]) -> str:
     """Return the note about sockets whose processes had too little time to answer."""
-    return f"it is unknown who listens at {names([*sockets])}: not asked, or not for as long as others"
+    return (
+        f"it is unknown which process listens at {names([*sockets])}: it was not asked, or given less time than others"
+    )
 
 
 @define
@@ -212,10 +214,10 @@ def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
 def _why_unusable(info: pluginregistration.PluginInfo) -> str:
     """Return why a kubelet cannot call a driver that has answered, or an empty string if it can, or if unknown."""
     if not {*info.supported_versions} & {*SERVICES}:
-        return f"it offers {names([*info.supported_versions]) or 'no service'}, and a kubelet calls {names(SERVICES)}"
+        return f"it offers {names([*info.supported_versions]) or 'no service'}, but a kubelet calls {names(SERVICES)}"
     service = info.endpoint
     if not service or not Path(service).parent.is_dir():
-        # it may be the registration socket itself, or in a directory that only the driver and the kubelet see
+        # it may be the registration socket itself, or in a directory that only the driver and the kubelet can see
         return ""
     try:
         return "" if socket_identity(service) and is_served(service) else f"no process listens at its socket {service}"

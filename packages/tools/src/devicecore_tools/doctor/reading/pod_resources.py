@@ -1,6 +1,6 @@
-"""Reads what a kubelet's pod-resources API answers about devices, as one value.
+"""Reads the answers of a kubelet's pod-resources API about devices, as one value.
 
-Law: the result is a `Reading` for any answer of the process at the socket.
+Law: whatever the process at the socket answers, the result is a `Reading`.
 """
 
 from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError

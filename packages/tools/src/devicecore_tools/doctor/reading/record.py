@@ -47,7 +47,7 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
     "resourceslices.json",
     "resourceclaims.json",
 )
-"""The names of the objects of the API server."""
+"""The names of the files with the API server's objects."""
 
 CLASSES, RULES = "deviceclasses.json", "devicetaintrules.json"
 
@@ -122,7 +122,7 @@ def is_record(path: str) -> bool:
 
 
 def was_saved(path: str) -> bool:
-    """Return whether `--save` wrote the record. A handmade record may not have everything that was read."""
+    """Return whether `--save` wrote the record. A handwritten record may lack something that was read."""
     return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 
@@ -157,7 +157,7 @@ class SavedPlugins:
 
     @classmethod
     def of(cls, plugins: tuple[PluginSeen, ...]) -> "SavedPlugins":
-        """Return the answers with separate lists, because a `DeviceList` has no JSON form."""
+        """Return the answers with the lists separated, because a `DeviceList` has no JSON form."""
         bare = tuple(evolve(one, devices=None) for one in plugins)
         return cls(bare, tuple(None if one.devices is None else tuple(one.devices) for one in plugins))
 
@@ -186,7 +186,7 @@ def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
 
 
 def read_listing(path: str) -> Reading[SocketsSeen]:
-    """Return the sockets in a record's listing, with whether a process listened on each."""
+    """Return the sockets in a record's listing, and whether a process listened on each."""
     place = Path(path) / LISTING_NAME
     try:
         text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")

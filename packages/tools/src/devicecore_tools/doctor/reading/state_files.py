@@ -60,7 +60,7 @@ def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
     try:
         document = _object(blob)
         if document.keys() - _KEYS and not (document.get("data") or document.get("dataChecksum")):
-            return StateFileSeen(name)  # a kubelet of another version wrote it
+            return StateFileSeen(name)  # a kubelet of a different version wrote it
         knows = managers.knows_machine
         held = held_in_state_file(name, blob, managers.configured, managers.machine, knows_machine=knows)
         return StateFileSeen(name, held=held)
@@ -89,14 +89,14 @@ def _problem_of_pods(blob: bytes) -> str:
 def _check_pods(document: Mapping[str, Any]) -> None:
     """Raise _DamagedError if a kubelet cannot restore pods' resources from a file (kubelet: `restoreState`)."""
     if "data" not in document:
-        return  # the format of kubelets before 1.32, whose checksum we cannot compute
+        return  # the format of kubelets before 1.32, for which we cannot compute the checksum
     data, stored = document["data"], document.get("checksum") or 0
     if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
         raise _DamagedError("data or checksum has a value of the wrong kind")
     _compare(fnv1a_32(f"(string){data}".encode()), stored)
     entries = _object(data).get("entries")
     if entries is not None and not isinstance(entries, dict):
-        raise _DamagedError("entries is no object")
+        raise _DamagedError("entries is not an object")
 
 
 def _object(text: bytes | str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _object(text: bytes | str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _DamagedError(f"it is not JSON: {foreign_text(str(error), 200)}") from error
     if not isinstance(document, dict):
-        raise _DamagedError("it is no object")
+        raise _DamagedError("it is not an object")
     return document
 
 

@@ -28,7 +28,7 @@ _SMALL = (85, 28, 6)
 _FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates between lines of text, where the color of the next pod begins
 _HATCH = 10  # pixels at the left of an unhealthy cell
 _INSET = 8  # pixels between the edge of a cell and its text
-_MAX_FULL_CELLS = 48  # cells of a group; if there are more, they have only one line of text
+_MAX_FULL_CELLS = 48  # cells of a group; if there are more, each has only one line of text
 _MAX_NOTES = 6
 _MAX_LEGEND = 48
 _KEY_COLUMNS = 2
@@ -80,7 +80,7 @@ def svg(report: NodeReport, picture: NodePicture) -> str:
 
 
 def headline(report: NodeReport) -> str:
-    """Return the title: the node whose devices are shown."""
+    """Return the title, which names the node whose devices are shown."""
     return f"Devices of {report.name}" if report.name else "Devices of this node"
 
 
@@ -284,7 +284,7 @@ def key_of(mark: OwnerMark) -> str:
 
 
 def signs() -> tuple[tuple[str, str], ...]:
-    """Yield the other signs of the picture with their meanings."""
+    """Yield the other signs in the picture with their meanings."""
     sick = (
         '<rect class="none" width="34" height="22" rx="5"/>'
         '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'

@@ -32,7 +32,7 @@ def metrics_text(report: NodeReport) -> str:
             ),
             *_metric(
                 "devicecore_doctor_devices",
-                "Devices by how certain their holder is known.",
+                "Devices by how certain it is who holds them.",
                 {
                     (("resource_name", resource), ("state", state.value)): devices[resource, state.value]
                     for resource in resources

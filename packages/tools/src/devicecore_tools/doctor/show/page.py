@@ -24,7 +24,7 @@ MAX_FINDINGS = 200
 
 _MAX_DEVICES = 40  # devices of a finding that are named one by one
 _MAX_OWNERS = 200  # pods in the legend
-# cells; if there are more, Tab reaches only the first cell of each group, and arrow keys reach the others
+# with more cells, Tab reaches only the first cell of each group, and the arrow keys reach the others
 _MAX_TAB_STOPS = 200
 _MAX_VALUE = 300  # characters
 

@@ -60,7 +60,7 @@ class Tally:
 
     @property
     def text(self) -> str:
-        """`8 devices: 3 held, 5 free, 1 not healthy`."""
+        """Return text such as `8 devices: 3 held, 5 free, 1 not healthy`."""
         parts = (
             (self.held, "held"),
             (self.free, "free"),
@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def kind(self) -> CellKind:
-        """`held`, `free`, `none` or `unknown`."""
+        """The kind of its holder: `held`, `free`, `none` or `unknown`."""
         return kind_of(self.rows[0])
 
     @property
@@ -168,7 +168,7 @@ class NodePicture:
 
 
 def place_of(numa_nodes: tuple[int, ...] | None) -> str:
-    """`NUMA node 0`, `NUMA nodes 0, 1`, `no NUMA node` or `NUMA node unknown`."""
+    """Return `NUMA node 0`, `NUMA nodes 0, 1`, `no NUMA node` or `NUMA node unknown`."""
     if numa_nodes is None:
         return "NUMA node unknown"
     if not numa_nodes:
@@ -324,7 +324,7 @@ def _pod(row: DeviceRow) -> str:
 
 
 def _letters(number: int) -> str:
-    """Return A to Z, then AA, AB and so on."""
+    """Return the letters for a number: A to Z, then AA, AB and so on."""
     letters = ""
     number += 1
     while number:

@@ -15,7 +15,7 @@ _POD_STATUS = 10.0  # seconds until pods, checkpoint and kubelet agree after a p
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
 _REGISTRATION = 15.0  # seconds for a plugin to register again after a restart of the kubelet
 _RESTART = 30.0  # seconds: a service manager restarts a kubelet after 10 s, and starting takes some time
-_SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
+_SLICES = 40.0  # seconds: a driver's helper library publishes again 30 s after a kubelet has deleted the slices
 
 CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
@@ -41,7 +41,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
         keeps=Keeps.ALL,
-        is_one=True,  # a kubelet changes the message of a Node that stays not Ready
+        is_one=True,  # a kubelet may change the message while the Node stays not Ready
     ),
     NodeCheck(
         "pods-not-taken",
@@ -71,7 +71,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "node-closed",
-        "the Node takes no new pod",
+        "the Node accepts no new pods",
         find=kubelet.node_takes_no_pod,
         next="Running pods keep their devices. New pods cannot use the free ones, unless they tolerate the cause.",
         do="Remove the cause.",
@@ -160,11 +160,11 @@ CHECKS: tuple[NodeCheck, ...] = (
         "driver-gone",
         "a DRA driver is gone",
         find=claims.driver_gone,
-        next="The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the "
-        "kubelet deletes its ResourceSlices.",
+        next="The kubelet can neither prepare nor release the driver's claims. 30 s after the driver has gone, "
+        "the kubelet deletes the driver's ResourceSlices.",
         do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
         " shows it, and kubectl logs shows why it ended.",
-        confirm="ls /var/lib/kubelet/plugins_registry shows no socket that the driver listens on.",
+        confirm="ls /var/lib/kubelet/plugins_registry shows no socket on which the driver listens.",
         issue=f"{_KUBERNETES}129402",
         patience=_REGISTRATION,
     ),
@@ -173,7 +173,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a DRA driver does not answer",
         find=claims.driver_silent,
         next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until its deadline. "
-        "Pods with such a claim stay Pending, and those that end stay Terminating. The driver's ResourceSlices stay, "
+        "Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices stay, "
         "so the scheduler keeps sending pods.",
         do="Restart the driver's pod on this node. Its log says what it is waiting for: kubectl get pods -A -o wide "
         "--field-selector spec.nodeName=NODE shows it.",
@@ -187,8 +187,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
-        do="Remove the cause that is named. For a driver's error, see the driver's log. The pod then continues by "
-        "itself.",
+        do="Remove the named cause. For a driver's error, see the driver's log. The pod then continues by itself.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
         issue=f"{_KUBERNETES}129402",
@@ -234,7 +233,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         do="Find out from the kubelet's log why the container does not stop ('StopContainer', 'KillPodSandbox'). "
         "Often its process waits for the device in the kernel, and only a reboot of the node ends it. Do not "
         "force-delete the pod: its devices would be allocated to another pod.",
-        confirm="kubectl get pod POD shows Terminating; on the node, ps shows a process of it in state D.",
+        confirm="kubectl get pod POD shows Terminating; on the node, ps shows one of its processes in state D.",
         issue=f"{_KUBERNETES}51835",
         patience=_POD_STATUS,
     ),
@@ -242,8 +241,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "claimed-unhealthy",
         "a container holds an unhealthy device of a DRA driver",
         find=claims.claimed_device_unhealthy,
-        next="The container keeps running. Neither the scheduler nor the kubelet keeps the device from other pods, "
-        "unless the driver taints it.",
+        next="The container keeps running. Unless the driver taints the device, neither the scheduler nor the "
+        "kubelet withholds it from other pods.",
         do="Read the driver's log about the device, and delete the pod if it needs another device.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
@@ -254,8 +253,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.device_tainted,
         next="The scheduler gives the device only to claims that tolerate the taint. If its effect is NoExecute, pods "
         "that hold the device and do not tolerate it are evicted.",
-        do="If the driver has set the taint, look in its log for what is wrong with the device. If an administrator "
-        "has, remove the DeviceTaintRule when the work is done.",
+        do="If the driver set the taint, find out from its log what is wrong with the device. If an "
+        "administrator set it, remove the DeviceTaintRule when the work is done.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml and kubectl get "
         "devicetaintrules show the taint.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-taints-and-tolerations",
@@ -265,8 +264,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "two-claims",
         "a device of a DRA driver is allocated to two ResourceClaims",
         find=claims.two_claims,
-        next="The kubelet prepares both claims if the driver lets it: two pods then use one device, and none of them "
-        "knows of the other one.",
+        next="The kubelet prepares both claims if the driver lets it: two pods then use one device, and neither "
+        "knows about the other.",
         do="Delete one of the pods and its claim. Two schedulers that both allocate devices, or a restored backup of "
         "claims, can cause this.",
         confirm="kubectl get resourceclaims -A -o yaml shows the device in two allocations.",
@@ -279,7 +278,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.slices_missing,
         next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
-        do="Restart the driver so that it publishes again.",
+        do="Restart the driver so that it publishes its devices again.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none from the driver.",
         issue=f"{_KUBERNETES}128696",
         patience=_SLICES,
@@ -300,13 +299,15 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-gone",
         "the kubelet has no device of a resource that pods hold",
         find=plugins.plugin_gone,
-        next="Pods that have devices keep them, but a container of theirs that ends cannot start again once the plugin "
-        "has been gone for 5 minutes. The kubelet refuses new pods that ask for the resource, with 'no healthy devices "
+        next="Pods that have devices keep them, but once the plugin has been gone for 5 minutes, their "
+        "containers cannot restart. The kubelet refuses new pods that ask for the resource, with 'no healthy "
+        "devices "
         "present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on its own: the "
         "plugin has to register.",
         do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
-        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' has 0 of it, even if the plugin's pod runs.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' shows 0 for it, even if the plugin's "
+        "pod runs.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
         keeps=Keeps.OF_RESOURCE,
@@ -362,7 +363,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node's status differs from the kubelet's devices",
         find=devices.node_status_differs,
         next="The kubelet writes the Node's status about every 10 s, so a lasting difference means that these writes "
-        "fail, that the plugin has gone, or that another program writes the status. The scheduler goes by the Node.",
+        "fail, that the plugin has gone, or that another program writes the status. The scheduler relies on the Node.",
         do="Find out from the kubelet's log why it does not write the status ('Error updating node status'), and "
         "check whether another program writes it.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
@@ -376,8 +377,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet does not look for plugins in this directory. Either the plugin has not called Register, or "
         "the kubelet has refused the call because the API version is not v1beta1, or because the resource name is "
         "invalid (expected vendor.domain/name, not below kubernetes.io).",
-        do="Read the plugin's log for the answer to Register. If the kubelet has refused it, use the plugin's release "
-        "for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so that it registers.",
+        do="Read the plugin's log for the answer to Register. If the kubelet refused it, use the plugin's "
+        "release for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so "
+        "that it registers.",
         confirm="Look for 'Register' in the plugin's log, and for 'Got registration request' and 'Bad registration "
         "request' in the kubelet's.",
         issue=f"{_KUBERNETES}127457",
@@ -387,7 +389,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "resource-without-socket",
         "a resource is registered, but no plugin's socket is there",
         find=plugins.resource_without_socket,
-        next="If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
+        next="If the plugin is gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
         "stays on the Node with 0. The kubelet never connects on its own: the plugin has to register.",
         do="Restart the plugin so that it creates its socket again and registers.",
         confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. If the plugin "
@@ -400,7 +402,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin does not answer",
         find=plugins.plugin_does_not_answer,
         next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
-        "deadline for Allocate. If it has gone, its devices are unhealthy.",
+        "deadline for Allocate. If it is gone, its devices are unhealthy.",
         do="Restart the plugin. Its log shows what it is waiting for.",
         confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
         "without a process is left over from a plugin that was killed.",
@@ -422,9 +424,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-restarts",
         "a plugin starts again and again",
         find=plugins.plugin_restarts,
-        next="Each time that the plugin ends, the kubelet counts its devices as unhealthy, and it refuses pods that "
-        "ask for them until the plugin has registered again.",
-        do="Read the log of the plugin's container before the last one: kubectl logs --previous.",
+        next="Each time the plugin exits, the kubelet counts its devices as unhealthy, and refuses pods that ask "
+        "for them until the plugin has registered again.",
+        do="Read the log of the plugin's previous container: kubectl logs --previous.",
         confirm="kubectl get pods -A -o wide --field-selector spec.nodeName=NODE counts its restarts.",
         issue="https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy",
     ),
@@ -432,7 +434,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugins-differ",
         "two plugins serve one resource with different devices",
         find=plugins.plugins_differ,
-        next="The kubelet knows one plugin of a resource: the one that registered last. The other plugin's devices "
+        next="The kubelet knows one plugin for each resource: the one that registered last. The other plugin's devices "
         "are not on the Node, and pods that hold some of them keep running.",
         do="Run one plugin for each resource on the node, or give them resources with different names: kubectl get "
         "pods -A -o wide --field-selector spec.nodeName=NODE shows them.",
@@ -444,8 +446,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "list-differs",
         "a plugin's list differs from the kubelet's",
         find=plugins.list_differs,
-        next="The kubelet works with its own list: it gives no device that it does not have, and goes on giving those "
-        "that it counts as healthy.",
+        next="The kubelet uses its own list: it does not allocate devices that are missing from it, and keeps "
+        "allocating those that it counts as healthy.",
         do="Restart the plugin, so that it registers again and sends its list in a new stream.",
         confirm="Compare devicecore doctor --plugins --json with GetAllocatableResources of the pod-resources API.",
         issue=f"{_KUBERNETES}92958",
@@ -476,8 +478,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "numa-node-missing",
         "a device is on a NUMA node that the machine does not have",
         find=devices.numa_node_missing,
-        next="With a topology manager policy that aligns (single-numa-node, restricted), the kubelet refuses each pod "
-        "that asks for the device, with TopologyAffinityError. With other policies it allocates the device.",
+        next="With a topology manager policy that requires alignment (single-numa-node, restricted), the kubelet "
+        "refuses each pod that asks for the device, with TopologyAffinityError. With other policies, it "
+        "allocates the device.",
         do="Fix the topology that the plugin sends. It may be meant for another machine.",
         confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes.",
         issue=f"{_KUBERNETES}135541",
@@ -520,7 +523,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.wrong_checksum,
         next=_STARTS_EMPTY,
         do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
-        "devicecore checkpoint repair FILE NEWFILE keeps the entries that are right.",
+        "devicecore checkpoint repair FILE NEWFILE keeps the correct entries.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
         issue=f"{_KUBERNETES}86677",
@@ -529,8 +532,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "checkpoint-unwritable",
         "the kubelet cannot write its checkpoint",
         find=file.unwritable_checkpoint,
-        next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts, "
-        "it knows only what it could write before.",
+        next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it "
+        "restarts, it knows only what it wrote before that.",
         do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
         "the node, stop the kubelet and move the directory away.",
         confirm="The message of a refused pod says 'failed to write checkpoint file'. See also df and df -i of "
@@ -593,8 +596,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "sources-disagree",
         "the pod-resources API and the checkpoint name different holders",
         find=owners.sources_disagree,
-        next="The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
-        "restarts before then, it takes its state from the checkpoint.",
+        next="The kubelet uses the state that it answers with, and its next write puts that state into the "
+        "checkpoint. If it restarts before then, it takes its state from the checkpoint.",
         do="Start a pod that asks for devices, so that the kubelet writes its checkpoint. If that does not help, find "
         "out from its log why it cannot.",
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
@@ -605,8 +608,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "many-numa-nodes",
         "there are more NUMA nodes than the topology manager accepts",
         find=devices.many_numa_nodes,
-        next="With a topology manager policy other than none the kubelet does not start, unless "
-        "max-allowable-numa-nodes allows it; then hints may take very long, because there are 2^N masks.",
+        next="With a topology manager policy other than none, the kubelet does not start unless "
+        "max-allowable-numa-nodes allows it. Then computing hints may take very long, because there are 2^N masks.",
         do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
         "configuration.",
@@ -627,7 +630,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-refused",
         "the kubelet has refused pods",
         find=pods.pods_refused,
-        next="A kubelet decides about a pod once: the pod stays Failed. Its owner may create new pods, which can be "
+        next="A kubelet decides about a pod only once: the pod stays Failed. Its owner may create new pods, "
+        "which can be "
         "refused in the same way.",
         do="devicecore why 'MESSAGE' explains the message.",
         confirm="kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'",

@@ -13,7 +13,7 @@ from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, d
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen, Source, grouped
 
-_MAX_MESSAGE = 300  # the maximum number of characters of an event that are shown
+_MAX_MESSAGE = 300  # the maximum number of characters shown of an event
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
     "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
@@ -36,7 +36,7 @@ def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Fou
             seen.add((allocation.resource, device))
             holder = described(owner)
             sentence = (
-                f"Device {name(device)} of {allocation.resource} belongs to {holder}, and to ResourceClaim "
+                f"Device {name(device)} of {allocation.resource} belongs to {holder}, and also to ResourceClaim "
                 f"{name(same.prepared.claim)}, for which {same.prepared.driver} has prepared it: {same.because}."
             )
             evidence = (Evidence(owner.sources[0], f"{holder}: {name(device)}"), *_of_claim(same))
@@ -70,7 +70,8 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         return  # a kubelet that has just started registers each driver within seconds
     for socket in dra.left:
         sentence = (
-            f"A driver has ended and left its registration socket {name(socket)}. No source names a device of it."
+            f"A driver exited and left its registration socket {name(socket)} behind. No source names any of its "
+            "devices."
         )
         yield Found(sentence, (Evidence(Source.SOCKETS, "no process listens there"),), next=_LEFT)
     waiting_for = grouped((driver, pod.identity) for pod, claims in dra.waiting for driver in dra.drivers_of(claims))
@@ -83,13 +84,13 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
             continue
         holds = (
             f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)}), and "
-            "the last pod of each claim cannot end while it is gone."
+            "the last pod of each claim cannot end while the driver is gone."
             if pods
             else ""
         )
         waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
-        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: no socket of it is served.{holds}{waits}"
-        evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver at which a process listens")]
+        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: none of its sockets is served.{holds}{waits}"
+        evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver has a listening process")]
         if devices:
             evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
         yield Found(sentence, tuple(evidence), driver, devices, pods=(*pods, *waiting))
@@ -99,8 +100,10 @@ _LEFT = (
     "The kubelet has deleted the ResourceSlices of the driver, so no pod that asks for its devices is scheduled to "
     "this node. If the driver was removed on purpose, only the socket is left."
 )
-_OF_A_STRANGER = "The kubelet prepares and releases no claim of it. No source names the driver, or a device of it."
-_NO_ANSWER = Evidence(Source.SOCKETS, "a process listens, and gives no answer to GetInfo")
+_OF_A_STRANGER = (
+    "The kubelet can neither prepare nor release its claims. No source names the driver or any of its devices."
+)
+_NO_ANSWER = Evidence(Source.SOCKETS, "a process listens but does not answer GetInfo")
 
 
 def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
@@ -109,7 +112,7 @@ def driver_silent(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         return
     for driver, why in dra.unusable.items():
         pods, devices = _used(dra, driver)
-        sentence = f"DRA driver {name(driver)} answers at its registration socket, and no kubelet can call it: {why}."
+        sentence = f"DRA driver {name(driver)} answers at its registration socket, but no kubelet can call it: {why}."
         evidence = Evidence(Source.SOCKETS, f"{name(driver)}: {why}")
         brief = f"DRA driver {driver} cannot be called"
         yield Found(sentence, (evidence,), driver, devices, pods=pods, brief=brief)
@@ -164,7 +167,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
             is_listed = (*pod.place, claim) in listed
             if pod.pod.uid in file.pods.get(claim, ()) or (is_listed and claim in file.pods):
                 continue
-            who = "the file of the kubelet has no record" if is_listed else "the kubelet has no record for this pod"
+            who = "the kubelet's file has no record" if is_listed else "the kubelet has no record for this pod"
             sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which {who}."
             evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
             evidence.append(Evidence(Source.CLAIMS, "no such entry with this pod"))
@@ -176,7 +179,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim has a different allocation at the API server or lacks their reservation."""
+    """Find running pods whose ResourceClaim has another allocation on the API server or is not reserved for them."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -187,15 +190,15 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        # A driver may use different names in its answer for the claim's devices.
+        # In its answer, a driver may use different names for the claim's devices.
         allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if known is None:
             if not look.allocations.is_whole:
                 continue  # the claims may belong to other namespaces
-            what = "is not at the API server any more"
+            what = "is no longer on the API server"
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
-            what = "was deleted, and is another one of the same name now"
+            what = "was deleted, and now there is another one with the same name"
         elif node is not None and node.name and known.nodes and node.name not in known.nodes:
             what = f"is allocated for another node ({names(known.nodes)})"
         elif lost:
@@ -273,7 +276,7 @@ def claimed_device_unhealthy(look: Look, pods: Pods, dra: DraDevices) -> Iterato
 
 
 def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find devices of this node that claims cannot get because a driver or a DeviceTaintRule has tainted them."""
+    """Find devices of this node that claims cannot get because of a taint from a driver or a DeviceTaintRule."""
     tainted = grouped(((one.driver, one.taint), one) for one in look.slices.value or () if one.taint and one.is_own)
     for (driver, taint), devices in tainted.items():
         owners = [owner for one in devices for owner in dra.devices[one.key].owners if owner.state is OwnerState.LIVE]
@@ -305,7 +308,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers that are running and have prepared devices of this node, but have no ResourceSlices left."""
+    """Find running drivers that have prepared devices of this node but have no ResourceSlices left."""
     if look.slices.value is None:
         return
     published = {one.driver for one in look.slices.value}
@@ -315,12 +318,14 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
         used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
         if state is not DriverPresence.ALIVE or driver in published or not (used or driver in registered):
             continue
-        in_use = f" {counted(len(used), 'device')} of it {by_number(used, 'is', 'are')} in use ({names(used)})."
+        in_use = (
+            f" {counted(len(used), 'device')} of its devices {by_number(used, 'is', 'are')} in use ({names(used)})."
+        )
         others = look.elsewhere.get(driver, ())
         of_others = f" Its slices name other nodes ({names(others)})." if others else ""
         sentence = (
-            f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
-            f"allocates none of its devices.{in_use if used else ''}{of_others}"
+            f"DRA driver {name(driver)} runs but has no ResourceSlice for this node, so the scheduler allocates "
+            f"none of its devices.{in_use if used else ''}{of_others}"
         )
         evidence = (
             Evidence(Source.SLICES, "none of this driver"),
@@ -331,12 +336,12 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 _NEVER_PUBLISHED = (
     "No pod that asks for the driver's devices is scheduled to this node. The driver may run with another node name, "
-    "may have found no device, or may not be permitted to write ResourceSlices ('forbidden' in its log)."
+    "may have found no device, or may lack permission to write ResourceSlices ('forbidden' in its log)."
 )
 
 
 def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find containers that hold a device that its driver no longer publishes in the device's pool."""
+    """Find containers that hold a device that its driver no longer publishes in that pool."""
     published = look.slices.value or ()
     whole = {one.key[:2] for one in published if one.is_own and one.is_usable is not None}
     known = {one.key for one in published}
@@ -350,7 +355,7 @@ def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
         if lost:
             pods = tuple(dict.fromkeys(owner.identity for owners in held.values() for owner in owners))
             hold = f"{counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')}"
-            sentence = f"{hold} {devices_of(lost, driver)} ({names(pods)}), which the driver does not publish any more."
+            sentence = f"{hold} {devices_of(lost, driver)} ({names(pods)}), which the driver no longer publishes."
             there = [key[2] for key in known if key[0] == driver]
             evidence = (
                 Evidence(Source.SLICES, f"{devices_of(there, driver)} published"),

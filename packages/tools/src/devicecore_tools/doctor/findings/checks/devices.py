@@ -62,7 +62,7 @@ def held_device_unhealthy(
             )
             sentence = f"Containers hold {what}, which the kubelet {counts}."
             if not lists.healthy.get(resource):
-                sentence += " It has no healthy one left, so no pod gets any."
+                sentence += " It has no healthy device left, so no pod gets any."
             why = Evidence(lists.source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
         evidence = (*_holders(holders, resource, sick), why)
         yield Found(sentence, evidence, resource, tuple(sick), pods=_pods(holders, resource, sick))
@@ -76,7 +76,7 @@ def held_device_unhealthy(
 
 
 def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
-    """Return by resource the held devices, if the kubelet has no healthy device of it and its plugin confirms that."""
+    """Return the held devices of each resource without a healthy device, if the plugin confirms that."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
@@ -136,12 +136,14 @@ def unhealthy_device(
             capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
             held = holders.in_use.get(resource, frozenset())
             count = capacity - allocatable - len(held - lists.healthy[resource])
-            is_of_now = allocatable >= len(lists.healthy[resource])  # if not, the kubelet has not written the Node yet
+            # otherwise, the kubelet has not written the Node yet
+            is_of_now = allocatable >= len(lists.healthy[resource])
             if count > 0 and allocatable and is_of_now:
                 sentence = (
                     f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
                     f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
-                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id: --plugins asks it."
+                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id; use --plugins to "
+                    "ask it."
                 )
                 text = f"status.capacity: {capacity:,}, status.allocatable: {allocatable:,}"
                 healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
@@ -163,8 +165,8 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
             are = "is" if count == 1 else "are"
             sentence = (
-                f"{counted(count, 'device')} of {name(resource)} {are} not healthy, and no pod of the Node holds "
-                f"{'it' if count == 1 else 'them'}, as the statuses of all pods say."
+                f"{counted(count, 'device')} of {name(resource)} {are} not healthy, and according to the "
+                f"statuses of all pods, no pod of the Node holds {'it' if count == 1 else 'them'}."
             )
             text = f"status.capacity: {node.capacity[resource]:,}, status.allocatable: {allocatable:,}"
             yield Found(sentence, (Evidence(Source.NODE, text),), resource)
@@ -272,7 +274,9 @@ def listed_twice(lists: Lists) -> Iterator[Found]:
         twice = tuple(str(one) for one, count in Counter(ids).items() if count > 1)
         resource = resources[0] if len(resources) == 1 else ""
         sick = {str(one.id) for one in plugin.devices or () if one.health is Health.UNHEALTHY} & {*twice}
-        both = " The kubelet counts an id that is listed as healthy and as unhealthy as both, and gives it to pods."
+        both = (
+            " If an id is listed both as healthy and as unhealthy, the kubelet counts it as both and gives it to pods."
+        )
         sentence = f"The plugin at {name(plugin.socket)} lists {names(twice)} more than once.{both if sick else ''}"
         evidence = (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {len(ids):,} devices, {len({*ids}):,} ids"),)
         yield Found(sentence, evidence, resource, twice)
@@ -311,7 +315,8 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
             hold = by_number(holding, "holds or requests", "hold or request")
             sentence = (
                 f"The Node has no {name(resource)}, and {counted(len(holding), 'pod')} here {hold} it "
-                f"({names(holding)}): its status was reset, or its plugin has not registered since the Node was made."
+                f"({names(holding)}): the Node's status was reset, or the plugin has not registered since the "
+                "Node was created."
             )
             evidence = (Evidence(Source.NODE, "neither status.capacity nor status.allocatable names it"),)
             yield Found(sentence, evidence, resource, pods=holding)
@@ -328,8 +333,8 @@ def same_ids(lists: Lists) -> Iterator[Found]:
         if len(resources) > 1:
             ids = sorted(listed)
             sentence = (
-                f"{names(resources)} have the same {counted(len(ids), 'id')} ({names(ids)}): if these are the same "
-                "devices, the kubelet gives one to two pods, because it compares no resources."
+                f"{names(resources)} have the same {counted(len(ids), 'id')} ({names(ids)}): if these are the "
+                "same devices, the kubelet may give one to two pods, because it does not compare resources."
             )
             evidence = Evidence(lists.source, f"{names(resources)}: {names(ids)}")
             yield Found(sentence, (evidence,), resources[0], tuple(ids))

@@ -42,7 +42,7 @@ def wrong_checksum(look: Look) -> Iterator[Found]:
     file = look.checkpoint.value
     if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
         verdict = file.verdict
-        sentence = f"The checkpoint is not what was written: {foreign_text(verdict.problem, 300)}."
+        sentence = f"The checkpoint was changed after it was written: {foreign_text(verdict.problem, 300)}."
         text = f"the file says {verdict.stored}, its data has {verdict.computed}"
         yield Found(sentence, (Evidence(Source.CHECKPOINT, text),))
 
@@ -80,8 +80,8 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
     for receipt in file.receipts:
         if receipt.problem:
             sentence = (
-                f"The checkpoint has an answer of the plugin of {name(receipt.resource)} that cannot be read, in the "
-                f"entry of {_entry(receipt)}."
+                f"In the checkpoint, the entry of {_entry(receipt)} has an answer from the plugin for "
+                f"{name(receipt.resource)} that cannot be read."
             )
             problem = foreign_text(receipt.problem, 200)
             allocation = holders.entries.get((receipt.key, receipt.resource))

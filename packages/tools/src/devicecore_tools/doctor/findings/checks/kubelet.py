@@ -30,7 +30,9 @@ _SINCE_FORM = (1, 32)  # the first kubelet whose claims file has a supported for
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
     """Find out whether no kubelet is running, or it does not answer."""
     running = [one for one in pods.here if one.phase == "Running"]
-    run_on = f" {counted(len(running), 'pod')} of this node {by_number(running, 'runs', 'run')} on without it."
+    run_on = (
+        f" {counted(len(running), 'pod')} of this node {by_number(running, 'continues', 'continue')} to run without it."
+    )
     pods_run = run_on if running else ""
     if kubelet is KubeletNow.STOPPED:
         served = look.sockets.value.served if look.sockets.value else {}
@@ -43,7 +45,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),), next=_UNHEARD)
     elif kubelet is KubeletNow.SILENT:
         problem = foreign_text(look.pod_resources.problem, 300)
-        sentence = f"The kubelet listens at its sockets and does not answer.{pods_run}"
+        sentence = f"The kubelet listens at its sockets but does not answer.{pods_run}"
         yield Found(sentence, (Evidence(Source.POD_RESOURCES, problem),))
 
 
@@ -55,7 +57,7 @@ def node_not_ready(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     why = foreign_text(node.why_not_ready, 300)
     said = f": {why.rstrip('.')}" if why else ""
     if node.is_silent and kubelet is KubeletNow.ANSWERS:
-        sentence = f"The kubelet answers on this node, and the API server does not hear of it{said}."
+        sentence = f"The kubelet answers on this node, but the API server does not hear from it{said}."
         next_ = _CUT_OFF
     else:
         sentence, next_ = f"The Node is not Ready{said}.", ""
@@ -81,7 +83,7 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
     if waiting:
         were = f"{counted(len(waiting), 'pod')} {by_number(waiting, 'was', 'were')}"
         none = "has not admitted it" if len(waiting) == 1 else "has admitted none of them"
-        sentence = f"{were} sent to this node, and the kubelet {none} for more than {TO_ADMIT:g} s ({names(waiting)})."
+        sentence = f"{were} sent to this node, but the kubelet {none} for more than {TO_ADMIT:g} s ({names(waiting)})."
         evidence = (Evidence(Source.PODS, f"bound, without a start time: {names(waiting)}"),)
         yield Found(sentence, evidence, pods=tuple(waiting))
 
@@ -91,7 +93,7 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     problem = look.node.problem
     if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
         evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
-        yield Found("The kubelet runs, and the API server has no Node with this name.", evidence)
+        yield Found("The kubelet runs, but the API server has no Node with this name.", evidence)
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
@@ -108,17 +110,18 @@ def _brief(why: str) -> str:
 
 
 _UNHEARD = (
-    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers may run "
-    "on. After 5 minutes the pods of the Node are marked for deletion."
+    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers "
+    "may still be running. After 5 minutes the pods of the Node are marked for deletion."
 )
 _CUT_OFF = (
-    "Pods of the node run on with their devices. No new pod reaches the kubelet and no status leaves it. After 5 "
-    "minutes the pods of the Node are marked for deletion, and those of controllers are made again on other nodes."
+    "Pods on the node continue to run with their devices. No new pod reaches the kubelet and no status leaves "
+    "it. After 5 "
+    "minutes the pods of the Node are marked for deletion, and controllers recreate theirs on other nodes."
 )
 
 
 def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
-    """Find state files that are damaged or do not match the machine, so that a kubelet exits when it starts."""
+    """Find state files that are damaged or do not match the machine, which makes a kubelet exit when it starts."""
     node = look.node.value
     version = version_in(node.kubelet_version) if node is not None else None
     problems = [
@@ -148,7 +151,7 @@ def _reads(version: tuple[int, int], file: str) -> bool:
 
 
 def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find out whether the kubelet has just started, so that it does not know its pods and plugins yet."""
+    """Find out whether the kubelet has just started and does not know its pods and plugins yet."""
     api = look.pod_resources.value
     if kubelet is not KubeletNow.STARTING or api is None:
         return
@@ -156,8 +159,8 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
     wanted = wanted_resources(pods, holders)
     awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
     waits = (
-        f" The plugin of {', '.join(awaited)} has not registered again yet; until it has, the kubelet gives none of it "
-        "to any pod."
+        f" The plugin of {', '.join(awaited)} has not registered again yet; until then, the kubelet gives none "
+        "of its devices to any pod."
         if awaited and lists.allocatable is not None
         else ""
     )

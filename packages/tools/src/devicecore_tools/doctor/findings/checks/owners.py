@@ -29,8 +29,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
         sentence = (
             f"{counted(len(pods), 'pod')} that {by_number(pods, 'runs', 'run')} here "
             f"{by_number(pods, 'requests', 'request')} devices of {resource} that the kubelet has no record of: "
-            f"{requests}. Either it has lost the record, so it can give devices that they use to other pods, "
-            "or it admitted them before it knew the resource, so that they run without devices."
+            f"{requests}. Either it has lost the record, so it can give the devices they use to other pods, or "
+            "it admitted them before it knew the resource, so they run without devices."
         )
         first = missing[0]
         text = f"{name(first.pod.identity)}, container {name(first.container)} requests {first.requested:,}"
@@ -101,7 +101,7 @@ def pod_does_not_end(look: Look, pods: Pods, holders: Holders) -> Iterator[Found
             continue
         for resource, devices in sorted(held[pod.identity].items()):
             what = devices_of(devices, resource)
-            sentence = f"Pod {name(pod.identity)} should have ended, and still holds {what}."
+            sentence = f"Pod {name(pod.identity)} should have ended, but still holds {what}."
             evidence = (Evidence(Source.PODS, f"the deletionTimestamp of {name(pod.identity)} has passed"),)
             yield Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,), measured=f"{late:.0f} s")
 
@@ -117,7 +117,7 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             what = devices_of([*allocation.devices], allocation.resource)
             is_absent = file.data is None
             and_ = "there is no checkpoint" if is_absent else "the checkpoint does not"
-            sentence = f"The kubelet lists {what} for {described(owner)}, and {and_}."
+            sentence = f"The kubelet lists {what} for {described(owner)}, but {and_}."
             missing = "there is no such file" if is_absent else "no such entry"
             in_api = Evidence(Source.POD_RESOURCES, f"{described(owner)}: {names([*allocation.devices])}")
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
@@ -127,7 +127,7 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             continue  # the answer omits its devices
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
-            sentence = f"The checkpoint gives {what} to {described(owner)}, and the kubelet lists no such container."
+            sentence = f"The checkpoint gives {what} to {described(owner)}, but the kubelet lists no such container."
             entry = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
             in_api = Evidence(Source.POD_RESOURCES, "no container with these devices")
             evidence = (Evidence(Source.CHECKPOINT, entry), in_api)
@@ -141,7 +141,7 @@ _FORGETS = (
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
-    """Return whether the kubelet lists the pod of an entry, so that it should list this container, too."""
+    """Return whether the kubelet lists an entry's pod and so should list this container, too."""
     api = look.pod_resources.value
     if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False

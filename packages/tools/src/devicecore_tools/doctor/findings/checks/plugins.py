@@ -58,7 +58,7 @@ def plugin_gone(
         sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {one.because}."
         evidence = tuple(Evidence(source, text) for source, text in one.proof)
         shown = foreign_text(resource, 100)
-        brief = f"the plugin of {shown} is gone" if one.why is WhyAbsent.GONE else f"there is no device of {shown}"
+        brief = f"the plugin for {shown} is gone" if one.why is WhyAbsent.GONE else f"there is no device of {shown}"
         yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding, brief=brief)
 
 
@@ -126,7 +126,7 @@ def resource_without_socket(
     for resource in sorted(lists.known_to_kubelet.keys() - served):
         ids = {*lists.healthy.get(resource, ())}
         if ids:
-            sentence = f"No socket in the kubelet's directories is that of a plugin for {name(resource)}."
+            sentence = f"No socket in the kubelet's directories belongs to a plugin for {name(resource)}."
             in_use = holders.in_use.get(resource, ())
             devices = tuple(sorted(ids | {*in_use}))
             yield Found(sentence, (there, _registered(lists, resource)), resource, devices)
@@ -139,11 +139,13 @@ def plugin_does_not_answer(
     told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
         of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
-        perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
+        perhaps = (
+            f" It may be the plugin for {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
+        )
         gone = plugin.problem == NOBODY_LISTENS
         if (gone and told.issuperset(candidates) and candidates) or plugin.problem.startswith(LIST_HAS):
             continue  # it belongs to the plugin that is gone, or to a plugin whose list is too long
-        what = "has ended: no process listens there" if gone else "does not answer"
+        what = "has exited: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
         yield Found(sentence, (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
@@ -180,8 +182,8 @@ def plugins_differ(lists: Lists) -> Iterator[Found]:
         known = lists.known_to_kubelet.get(resource, ())
         used = [one.socket for one in plugins if one.devices and not set(known).isdisjoint(one.devices.ids)]
         listed = [f"{name(one.socket)}: {names([*one.devices.ids])}" for one in plugins if one.devices]
-        which = f" The devices that the kubelet has are those of {name(used[0])}." if len(used) == 1 else ""
-        sentence = f"{len(plugins)} plugins serve {name(resource)}, and list different devices.{which}"
+        which = f" The kubelet has the devices of {name(used[0])}." if len(used) == 1 else ""
+        sentence = f"{len(plugins)} plugins serve {name(resource)} and list different devices.{which}"
         evidence = (Evidence(Source.PLUGINS, "; ".join(listed)), _registered(lists, resource))
         yield Found(sentence, evidence, resource)
 
@@ -201,7 +203,7 @@ def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mappi
     for resource, one in absent.items():
         if one.why is WhyAbsent.EMPTY and resource in wanted and look.plugins.value is None:
             hold = f"{counted(len(wanted[resource]), 'pod')} {by_number(wanted[resource], 'asks', 'ask')} for some"
-            sentence = f"The plugin of {name(resource)} lists no devices, and {hold} ({names(wanted[resource])})."
+            sentence = f"The plugin for {name(resource)} lists no devices, but {hold} ({names(wanted[resource])})."
             evidence = tuple(Evidence(source, text) for source, text in one.proof)
             yield Found(sentence, evidence, resource, pods=wanted[resource])
     for plugin in look.plugins.value or ():
@@ -254,7 +256,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
         lacks = f"The kubelet does not have {names(unknown)}" if unknown else ""
         keeps = f"{'the' if unknown else 'The'} kubelet counts {names(gone)} as healthy" if gone else ""
         sentence = (
-            f"The plugin of {name(resource)} sends another list than the kubelet has. "
+            f"The plugin of {name(resource)} sends a different list from the kubelet's. "
             f"{', and '.join(filter(None, (lacks, keeps)))}."
         )
         told = Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {devices_of([*healthy], resource)} healthy")

@@ -12,7 +12,7 @@ from devicecore_tools.doctor.findings.finding import Evidence, Found
 from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import NOT_STARTED, Look, PodSeen, Source, grouped
 
-_MAX_MESSAGE = 1_000  # characters of a kubelet's message
+_MAX_MESSAGE = 1_000  # how many characters of a kubelet's message are shown
 _VARIES = re.compile(r"\.\d{6,}|\d+")  # a temporary file or a count, which differs from pod to pod
 _ERRORS = NOT_STARTED | {"CreateContainerConfigError"}
 _OF_DEVICES = re.compile(
