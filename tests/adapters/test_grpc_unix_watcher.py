@@ -83,7 +83,7 @@ def test_the_refusal_of_a_watcher_is_the_cause_of_the_error(directory: Path) -> 
         with pytest.raises(KubeletUnreachableError, match="we are closed"):
             served.wait_registered(0)
         notify(channel, registered=False)
-        with pytest.raises(KubeletUnreachableError, match="does not say why"):
+        with pytest.raises(KubeletUnreachableError, match="without saying why"):
             served.wait_registered(0)
 
 

@@ -572,7 +572,11 @@ class TestCredentials:
             ('"user": "devicecore"', '"user": "others"', "contexts[0].context.user: there is no user 'others'"),
             ('/ca.crt"', '/none"', "clusters[0].cluster.certificate-authority: /"),
             ('/ca.crt"', '/kubeconfig"', "certificate-authority: expected certificates in PEM format: "),
-            ('"cluster": {', '"cluster": {"server": 3}, "x": {', "cluster.server: expected a text, got 3: put it in q"),
+            (
+                '"cluster": {',
+                '"cluster": {"server": 3}, "x": {',
+                "cluster.server: expected a string, got 3: put it in q",
+            ),
             ('"cluster": {', '"cluster": {"certificate-authority-data": "\u202e", ', "-data: expected base64: "),
             ('"server": "http://', '"server": "http://h:65536/', "clusters[0].cluster.server: expected an http:// "),
             ('"cluster": {', '"cluster": {"proxy-url": "socks5://x", ', "proxy-url: expected an http:// or https://"),

@@ -108,7 +108,7 @@ def test_an_answer_that_is_no_list_is_logged_once(
 ) -> None:
     server.inject(*[Answer(200, [])] * 3, verb="list", resource="resourceslices")
     published(publisher, devices(1))
-    [line] = [one for one in caplog.messages if "tried again" in one]
+    [line] = [one for one in caplog.messages if "retrying until" in one]
     assert "expected a list of objects" in line
 
 

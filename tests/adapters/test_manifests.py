@@ -158,10 +158,10 @@ BOMB = f"a0: &a0 [{'0,' * 50}]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50
 
 MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
     "name": (POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing"),
-    "number": (POD.replace("name: train", "name: 7"), 4, "metadata.name", f"expected a text, got 7{UNQUOTED}"),
+    "number": (POD.replace("name: train", "name: 7"), 4, "metadata.name", f"expected a string, got 7{UNQUOTED}"),
     "word that means false": (
         POD.replace("name: train", "name: n"),
-        *(4, "metadata.name", f"expected a text, got false, as YAML reads n, no and off{UNQUOTED}"),
+        *(4, "metadata.name", f"expected a string, got false, as YAML reads n, no and off{UNQUOTED}"),
     ),
     "two of a name": (
         POD.replace("name: idle", "name: main"),
@@ -181,7 +181,7 @@ MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
         f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
         *(5, "items[1].kind", f"{NEITHER} 'Job' of 'x/v1'{FROM_TEMPLATE}"),
     ),
-    "key": ("? [a]\n: b", 1, "", "expected a text as key, got a list"),
+    "key": ("? [a]\n: b", 1, "", "expected a string as key, got a list"),
     "JSON": (manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content"),
     "endless": ("a: &a [*a]", 1, "", "*a is part of itself"),
     "deep": ("[" * 200_000, 1, "", "it is nested deeper than 100 levels"),

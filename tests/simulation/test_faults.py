@@ -251,7 +251,7 @@ def test_a_gate_suspends_a_call() -> None:
 def test_a_gate_that_is_not_released_raises() -> None:
     rig = Rig()
     rig.script.on("Allocate", faults.Gate(timeout=0.01))
-    with pytest.raises(TimeoutError, match=r"expected Gate.release\(\) within 0\.01 s, and it was not called"):
+    with pytest.raises(TimeoutError, match=r"expected Gate.release\(\) within 0\.01 s, but it was not called"):
         rig.allocate()
 
 

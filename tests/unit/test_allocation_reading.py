@@ -36,7 +36,7 @@ def test_an_attribute_has_the_kind_of_its_field(given: object, read: Attribute) 
     [
         ({"int": True}, "model.int: expected a whole number, got true"),
         ({"bool": 1}, "model.bool: expected true or false, got 1"),
-        ({"string": 1}, "model.string: expected a text, got 1"),
+        ({"string": 1}, "model.string: expected a string, got 1"),
         ({"ints": 1}, "model.ints: expected a list, got 1"),
         ("A100", "model: expected an object, got 'A100'"),
     ],

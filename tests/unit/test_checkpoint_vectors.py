@@ -330,7 +330,7 @@ def test_the_largest_and_smallest_numbers_are_read() -> None:
     )
     assert found.stored == 2**64 - 1
     assert list((found.data.entries or ())[0].device_ids or ()) == [-(2**63), 2**63 - 1, 5]
-    assert found.explanation == "no checksum has more than 32 bits"
+    assert found.explanation == "a checksum cannot have more than 32 bits"
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,14 @@ def test_no_sentence_is_long_or_has_what_a_terminal_would_obey() -> None:
 
 VALUES: list[tuple[Try, str]] = [
     (lambda: API.Device(7), "Device.id: expected str, got 7"),
-    (lambda: API.Device(""), "Device.id: expected a text that is not empty, got ''"),
+    (lambda: API.Device(""), "Device.id: expected a non-empty string, got ''"),
     (lambda: API.Device("x", 1), "Device.health: expected Health, got 1"),
     (lambda: API.Device("x", None), "Device.health: expected Health, got None"),
     (lambda: API.Device("x", topology=0), "Device.topology: expected several values, such as a tuple, got 0"),
     (lambda: API.Device("x", topology="01"), "Device.topology: expected several values, such as a tuple, got '01'"),
     (lambda: API.Device("x", topology=("0",)), "Device.topology: expected int, got '0'"),
     (lambda: API.Container(None), "Container.name: expected str, got None"),
-    (lambda: API.Container(""), "Container.name: expected a text that is not empty, got ''"),
+    (lambda: API.Container(""), "Container.name: expected a non-empty string, got ''"),
     (lambda: API.Container("c", [GPU]), "Container.limits: expected a mapping of resource names to counts, got ['exa"),
     (lambda: API.Container("c", {1: 1}), "Container.limits: expected str, got 1"),
     (lambda: API.Container("c", {GPU: True}), "limit of example.com/gpu: expected a whole number of at least 0, got T"),
@@ -141,7 +141,7 @@ VALUES: list[tuple[Try, str]] = [
     (lambda: API.Container("c", {}, "Always"), "Container.restartable: expected bool, got 'Always'"),
     (lambda: API.Container("c", claims="gpu"), "Container.claims: expected several values, such as a tuple, got 'gpu'"),
     (lambda: API.Pod(7), "Pod.uid: expected str, got 7"),
-    (lambda: API.Pod(""), "Pod.uid: expected a text that is not empty, got ''"),
+    (lambda: API.Pod(""), "Pod.uid: expected a non-empty string, got ''"),
     (lambda: API.Pod("p", name=None), "Pod.name: expected str, got None"),
     (lambda: API.Pod("p", (Container("c"),)), "takes 2 positional arguments but 3 were given"),
     (lambda: API.Pod("p", containers=Container("c")), "Pod.containers: expected several values, such as a tuple, got "),
@@ -169,7 +169,7 @@ VALUES: list[tuple[Try, str]] = [
 ANSWERS: list[tuple[Try, str]] = [
     (lambda: answer(envs={"A": 1}), "ContainerAllocateResponse.envs['A']: expected str, got 1"),
     (lambda: answer(envs={1: "A"}), "ContainerAllocateResponse.envs: expected names that are str, got 1"),
-    (lambda: answer(envs=["A"]), "ContainerAllocateResponse.envs: expected a mapping of names to texts, got ['A']"),
+    (lambda: answer(envs=["A"]), "ContainerAllocateResponse.envs: expected a mapping of names to strings, got ['A']"),
     (lambda: answer(annotations={"A": None}), "ContainerAllocateResponse.annotations['A']: expected str, got None"),
     (lambda: answer(mounts=["/a"]), "ContainerAllocateResponse.mounts: expected Mount, got '/a'"),
     (lambda: answer(mounts=Mount("/a", "/b")), "ContainerAllocateResponse.mounts: expected several values, such as a "),
@@ -412,7 +412,7 @@ def test_a_missing_extra_is_named_with_the_commands_that_install_it(module: str,
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: API_SET(["a"]), "DeviceSet (DeviceSet.of makes one of ids): expected a DeviceIndex, got ['a']"),
+        (lambda: API_SET(["a"]), "DeviceSet (DeviceSet.of creates one from ids): expected a DeviceIndex, got ['a']"),
         (lambda: API_SET.of("abc"), "device ids: expected several values, such as a tuple, got 'abc'"),
         (lambda: DEVICES(4, "gpu"), "simulated_devices(prefix, count): prefix: expected str, got 4"),
         (lambda: DEVICES("gpu", "4"), "simulated_devices(prefix, count): count: expected int, got '4'"),

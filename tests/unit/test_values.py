@@ -272,7 +272,9 @@ def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
 
 
 def test_what_cannot_be_saved_is_shown_with_20_characters_on_each_side() -> None:
-    with pytest.raises(errors.UnencodableCheckpointError, match=f"'{'x' * 20}.ud800{'y' * 20}' holds a lone surrogate"):
+    with pytest.raises(
+        errors.UnencodableCheckpointError, match=f"'{'x' * 20}.ud800{'y' * 20}' contains a lone surrogate"
+    ):
         utf8("x" * 100 + "\ud800" + "y" * 100)
-    with pytest.raises(errors.UnencodableCheckpointError, match=r"'x.ud800y' holds a lone surrogate"):
+    with pytest.raises(errors.UnencodableCheckpointError, match=r"'x.ud800y' contains a lone surrogate"):
         utf8("x\ud800y")

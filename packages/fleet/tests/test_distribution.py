@@ -1,4 +1,4 @@
-"""The fleet is a distribution of its own: without it, everything else works and says what is missing."""
+"""The fleet is a separate distribution: without it, everything else works and says what is missing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""SECURITY.md lists each file, directory and socket that a program makes, with its mode whatever the umask is."""
+"""SECURITY.md lists each file, directory and socket that a program creates, with its mode regardless of the umask."""
 
 import re
 import subprocess
@@ -44,7 +44,7 @@ FLEET = "nodes:\n- name: w-{number}\n  count: 1\n  plugins: [{resource: x.y/z, d
 
 
 def rows() -> dict[str, int]:
-    """The table: patterns of paths, and the mode of each."""
+    """Return the table: path patterns, and the mode of each."""
     found: dict[str, int] = {}
     for line in SECURITY.read_text().splitlines():
         if row := _ROW.match(line):
@@ -61,7 +61,7 @@ def command(umask: int, *words: str) -> "subprocess.Popen[str]":
 
 @contextmanager
 def running(umask: int, *words: str) -> Iterator[None]:
-    """A program until the end of the block."""
+    """Run a program until the end of the block."""
     with command(umask, *words) as process:
         try:
             yield
@@ -77,7 +77,7 @@ def run(umask: int, *words: str) -> None:
 
 
 def made_in(directory: Path) -> dict[str, int]:
-    """The mode of all that lies in a directory, by its path."""
+    """Return the mode of everything in a directory, by path."""
     return {
         str(path.relative_to(directory)): S_IMODE(path.lstat().st_mode)
         for path in directory.rglob("*")
@@ -87,8 +87,8 @@ def made_in(directory: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077] if STORM else [0])
 def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> None:
-    """All programs run at once and make what they make; nothing is in the table that none of them makes."""
-    with TemporaryDirectory(prefix="dc", dir="/tmp") as top:  # pytest's is too long for the path of a socket
+    """All programs run at once and create their files. The table has nothing that no program creates."""
+    with TemporaryDirectory(prefix="dc", dir="/tmp") as top:  # pytest's directory is too long for a socket path
         made, given = made_by_all_programs(umask, Path(top))
     table = rows()
     found = {path: mode for path, mode in made.items() if path not in given}
@@ -101,7 +101,7 @@ def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> 
 
 
 def made_by_all_programs(umask: int, top: Path) -> tuple[dict[str, int], set[str]]:
-    """Run them all at once. Return the mode of all that lies in `top`, and what this function has put there."""
+    """Run them all at once. Return the mode of everything in `top`, and what this function itself put there."""
     place = {name: str(top / name) for name in ("ROOT", "FLEET", "CDI", "RECORD", "FILE")}
     given = [top / name for name in ("ROOT", "FLEET", "FILE", "manifests")]
     for directory in given:

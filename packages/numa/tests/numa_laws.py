@@ -1,4 +1,4 @@
-"""What is true of the states of both managers at any time."""
+"""What always holds for the states of both managers."""
 
 from functools import reduce
 from operator import or_
@@ -8,7 +8,7 @@ from devicecore_numa.domain.memory_policy import MemoryState
 
 
 def check_cpus(policy: StaticCpuPolicy | None, state: CpuState) -> None:
-    """No CPU belongs to two pods, and the shared pool has all others."""
+    """Check that no CPU belongs to two pods, and that the shared pool has all remaining CPUs."""
     if policy is None:
         return
     given_out = state.shared
@@ -20,7 +20,7 @@ def check_cpus(policy: StaticCpuPolicy | None, state: CpuState) -> None:
 
 
 def check_memory(state: MemoryState) -> None:
-    """What is reserved and what is free are together what can be allocated."""
+    """Check that reserved plus free memory equals the allocatable memory."""
     for node in state.nodes.values():
         for table in node.tables.values():
             assert table.reserved + table.free == table.allocatable

@@ -1,4 +1,4 @@
-"""What a kubelet's configuration makes of the managers, and the sentences with which a kubelet does not start."""
+"""How a kubelet's configuration sets up the managers, and the messages with which a kubelet refuses to start."""
 
 import json
 from typing import Any

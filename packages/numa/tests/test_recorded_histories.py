@@ -1,4 +1,4 @@
-"""Histories that Kubernetes' own managers have played: `make recordings`."""
+"""Histories recorded from Kubernetes' own managers (`make recordings`)."""
 
 import json
 

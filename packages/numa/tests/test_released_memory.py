@@ -1,4 +1,4 @@
-"""Memory that is free again: of init containers that have ended, and of a pod that was refused."""
+"""Memory that becomes free: that of init containers that have ended, and of a refused pod."""
 
 from devicecore_numa.adapters.described import DescribedMachine, machine_in
 from devicecore_numa.domain.machine import CpuLayout
@@ -44,7 +44,7 @@ def test_an_init_container_keeps_its_memory_until_a_later_container_starts() -> 
 
 
 def test_a_refused_pod_leaves_the_nodes_of_a_group_as_a_kubelet_does() -> None:
-    """It gives back from the first node of the group on, whichever node the memory was taken from."""
+    """Memory is given back starting with the first node of the group, whichever node it was taken from."""
     memory = manager()
     both = TopologyHint(NumaMask.of([NumaNode(0), NumaNode(1)]), preferred=True)
     memory.allocate(read_pod(pod("a", container("main", "3Gi"))), "main", both)

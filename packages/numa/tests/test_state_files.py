@@ -43,7 +43,7 @@ def manager(blob: bytes | None) -> CpuManager:
         (b'{"data":"\\ud800"}', "expected JSON in the file"),
         (b'{"data":"{\\"policyName\\":\\"\\\\ud800\\"}"}', "expected JSON in data"),
         (b'{"defaultCpuSet":"3-1"}', "could not parse defaultCpuSet"),
-        (b'{"defaultCpuSet":7}', "expected a text in defaultCpuSet"),
+        (b'{"defaultCpuSet":7}', "expected a string in defaultCpuSet"),
         (b'{"entries":{"a":[]}}', "expected an object in entries"),
     ],
 )

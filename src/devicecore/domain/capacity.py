@@ -12,7 +12,7 @@ from devicecore.domain.model import Container, Pod, ResourceName
 
 @frozen
 class NodeStatus:
-    """Counts of a node's device resources, and the resources it no longer has (kubelet.md 3.6).
+    """The counts of a node's device resources, and the resources that it no longer has (kubelet.md 3.6).
 
     `removed` is sorted, and names a resource only in the status in which the resource disappears.
     """

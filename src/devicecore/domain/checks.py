@@ -1,7 +1,7 @@
 """Checks of the values that callers construct.
 
 Law: a refused value raises a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
-what was expected, and shows what came, escaped and truncated. An adapter in the wrong position, or a class instead of
+what was expected, and shows the value, escaped and truncated. An adapter in the wrong position, or a class instead of
 an instance, is refused when the manager is constructed, not by a later call.
 """
 
@@ -25,7 +25,7 @@ def expected(what: str, wanted: str, value: object) -> str:
 
 
 def checked(value: object, wanted: type[T], what: str) -> T:
-    """Return `value` if it is a `wanted`. Raises TypeError if it is of another type."""
+    """Return `value` if it is a `wanted`. Raises TypeError if it has another type."""
     if not isinstance(value, wanted):
         raise TypeError(expected(what, wanted.__name__, value))
     return value
@@ -87,7 +87,7 @@ def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
 def is_name(instance: object, field: "Attribute[Text]", value: Text) -> None:
     """Refuse anything but a non-empty string."""
     if checked(value, str, _place(instance, field)) == "":
-        raise ValueError(expected(_place(instance, field), "a text that is not empty", value))
+        raise ValueError(expected(_place(instance, field), "a non-empty string", value))
 
 
 def is_absolute_path(instance: object, field: "Attribute[str]", value: str) -> None:

@@ -51,7 +51,7 @@ def _texts_by_name(value: Mapping[str, str], what: str) -> dict[str, str]:
     # Typed as object because a type checker would call the check unreachable; a caller may pass anything.
     given: object = value
     if type(given) is not dict and not isinstance(given, Mapping):  # the second one takes longer
-        raise TypeError(expected(what, "a mapping of names to texts", value))
+        raise TypeError(expected(what, "a mapping of names to strings", value))
     texts = dict(value)
     pairs: Iterable[tuple[object, object]] = texts.items()
     for name, text in pairs:
@@ -101,7 +101,7 @@ class ContainerAllocateResponse:
 
 @frozen
 class Conflict:
-    """Two answers that disagree about one `name`: a variable, an annotation or a container path.
+    """Two answers that disagree about a `name`, which is a variable, an annotation or a container path.
 
     The first one is kept.
     """

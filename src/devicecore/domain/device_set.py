@@ -16,11 +16,11 @@ from devicecore.domain.checks import expected, items
 from devicecore.domain.model import DeviceId
 from devicecore.domain.text import foreign_text
 
-_MAX_DIGITS = 999  # int() may reject longer numbers
+_MAX_DIGITS = 999  # `int()` may reject longer numbers
 _NUMBER = re.compile(rf"(\d{{1,{_MAX_DIGITS}}})")
 _DIGITS = "0123456789"
 _TRUTH = bytes.maketrans(b"01", b"\0\1")
-_FEW = 8  # members: in sets up to this size, visiting one member at a time is faster
+_FEW = 8  # in sets of up to this many members, visiting one member at a time is faster
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
@@ -33,7 +33,10 @@ def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
 
 
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
-    """`ids`, sorted by `natural_key`. If all ids are a common prefix followed by a number, no keys are computed."""
+    """Return `ids` sorted by `natural_key`.
+
+    If all ids are a common prefix followed by a number, no keys are computed.
+    """
     ordered = sorted(ids)
     if len(ordered) <= 1:
         return ordered
@@ -75,7 +78,8 @@ class DeviceIndex:
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
         """Return an index of exactly `ids`, in any order, with or without repetitions."""
-        ordered = tuple(in_natural_order(dict.fromkeys(items(ids, "device ids"))))  # nearly always in order already
+        # the ids are nearly always in order already
+        ordered = tuple(in_natural_order(dict.fromkeys(items(ids, "device ids"))))
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def knows(self, ids: Iterable[DeviceId]) -> bool:
@@ -105,7 +109,7 @@ class DeviceIndex:
 
     @property
     def all(self) -> "DeviceSet":
-        """Every id of this index."""
+        """Return the set of all ids of this index."""
         return DeviceSet(self, (1 << len(self.ids)) - 1)
 
 
@@ -115,7 +119,9 @@ _set_field = object.__setattr__  # as attrs writes fields of a frozen class
 
 @frozen(eq=False, repr=False, init=False)
 class DeviceSet(AbstractSet[DeviceId]):
-    """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`. `DeviceSet.of` makes one.
+    """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`.
+
+    Create one with `DeviceSet.of`.
 
     Raises:
         TypeError: `index` is not a DeviceIndex but, for example, a list of ids.
@@ -126,7 +132,7 @@ class DeviceSet(AbstractSet[DeviceId]):
 
     def __init__(self, index: DeviceIndex = _NO_DEVICES, bits: int = 0) -> None:
         if index.__class__ is not DeviceIndex:  # an attrs validator would cost one more call per set
-            raise TypeError(expected("DeviceSet (DeviceSet.of makes one of ids)", "a DeviceIndex", index))
+            raise TypeError(expected("DeviceSet (DeviceSet.of creates one from ids)", "a DeviceIndex", index))
         _set_field(self, "index", index)
         _set_field(self, "bits", bits)
 
@@ -159,7 +165,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(self.index, taken)
 
     def common(self, other: "DeviceSet") -> int:
-        """Return the number of common members: `len(self & other)`, without making that set."""
+        """Return the number of common members, `len(self & other)`, without creating that set."""
         if other.index is self.index:
             return (self.bits & other.bits).bit_count()
         return len(self & other)
@@ -178,7 +184,8 @@ class DeviceSet(AbstractSet[DeviceId]):
         return index, self.on(index).bits, other.on(index).bits
 
     def __and__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":
-        if other.__class__ is DeviceSet and other.index is self.index:  # nearly always: one resource, one index
+        # nearly always the case: one resource, one index
+        if other.__class__ is DeviceSet and other.index is self.index:
             return DeviceSet(self.index, self.bits & other.bits)
         index, mine, others = self._joint(other)
         return DeviceSet(index, mine & others)
@@ -222,7 +229,7 @@ class DeviceSet(AbstractSet[DeviceId]):
     def __iter__(self) -> Iterator[DeviceId]:
         ids = self.index.ids
         bits = self.bits
-        if not bits & (bits - 1):  # at most one, as in most requests
+        if not bits & (bits - 1):  # most requests ask for at most one device
             return iter((ids[bits.bit_length() - 1],) if bits else ())
         if bits.bit_count() <= _FEW:
             few = []

@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen
 class Document:
-    """A document, as errors name it: its file, its first line if known, and the type of error to raise."""
+    """How errors name a document: by its file and its first line, if known. Also has the type of error to raise."""
 
     file: str
     line: int | None = None
@@ -34,7 +34,7 @@ class Value:
         step: its key or index in `place`.
     """
 
-    __slots__ = ("data", "place", "step")  # a list of 5,000 pods has 200,000 of them
+    __slots__ = ("data", "place", "step")  # a list of 5,000 pods has 200,000 values
 
     def __init__(self, data: object, place: "Value | Document | str", step: str | int = "") -> None:
         self.data: object = data
@@ -114,7 +114,7 @@ class Value:
             return default
         if self.data is None:
             self.refuse("it is missing")
-        return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
+        return self.refuse(f"expected a string, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
         """Return whether it is true.

@@ -15,7 +15,7 @@ from attrs import fields_dict, frozen, has
 
 from devicecore.domain.text import foreign_text
 
-_SHOWN_DEVICES = 8  # in one sentence
+_SHOWN_DEVICES = 8  # how many are named in one sentence
 
 
 class DeviceCoreError(Exception):
@@ -78,7 +78,7 @@ class AdmissionError(DeviceCoreError):
 
 @frozen(repr=False)
 class InvalidResourceNameError(DeviceCoreError, ValueError):
-    """A resource name that a kubelet would not register. `advice` is for callers; a kubelet has none."""
+    """A resource name that a kubelet would not register. `advice` is for callers, and is not in a kubelet's message."""
 
     name: str
     advice: str = ""
@@ -179,7 +179,7 @@ class TopologyAffinityError(AdmissionError):
 
 @frozen(repr=False)
 class AdmissionTimeoutError(AdmissionError):
-    """Plugins took too long, so the admission was cancelled. `budget` is in seconds, for all of them together."""
+    """Plugins took too long, so the admission was cancelled. `budget` is in seconds, for all plugins together."""
 
     pod: str
     budget: float
@@ -226,7 +226,7 @@ class ManagerNotStartedError(ManagerStoppedError):
 
 @frozen(repr=False)
 class NotStartedError(DeviceCoreError, RuntimeError):
-    """Something that is not running was used: it was not started, or it was stopped."""
+    """An object was used that is not running: it was not started, or it was stopped."""
 
     name: str
     _text = "{name} is not started: call start() first, or use it in a with statement"
@@ -254,7 +254,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class ForkedError(DeviceCoreError, RuntimeError):
-    """Something was used in a fork of the process that started it. Both fields are process ids."""
+    """An object was used in a fork of the process that started it. Both fields are process ids."""
 
     started_in: int
     process: int
@@ -375,7 +375,7 @@ class PluginCallError(PluginError):
 
     def __str__(self) -> str:
         if self.method == "Allocate":
-            return self.cause  # a kubelet adds nothing to this one
+            return self.cause  # a kubelet adds nothing to this error
         return f"device plugin {self.method} rpc failed with err: {self.cause}"
 
 
@@ -532,7 +532,7 @@ class LockedError(DeviceCoreError):
 
 
 class SetUpError(DeviceCoreError):
-    """An adapter cannot start with what it was given. Nothing was changed."""
+    """An adapter cannot start with its arguments. Nothing was changed."""
 
 
 @frozen(repr=False)
@@ -543,7 +543,7 @@ class SocketPathTooLongError(SetUpError):
     limit: int
 
     def __str__(self) -> str:
-        length = len(self.path.encode(errors="surrogateescape"))  # a file's name need not be text
+        length = len(self.path.encode(errors="surrogateescape"))  # a file name may not be valid text
         return (
             f"socket path {self.path!r} has {length} bytes, more than the {self.limit} a unix socket can have: choose "
             "a directory with a shorter name"

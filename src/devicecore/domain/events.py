@@ -13,7 +13,10 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 
 @frozen
 class RegistrationRequested:
-    """A caller asked to register `resource`, which has not been validated yet (kubelet.md 2.4 counts these calls)."""
+    """A caller asked to register `resource`, which has not been validated yet.
+
+    A kubelet counts these calls (kubelet.md 2.4).
+    """
 
     resource: str
 

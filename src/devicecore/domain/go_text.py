@@ -31,12 +31,12 @@ _SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in 
 
 
 def utf8(text: str) -> bytes:
-    """Return the bytes of `text`. Raises UnencodableCheckpointError if it holds a lone surrogate."""
+    """Return the bytes of `text`. Raises UnencodableCheckpointError if it contains a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         around = text[max(error.start - 20, 0) : error.end + 20]
-        raise UnencodableCheckpointError(problem=f"{around!a} holds a lone surrogate") from None
+        raise UnencodableCheckpointError(problem=f"{around!a} contains a lone surrogate") from None
 
 
 def json_text(value: object) -> bytes:
@@ -53,7 +53,7 @@ def json_text(value: object) -> bytes:
 
 
 def with_escapes(json: bytes) -> bytes:
-    """JSON with Go's escapes. In JSON, the characters to escape occur only inside strings."""
+    """Add Go's escapes to JSON. The characters to escape occur only inside strings."""
     json = json.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     if not json.isascii():
         for char, escape in _SEPARATORS:
@@ -62,7 +62,10 @@ def with_escapes(json: bytes) -> bytes:
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
-    """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2. `numa_dump` checks the numbers."""
+    """Prepare the devices of each NUMA node for JSON, sorted as strings, so 10 comes before 2.
+
+    `numa_dump` checks the numbers.
+    """
     if device_ids is None:
         return None
     in_order = sorted(device_ids, key=str) if len(device_ids) > 1 else device_ids  # a single entry needs no sorting
@@ -70,17 +73,17 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
 
 
 def base64_text(data: bytes | None) -> str | None:
-    """Bytes as text for JSON."""
+    """Write bytes as JSON text."""
     return None if data is None else b2a_base64(data, newline=False).decode()
 
 
 def strings_dump(strings: Strings | None) -> str:
-    """`[a b]`: no quotes, no escapes."""
+    """Write strings as `[a b]`, without quotes and escapes."""
     return _NIL if strings is None else f"[{' '.join(strings)}]"
 
 
 def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
-    """`map[-1:[a] 2:[b c] 10:[]]`: here the NUMA nodes are sorted as numbers.
+    """Write devices as `map[-1:[a] 2:[b c] 10:[]]`, with the NUMA nodes sorted as numbers.
 
     Raises UnencodableCheckpointError if one is not an int64.
     """
@@ -94,12 +97,12 @@ def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
 
 
 def resource_dump(name: str, device_ids: Strings | None) -> str:
-    """`nvidia.com/gpu:[a b]`: one registered resource."""
+    """Write one registered resource as `nvidia.com/gpu:[a b]`."""
     return f"{name}:{strings_dump(device_ids)}"
 
 
 def bytes_dump(data: bytes | None) -> str:
-    """`[10 0 255]`."""
+    """Write bytes as `[10 0 255]`."""
     if data is None:
         return _NIL
     if _fast_dumps is not None:

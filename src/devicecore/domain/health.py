@@ -1,7 +1,7 @@
 """The health of the devices that containers hold (kubelet: KEP-4680, kubelet.md 10.4).
 
 Law: only a plugin's report makes a device unhealthy here. A device that no plugin reports counts as healthy. If a
-plugin disconnects, its devices keep the health that it reported last.
+plugin disconnects, its devices keep the health that it last reported.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class ResourceHealth:
 
 
 def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
-    """The health of the devices that each container of a pod holds; init containers are left out (kubelet.md 10.4).
+    """Return the health of the devices that each container of a pod holds, except init containers (kubelet.md 10.4).
 
     Kubelet: `UpdateAllocatedResourcesStatus`.
     """
@@ -40,7 +40,7 @@ def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[Re
 def changed_health(
     resource: ResourceName, before: DeviceReport | None, after: DeviceReport | None, ledger: Ledger
 ) -> tuple[HealthChanged, ...]:
-    """The held devices that are new in a plugin's list or have changed health, in ledger order.
+    """Return the held devices that are new in a plugin's list or whose health has changed, in ledger order.
 
     A device that is no longer listed is left out. A kubelet before 1.37 looks for the holder by the device's id alone,
     so it may name the holder of another resource's device.

@@ -19,10 +19,10 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 GRACE_PERIOD = 300.0
-"""Seconds for which the devices of a disconnected plugin count as capacity (kubelet: 5 minutes)."""
+"""How many seconds the devices of a disconnected plugin count as capacity (kubelet: 5 minutes)."""
 
 
-@frozen(repr=False, slots=False)  # with slots, cached properties need a `__getattr__`, a slow one
+@frozen(repr=False, slots=False)  # with slots, cached properties need a slow `__getattr__`
 class DeviceReport:
     """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
 
@@ -46,14 +46,14 @@ class DeviceReport:
         if len(absent) + len(by_id) != len(index.ids):
             return cls.of(listed, index.covering(by_id))
         unhealthy = index.select(listed.ids_of(Health.UNHEALTHY))
-        if unhealthy and len(by_id) != len(listed):  # an id is listed twice, maybe with different health
+        if unhealthy and len(by_id) != len(listed):  # an id is listed twice, perhaps with different health
             healthy = index.select(listed.ids_of(Health.HEALTHY))
         else:  # most devices are healthy, so subtracting the others is faster
             healthy = index.all - index.select(absent) - unhealthy
         return cls(by_id, healthy, unhealthy)
 
     def repeats(self, devices: Sequence[Device]) -> bool:
-        """Return whether `devices` is the list of this report again. Plugins repeat their list as a heartbeat."""
+        """Return whether `devices` repeats the list of this report. Plugins repeat their list as a heartbeat."""
         if len(self.devices) != len(devices):
             return False
         mine, listed = self.devices.states, DeviceList.of(devices)
@@ -120,7 +120,7 @@ class Phase(Enum):
     """The states of a resource from the registration of its first plugin to the end of its grace period."""
 
     AWAITED = "registered before a restart, and not reported since"
-    REGISTERED = "a plugin has registered, and none has sent a list"
+    REGISTERED = "a plugin has registered, but none has sent a list"
     SERVED = "a plugin is connected and has sent its list"
     GONE = "the last plugin has disconnected, and the grace period runs"
 
@@ -142,7 +142,8 @@ class Resource:
     stopped: Plugin | None = None
     gone_since: float | None = None
     awaited: bool = False
-    plugin: Plugin | None = field(init=False, eq=False, repr=False)  # computed once: each admission asks for it twice
+    # computed once, because each admission asks for it twice
+    plugin: Plugin | None = field(init=False, eq=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<Resource {foreign_text(self.name, 100)}: {self.phase.value}, {self.report!r}>"
@@ -185,7 +186,7 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """The current report, or else the expired one. Containers may still hold its devices (kubelet.md 3.6)."""
+        """Return the current report or the expired one, whose devices containers may still hold (kubelet.md 3.6)."""
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
@@ -220,7 +221,7 @@ class Inventory:
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
         """Remove a plugin instance that has disconnected (kubelet: `PluginDisconnected`), if it was connected.
 
-        If it was the last, the devices become unhealthy and the grace period begins at `now` (monotonic seconds).
+        If it was the last one, the devices become unhealthy and the grace period begins at `now` (monotonic seconds).
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         plugins = tuple(plugin for plugin in resource.plugins if plugin.id != id_)

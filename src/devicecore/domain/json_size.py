@@ -1,25 +1,28 @@
 """The cost of reading a JSON text, estimated before it is read.
 
-Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, itself included.
-    Writers of files ask the same function, so what is written can be read again.
+Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
+    itself. Writers of files ask the same function, so what is written can be read again.
 
-Values are counted by the commas and brackets in the text, so those inside of strings count as well. An object counts
+Values are counted by the commas and brackets in the text, so those inside strings count as well. An object counts
 twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
 """
 
 from attrs import frozen
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of a string. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
+"""The maximum size of a string in bytes.
+
+A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB.
+"""
 
 MAX_OF_OWNER = 4 * 1024 * 1024
-"""Bytes that one driver or device plugin may take up in a file of state.
+"""How many bytes one driver or device plugin may take up in a state file.
 
-That is an eighth of what a store writes, so one of them cannot fill the file for the others.
+That is an eighth of what a store writes, so a single one cannot fill the file at the expense of the others.
 """
 
 MAX_MEMORY = 420_000_000
-"""Bytes that reading may take, not counting the 40 MB of a Python process with all imports."""
+"""How many bytes of memory reading may take, not counting the 40 MB of a Python process with all imports."""
 
 _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
 
@@ -28,8 +31,8 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins
 class Reader:
     """The cost of a string for a reader.
 
-    `max_values` is what it can read in time, `value_bytes` is the memory of a value, and `copies` says how many copies
-    of all strings exist at once.
+    `max_values` is how many values it can read in time, `value_bytes` is the memory of a value, and `copies` says how
+    many copies of all strings exist at once.
     """
 
     max_values: int
@@ -40,11 +43,12 @@ class Reader:
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
 """Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured).
 
-Each of 50,000 devices in separate entries counts ten. The copies are those that the checksum is computed over.
+Each of 50,000 devices in separate entries counts as ten values. The copies are the ones that the checksum is computed
+over.
 """
 
 OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
-"""API objects, read into dicts. A pod of 6 KiB counts some 400."""
+"""API objects, read into dicts. A pod of 6 KiB counts as about 400 values."""
 
 
 def share_of_file(text: bytes, escapes: int = 0) -> int:
@@ -60,7 +64,7 @@ def near_limit(what: str, before: int, after: int, file: str) -> str:
     """Return a warning if `what` has just grown beyond half of `MAX_OF_OWNER` in a state file."""
     if not before <= MAX_OF_OWNER // 2 < after:
         return ""
-    return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, more is refused"
+    return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, anything more is refused"
 
 
 def size_problem(text: bytes, reader: Reader = STATE) -> str:
@@ -76,7 +80,7 @@ def size_problem(text: bytes, reader: Reader = STATE) -> str:
 
 
 def memory_of(text: bytes, reader: Reader) -> int:
-    """Return how many bytes of memory reading a JSON text takes, itself included."""
+    """Return how many bytes of memory reading a JSON text takes, including the text itself."""
     return _bytes_of_text(text, reader) + _values(text) * reader.value_bytes
 
 

@@ -41,7 +41,7 @@ class Reservation:
 
 @frozen(repr=False)
 class Allocation:
-    """The devices that a container holds, with their NUMA nodes when they were allocated, and the plugin's receipt."""
+    """The devices that a container holds, with their NUMA nodes at the time of allocation, and the plugin's receipt."""
 
     key: ContainerKey
     resource: ResourceName
@@ -66,7 +66,7 @@ Holding = Reservation | Allocation
 
 
 def _short(holding: Holding) -> str:
-    """One line for a reader: the container, the resource, and the number of devices."""
+    """Describe a holding in one line: the container, the resource, and the number of devices."""
     resource, container, pod = (
         foreign_text(text, 100) for text in (holding.resource, holding.key.container, holding.key.pod)
     )
@@ -92,7 +92,7 @@ class Ledger:
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
-        """Return a ledger of `allocations`. Of two for one container and resource, the later one counts."""
+        """Return a ledger of `allocations`. If two are for the same container and resource, the later one counts."""
         by_pod: dict[PodUid, dict[tuple[ContainerKey, ResourceName], Allocation]] = {}
         for allocation in allocations:
             by_pod.setdefault(allocation.key.pod, {})[allocation.key, allocation.resource] = allocation
@@ -110,7 +110,7 @@ class Ledger:
 
     @property
     def resources(self) -> Collection[ResourceName]:
-        """The resources that a container holds devices of."""
+        """Return the resources of which a container holds devices."""
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:
@@ -122,7 +122,7 @@ class Ledger:
         return self._shared_by_error.get(resource, _NONE)
 
     def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
-        """The allocation of a container for a resource. None if there is none; an allocation may have no devices."""
+        """Return a container's allocation of a resource, or None. An allocation may have no devices."""
         for allocation in self.allocations.get(key.pod, ()):
             if allocation.resource == resource and allocation.key == key:
                 return allocation
@@ -197,7 +197,7 @@ class Ledger:
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """The same ledger with a resource's used devices on `index`, so that they combine quickly with sets on it."""
+        """Return the same ledger with a resource's used devices on `index`, to combine quickly with other sets."""
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self
@@ -211,7 +211,7 @@ class Ledger:
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
-        """Return `left`, which is this ledger without the holdings `gone`. Their devices count as free there."""
+        """Return `left`, which is this ledger without the holdings `gone`, whose devices count as free there."""
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource

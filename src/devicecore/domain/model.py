@@ -21,19 +21,20 @@ NumaNode = NewType("NumaNode", int)
 """The number of a NUMA node of the machine."""
 
 NO_TOPOLOGY = NumaNode(-1)
-"""Devices without a NUMA node: a checkpoint keeps them under this number (kubelet: `nodeWithoutTopology`)."""
+"""The number under which a checkpoint keeps devices without a NUMA node (kubelet: `nodeWithoutTopology`)."""
 
 PodUid = NewType("PodUid", str)
 """A pod's UID, which no other pod ever has."""
 
 Receipt = NewType("Receipt", bytes)
-"""A plugin's answer to Allocate for one container, in the bytes of the transport that received it."""
+"""A plugin's answer to Allocate for one container, as bytes in the format of the transport that received it."""
 
 ResourceName = NewType("ResourceName", str)
 """An extended resource name such as `nvidia.com/gpu`. Create one with the function `resource_name`."""
 
 MAX_DEVICE_ID_LENGTH = 63
-"""Characters of a device id. A comment in the device plugin API requires this limit; no kubelet checks it."""
+"""The maximum length of a device id. A comment in the device plugin API requires this limit, but no kubelet checks it.
+"""
 
 _QUOTA_PREFIX = "requests."
 _STANDARD = frozenset({"cpu", "ephemeral-storage", "memory"})

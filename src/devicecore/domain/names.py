@@ -7,10 +7,10 @@ Law: only these functions decide what a valid name is. A name that one of them a
 import re
 
 MAX_LABEL = 63
-"""Characters of a DNS label."""
+"""The maximum length of a DNS label."""
 
 MAX_SUBDOMAIN = 253
-"""Characters of a DNS subdomain."""
+"""The maximum length of a DNS subdomain."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")

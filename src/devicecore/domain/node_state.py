@@ -1,6 +1,7 @@
-"""All that is known about a node's devices, as one value.
+"""Everything that is known about a node's devices, as one value.
 
-Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger as they were at one time.
+Law: a `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger as they were at
+the same time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,8 @@ from devicecore.domain.model import (
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
 SMALL_ANSWER = 4096
-"""Answers to Allocate of up to this many bytes do not count. A plugin has at most one of them per container."""
+"""Answers to Allocate of up to this many bytes do not count toward the limit. A plugin has at most one per container.
+"""
 
 _NOTHING_REPORTED, _NOTHING_HELD = Inventory(), Ledger()
 
@@ -64,14 +66,14 @@ class NodeState:
                 return evolve(self, inventory=self.inventory.disconnect(plugin, now))
 
     def knows(self, resource: str) -> bool:
-        """Whether a device plugin has registered the resource, or a container holds devices of it (kubelet.md 4.1).
+        """Return whether a plugin has registered the resource, or a container holds devices of it (kubelet.md 4.1).
 
         A kubelet waits for the first list, and until then admits a pod without its devices.
         """
         return resource in self.inventory.resources or resource in self.ledger.resources
 
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
-        """The device resources that a container requests, with the number of devices, by name (kubelet.md 5.3)."""
+        """Return how many devices of each device resource a container requests (kubelet.md 5.3)."""
         return tuple(
             [
                 (ResourceName(resource), size)
@@ -133,7 +135,7 @@ class NodeState:
         return removed, evolve(self, inventory=evolve(inventory, former=former))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """`allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
+        """Return `allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
         if pod not in self.ledger.allocations:
             return dict(allocatable)
         return sanitize_allocatable(
@@ -141,7 +143,7 @@ class NodeState:
         )
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
-        """The index for a new report: the current one if it fits, else a new one for all devices listed or in use."""
+        """Return the index for a new report: the current one if it fits, or one for all devices listed or in use."""
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index

@@ -1,6 +1,6 @@
 """The notifications that the manager sends to observers.
 
-Law: an observer receives each notification at least once. The second of two equal notifications says nothing new.
+Law: an observer receives each notification at least once. The second of two equal notifications has no new information.
 """
 
 from attrs import frozen
@@ -27,7 +27,7 @@ class Released:
 
 @frozen
 class HealthChanged:
-    """A plugin reported another health than before, or its first, for a device that a pod holds.
+    """A plugin reported changed health, or health for the first time, for a device that a pod holds.
 
     `pods` are the holders: one, unless a restored checkpoint gave the device to several.
     """

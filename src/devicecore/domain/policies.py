@@ -27,10 +27,11 @@ class Choice:
         container: the container, with the UID of its pod.
         available: the devices that may be chosen, including `must_include`. If the topology manager has chosen NUMA
             nodes that have enough devices, these are only the devices there (kubelet.md 5.4).
-        must_include: devices that the container gets in any case: those it reuses from an init container, and if the
-            chosen NUMA nodes have too few devices, all of those.
+        must_include: devices that the container gets in any case: those it reuses from an init container, and all
+            devices of the chosen NUMA nodes if those nodes have too few.
         size: how many devices the container gets, including `must_include`.
-        preferred: the plugin's unchecked answer to GetPreferredAllocation, empty if it does not offer that call.
+        preferred: the plugin's unchecked answer to GetPreferredAllocation, which is empty if the plugin does not offer
+            that call.
         numa_nodes: the NUMA nodes of each device that the plugin lists, empty for a device without topology.
         in_use: devices of the resource that containers hold.
         of_pod: the devices of each resource that containers of the pod hold, with their NUMA nodes.
@@ -81,10 +82,10 @@ def kubelet_order(choice: Choice) -> DeviceSet:
 
 
 def packed(choice: Choice) -> DeviceSet:
-    """Return devices of NUMA nodes that are nearly full, so that other nodes stay entirely free.
+    """Return devices on NUMA nodes that are nearly full, so that other nodes stay entirely free.
 
-    Of the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it starts with the
-    one that has the most.
+    Among the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it starts with
+    the one that has the most.
     """
     return _by_numa_node(choice, Counter())
 
@@ -92,7 +93,7 @@ def packed(choice: Choice) -> DeviceSet:
 def aligned(choice: Choice) -> DeviceSet:
     """Return devices on as few NUMA nodes as possible, close to the devices of any resource that the pod holds.
 
-    Of the NUMA nodes with enough free devices, it takes the one where the pod holds the most devices.
+    Among the NUMA nodes with enough free devices, it takes the one where the pod holds the most devices.
     """
     near = Counter(node for held in choice.of_pod.values() for nodes in held.values() for node in nodes)
     near.update(node for device in choice.must_include for node in choice.numa_nodes.get(device, ()))
@@ -123,7 +124,7 @@ POLICIES: Mapping[str, Callable[[Choice], DeviceSet]] = {
 
 
 def _by_numa_node(choice: Choice, near: Counter[NumaNode]) -> DeviceSet:
-    """Take all free devices of one NUMA node after the other. `near` says how good a NUMA node is."""
+    """Take all free devices of one NUMA node after another. `near` says how good a NUMA node is."""
     free: dict[tuple[NumaNode, ...], list[DeviceId]] = {}
     for device in choice.free:
         free.setdefault(choice.numa_nodes.get(device, ()), []).append(device)
@@ -141,7 +142,7 @@ def _by_numa_node(choice: Choice, near: Counter[NumaNode]) -> DeviceSet:
 
 
 def _one_by_one(choice: Choice, group_of: Callable[[DeviceId], Hashable]) -> DeviceSet:
-    """Take one device after the other, each from the group with the fewest devices in use or chosen."""
+    """Take one device after another, each from the group with the fewest devices in use or chosen."""
     free: dict[Hashable, list[DeviceId]] = {}
     for device in choice.free:
         free.setdefault(group_of(device), []).append(device)
@@ -179,11 +180,11 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
 def _problem(choice: Choice, ids: Sequence[str]) -> str:
     """Return what is wrong with an answer, or an empty string if it is good."""
     if strange := [device for device in ids if device not in choice.available]:
-        return f"expected available devices, and {foreign_text(strange[0], 100)} is not one"
+        return f"expected available devices, but {foreign_text(strange[0], 100)} is not one"
     if (twice := repeated(ids)) is not None:
-        return f"expected different devices, and {foreign_text(twice, 100)} is there twice"
+        return f"expected different devices, but {foreign_text(twice, 100)} is there twice"
     if len(ids) != choice.size:
         return f"expected {counted(choice.size, 'device')}"
     if left_out := choice.must_include - set(map(DeviceId, ids)):
-        return f"expected the devices that must be included, and {foreign_text(next(iter(left_out)), 100)} is missing"
+        return f"expected the devices that must be included, but {foreign_text(next(iter(left_out)), 100)} is missing"
     return ""

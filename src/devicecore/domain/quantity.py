@@ -13,26 +13,27 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity. Larger ones count as this one."""
+"""The largest quantity. Larger ones are reduced to it."""
 
 MAX_QUANTITY_LENGTH = 200
-"""Characters of a quantity. The API server has no limit, but a longer text is a mistake or an attack."""
+"""The maximum length of a quantity. The API server has no limit, but a longer string is a mistake or an attack."""
 
 _QUANTITY = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]*)?)(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: the most that can be written, and the number in 2**60
+# the maximum number of digits that can be written, and the number of digits in 2**60
+_EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)
 _NANO = 10**9
 _KI = 1024
-_MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # of a number that Go parses without a decimal
-_INT_DIGITS = 9  # of an exponent; more makes every value 0 or too large
+_MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # the maximum number of digits that Go parses without a decimal
+_INT_DIGITS = 9  # the maximum number of digits of an exponent; more makes every value 0 or too large
 
 
 class Quantity(NamedTuple):
     """An exact quantity: whole billionths, and whether it is written with `Ki`, `Mi` and so on.
 
-    `is_int64` is whether Go keeps it as a 64-bit integer, which depends on how it is written: CEL's `isInteger` returns
-    this.
+    `is_int64` says whether Go keeps it as a 64-bit integer, which depends on how it is written: CEL's `isInteger`
+    returns this.
 
     >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
     ('1536Mi', '2Gi', '9765625Ki')
@@ -45,7 +46,7 @@ class Quantity(NamedTuple):
     is_int64: bool = True
 
     @classmethod
-    @lru_cache(maxsize=1024)  # the pods of a node have the same few quantities
+    @lru_cache(maxsize=1024)  # cached, because the pods of a node have the same few quantities
     def parse(cls, text: str) -> "Quantity":
         """Parse a quantity. Fractions of a billionth are rounded away from zero.
 

@@ -57,7 +57,7 @@ class AskPlugin:
     fallbacks: tuple[DeviceSet, ...]
 
     def answer(self, preferred: Iterable[DeviceId]) -> DeviceSet:
-        """Choose by the plugin's answer: its devices first, in its order; those that are not eligible are ignored."""
+        """Choose by the plugin's answer: its devices first, in its order, ignoring those that are not eligible."""
         missing = self.size - len(self.must_include)
         usable = dict.fromkeys(device for device in preferred if device in self.eligible)
         chosen = self.eligible.index.select(list(usable)[:missing])
@@ -65,7 +65,7 @@ class AskPlugin:
 
 
 Decision = DeviceSet | AskPlugin
-"""The devices to reserve, which may be none, or a question to the plugin."""
+"""The devices to reserve, of which there may be none, or a question to the plugin."""
 
 
 def devices_to_allocate(
@@ -82,7 +82,7 @@ def devices_to_allocate(
     the question is returned even if the plugin offers no preference, because a policy answers it.
 
     Raises:
-        ChangedRequestError: the container holds another number of devices than it requests now.
+        ChangedRequestError: the container holds a different number of devices than it requests now.
         UnregisteredDeviceError: no plugin has registered the resource.
         NoHealthyDevicesError: none of its devices is healthy.
         DevicesNoLongerHealthyError: a device that the container holds is no longer healthy.
@@ -140,7 +140,7 @@ def _choose(
 
 
 def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventory, ledger: Ledger) -> Choice:
-    """Return the question to a policy: the one to a plugin, plus what is known about the other devices."""
+    """Return the question for a policy: the question for the plugin, plus what is known about the other devices."""
     report = inventory.last_report(request.resource)
     states = report.devices.states if report else {}
     of_pod: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}

@@ -1,4 +1,4 @@
-"""Text from outside: plugins, drivers, manifests, files, servers.
+"""Text from outside: from plugins, drivers, manifests, files and servers.
 
 Law: for any text, `foreign_text` returns one printable line of bounded length, and a second call changes nothing. So
 the result can be logged, shown on a terminal and kept in a state file.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
-"""The number of characters to keep of a foreign text, by default."""
+"""How many characters of a foreign string are kept by default."""
 
 
 def counted(number: float, noun: str) -> str:
@@ -40,7 +40,7 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
 
 
 def shortened(text: str, room: float, width_of: Callable[[str], float] = len) -> str:
-    """Leave out the middle of a name that is wider than `room`, because related names differ most at their ends.
+    """Shorten a name to `room` by leaving out its middle, because related names differ most at their ends.
 
     `width_of` returns the width of a character, in the unit of `room`. The end of the name gets two thirds of the room.
     """

@@ -24,13 +24,13 @@ from devicecore.domain.selection import reusable_devices
 from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
-"""How many sets of NUMA nodes are examined completely for one resource. 13 NUMA nodes have no more than this."""
+"""How many sets of NUMA nodes are examined completely for one resource. 13 NUMA nodes have no more sets than this."""
 
 MAX_BEST_MASKS = 1_000
 """If there are more sets of NUMA nodes than `MAX_MASKS`, only this many are examined."""
 
 MAX_PAIRS = 255 * 255
-"""How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more than this."""
+"""How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more pairs than this."""
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""
@@ -70,7 +70,7 @@ class NumaMask:
 
 @frozen
 class TopologyHint:
-    """The request could be met from the NUMA nodes of `mask`, or from any if it is None.
+    """The request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if it is None.
 
     `preferred` says that it could not be met from a smaller set.
     """
@@ -163,7 +163,7 @@ class Topology:
 
     Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
     preferred, as with the kubelet's option `prefer-closest-numa-nodes`. It is a matrix of the distances between NUMA
-    nodes,row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without
+    nodes, row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without
     it there is no limit.
 
     Raises:
@@ -254,7 +254,7 @@ def generate_hints(
         listed = (report.devices[device] for device in reusable if device in report.devices)
         must_reuse = [device.id for device in listed if device.topology is not None]
     per_node, machine = report.numa_node_sizes, tuple(numa_nodes)
-    # The fast way below needs each device on one NUMA node, and no device that has to be reused.
+    # The fast path below requires that each device is on one NUMA node and that no device has to be reused.
     if must_reuse or per_node is None or report.by_numa_node.keys().isdisjoint(machine):
         with_devices = tuple([numa_node for numa_node in report.by_numa_node if numa_node in machine]) or machine
         return _hints_by_sets(report, available, must_reuse, size, with_devices)
@@ -276,7 +276,7 @@ def _all_candidates(
 
 
 def _candidates(masks: Iterable["_Mask"], per_node: Collection[int], size: int) -> _Candidates:
-    """Sets of NUMA nodes, each with its hint if enough devices are free there."""
+    """Yield sets of NUMA nodes, each with its hint if enough devices are free there."""
     least = _fewest(per_node, size)
     return tuple([(mask.numa_nodes, mask.preferred if len(mask.numa_nodes) == least else mask.other) for mask in masks])
 
@@ -288,7 +288,7 @@ def _hints_by_sets(
     size: int,
     numa_nodes: tuple[NumaNode, ...],
 ) -> tuple[TopologyHint, ...]:
-    """Hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
+    """Yield hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
     known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
     per_node = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}

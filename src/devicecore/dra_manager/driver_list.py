@@ -55,7 +55,7 @@ class DriverList:
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance that is called. Raises DriverNotRegisteredError if there is none."""
+        """Return the instance to call. Raises DriverNotRegisteredError if there is none."""
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
@@ -75,14 +75,14 @@ class DriverList:
             try:
                 slices.delete(driver)
             except SliceError as error:
-                _log.error("%s; it is tried again", error)
+                _log.error("%s; it will be retried", error)
                 failed[driver] = error
                 again = before.wipes[driver].after_failure(self._clock())
                 self._state.replace(partial(_with_wipe_failed, driver, again), run=run)
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that begins now, or the same registry if the wipe is no longer due."""
+    """Return the registry without a wipe that starts now, or the same registry if the wipe is no longer due."""
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

@@ -30,7 +30,7 @@ class HealthRecord:
         self._wall_clock = wall_clock
         self._state = CurrentState(HealthCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, encode, saver=saver) if store else None
-        self._too_large: set[DriverName] = set()  # drivers with forgotten devices; each is logged once
+        self._too_large: set[DriverName] = set()  # drivers with forgotten devices, each of which is logged once
 
     @property
     def cache(self) -> HealthCache:

@@ -119,7 +119,7 @@ class DraManager(Runs):
         self._lifecycle = Lifecycle("the DRA manager", DraNotStartedError, DraStoppedError)
         self._next_reconcile = 0.0
         self.restored: RestoredClaims = RestoredClaims()
-        """What was found in the store at the last start."""
+        """What the last start found in the store."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class DraManager(Runs):
 
     @property
     def claims(self) -> ClaimCache:
-        """The claims that pods of this node use."""
+        """The claims that pods on this node use."""
         return self._saved.cache
 
     @property
@@ -242,12 +242,14 @@ class DraManager(Runs):
             self._turns.end(turn)
 
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """The CDI names for a container, to be read before each start (kubelet: `GetResources`). This calls no driver.
+        """Return the CDI names for a container, to be read before each start (kubelet: `GetResources`).
+
+        Calls no driver.
 
         Raises:
             KeyError: the pod has no such container.
             ClaimInfoError: the container names a claim that no pod has asked to prepare.
-            DraError: the claim of an entry of the pod is not known.
+            DraError: the claim for one of the pod's entries is not known.
         """
         return devices.cdi_ids(self.claims, pod, pod.container(container))
 
@@ -257,7 +259,7 @@ class DraManager(Runs):
         Raises:
             KeyError: the pod has no such container.
             ClaimInformationError: the container names a claim that no pod has asked to prepare.
-            DraError: the claim of an entry of the pod is not known.
+            DraError: the claim for one of the pod's entries is not known.
         """
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
@@ -296,7 +298,7 @@ class DraManager(Runs):
         run = self._saved.run()
         if self._pods is None or not self._pods.sources_ready():
             return {}
-        # Read the claims before the active pods: a pod that enters a claim after this must not be released.
+        # Read the claims before the active pods, because a pod that enters a claim after this must not be released.
         using = self.claims.pods
         return self._release.release_all(run, using - frozenset(self._pods.active_pods()))
 

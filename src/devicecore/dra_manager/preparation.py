@@ -1,4 +1,4 @@
-"""Prepare the claims of a pod.
+"""Prepares the claims of a pod.
 
 Law: before a driver is called, the store has the claims with the pod; before `prepare` returns, it has their devices.
 No lock is held while a driver or the API server is called. A pod waits for another pod only while a driver is called
@@ -33,17 +33,17 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.turns import Turns
 
 TURN_PATIENCE = 120.0
-"""Seconds that a call waits for the calls before it for the same pod or claims. A driver may take 45 for each call."""
+"""How many seconds a call waits for earlier calls for the same pod or claims. A driver may take 45 for each call."""
 
 MAX_LOGGED = 10
-"""Sentences about one answer that are logged; an answer may have 100,000 names."""
+"""How many sentences about one answer are logged; an answer may have 100,000 names."""
 
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class PreparedPod:
-    """The prepared claims of a pod, and one sentence for each thing that looks wrong in the drivers' answers."""
+    """A pod's prepared claims, and a sentence for everything that looks wrong in the drivers' answers."""
 
     claims: tuple[ClaimKey, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Preparation:
         return PreparedPod(keys, tuple(warnings))
 
     def _checked(self, pod: Pod) -> dict[ClaimKey, ResourceClaim]:
-        """Return the claims of a pod as the API server has them now, checked, in the pod's order."""
+        """Return a pod's current claims from the API server, checked, in the pod's order."""
         claims: dict[ClaimKey, ResourceClaim] = {}
         for entry in pod_claims(pod):
             name = claim_name(pod, entry)

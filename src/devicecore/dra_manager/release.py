@@ -1,4 +1,4 @@
-"""Release the claims of a pod that has ended.
+"""Releases the claims of a pod that has ended.
 
 Law: the store has the claim, with the pod, until every driver of the claim has released it. If another pod starts to
     use the claim in the meantime, the claim stays, and its drivers are asked to prepare it again.
@@ -39,7 +39,8 @@ from devicecore.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE = 32  # pods that need the same drivers and are saved with one write; until then they keep their turns
+# the maximum number of pods with the same drivers that are saved with one write; until then, they keep their turns
+_AT_ONCE = 32
 
 
 @define(eq=False, repr=False)
@@ -58,11 +59,11 @@ class Release:
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))
-        while left:  # since the drivers were called, another pod has had a claim prepared again and left it
+        while left:  # since the drivers were called, another pod had a claim prepared again and then left it
             left = self._release_once(run, pod, left)
 
     def _release_once(self, run: Run, pod: PodUid, keys: Sequence[ClaimKey]) -> Sequence[ClaimKey]:
-        """Release these claims. Return those that the pod still uses."""
+        """Release these claims. Return the ones that the pod still uses."""
         last, released = self._ask_all(run, pod, keys)
         return self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released)).cache.of_pod(pod)
 
@@ -105,7 +106,7 @@ class Release:
         left = {pod: keys[pod] for pod in pods if pod in turn.keys}
         released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}
         try:
-            while left:  # again if another pod has had a claim prepared and left it in the meantime, as in `release`
+            while left:  # repeat if another pod had a claim prepared and left it in the meantime, as in `release`
                 released = {}
                 for pod, of_pod in left.items():
                     try:

@@ -76,7 +76,7 @@ class SavedClaims:
         self._saved.check_call(method)
 
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
-        """Make a change durable, and then visible. If the file would stay the same, it is not written.
+        """Make a change durable, and then visible. If the file would not change, it is not written.
 
         Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if the change cannot be saved. After
         an error, nothing has changed.

@@ -1,4 +1,4 @@
-"""The device manager: one object that a program holds, composed of one part for each thing that needs a lock.
+"""The device manager: one object that a program holds, composed of one part for each piece of state that needs a lock.
 
 Law: an admission that fails leaves everything as it was; one that succeeds is durable before it is answered. No plugin
 is called while a lock is held, and a reader of `state` has a consistent picture without any lock.

@@ -1,4 +1,4 @@
-"""Which pods are active, and freeing the devices of pods that are not.
+"""Knows which pods are active, and frees the devices of pods that are not.
 
 Law: a pod is forgotten only if it held devices before the active pods were listed, is not among them, and was not in
 admission in the meantime.
@@ -37,9 +37,9 @@ class ActivePods:
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:
-        """Return whether the container has run since before a restart, and not all pods are known yet (kubelet.md 4.5).
+        """Return whether the container has run since before a restart and not all pods are known yet (kubelet.md 4.5).
 
-        An init container that has ended counts too if a container after it runs. A kubelet refuses the pod in this case
+        An init container that has ended counts, too, if a later container runs. A kubelet refuses the pod in this case
         (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
@@ -50,14 +50,14 @@ class ActivePods:
         return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def sweep(self) -> bool:
-        """Forget the pods that are no longer active. Return whether there were any; if so, the caller must save."""
+        """Forget the pods that are no longer active. Return whether there were any. If so, the caller must save."""
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
         holding = self._state.value.ledger.allocations.keys()
         if holding <= _active(self._pods):
             return False
-        # Ask again, because a pod may have been admitted since. The ledger and admissions that were read before the
-        # list distinguish such a pod from one that is gone.
+        # Ask again, because a pod may have been admitted since. The ledger and admissions read before the list
+        # distinguish such a pod from one that is gone.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = _active(self._pods)

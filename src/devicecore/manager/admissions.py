@@ -1,4 +1,4 @@
-"""Admit pods.
+"""Admits pods.
 
 Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before it is answered.
 """
@@ -39,14 +39,14 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
 
 Settle = Callable[[AskPlugin], Decision]
-"""Turns a question into the choice that its answer leads to."""
+"""Turns a question into the choice that follows from its answer."""
 
 _log = logging.getLogger(__name__)
 
 
 @define(eq=False)
 class _Admission:
-    """What one admission has done so far.
+    """The progress of one admission.
 
     `prepared` has its reservations with the plugins' answers. The last reservation is not included until it has an
     answer. `at` is the container that is being admitted, None before the first.
@@ -96,14 +96,14 @@ class Admissions:
             return Refused(ManagerStoppedError())
         admission = _Admission(pod, run, self._clock() + self._budget)
         try:
-            # This state decides for the whole admission which requests are for devices of plugins.
+            # For the whole admission, this state decides which requests are for plugins' devices.
             before = self._state.value
             self._allocate_all(admission, containers, affinity, before)
             if admission.prepared:
                 self._commit(admission)
-                is_swept = False  # the commit has saved the freed devices too
+                is_swept = False  # the commit has saved the freed devices, too
         except BaseException as error:
-            # A store that failed may have written a state that did not become current.
+            # A failed store may have written a state that never became current.
             if is_swept or isinstance(error, StoreError):
                 self._saver.request(wait=False)
             if isinstance(error, DeviceCoreError) and not isinstance(error, CalledFromInsideError):
@@ -120,7 +120,8 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for container in containers:
             admission.at = container
-            numa_nodes = choose(container)  # not before the loop, because earlier containers take devices in it
+            # not before the loop, because earlier containers take devices inside the loop
+            numa_nodes = choose(container)
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
                 self._allocate(admission, ResourceRequest(pod.key(container), resource, size, numa_nodes, is_running))
@@ -142,7 +143,7 @@ class Admissions:
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
-        """Ask the plugin. If there is a policy, ask the policy, and tell it what the plugin prefers."""
+        """Ask the plugin. If there is a policy, ask the policy as well, and pass it the plugin's preference."""
         state, policy = self._state.value, self._policy
         if policy is None:
             preferred = self._plugins.preferred(request.resource, question, time_left)
@@ -224,5 +225,5 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
             state = state.confirm(key, resource, receipt)
         elif state.ledger.allocation(key, resource) is None:
             raise KeyError(key, resource)
-        # otherwise another call saved it, and was interrupted before it could record that
+        # otherwise another call saved it but was interrupted before it could record that
     return state, state

@@ -63,12 +63,13 @@ class DeviceManager(Runs):
         pods: which pods are active; without it, a pod is active from its admission until `evict`.
         metrics: counts registrations and measures Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
-        hint_providers: other components with NUMA preferences, such as a CPU manager, in the order to ask them in.
+        hint_providers: other components with NUMA preferences, such as a CPU manager, in the order in which they are
+            asked.
         observers: are notified of allocations, releases and health changes.
         policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
-        saver: saves what no call waits for; managers may share it. Without it, each run has its own thread.
+        saver: does the saves that no call waits for. Managers may share it; without it, each run has its own thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a sink in place of the store, or a class.
@@ -129,7 +130,7 @@ class DeviceManager(Runs):
         )
         self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)
         self.restored: Restored = Restored()
-        """What was found in the store at the last start."""
+        """What the last start found in the store."""
 
     def __repr__(self) -> str:
         inventory, ledger = self.state.inventory, self.state.ledger
@@ -155,8 +156,8 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport.
         """
         self._check_call("start")
-        # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
-        # until the checkpoint is restored. A stop does not wait for the store, because a disk may hang.
+        # Start the transport first, because it claims the directory, and only the owner may read the checkpoint. Events
+        # wait until the checkpoint is restored. A stop does not wait for the store, because a disk may hang.
         if self._lifecycle.start(self._begin, self._end, after=self._restore):
             self._publisher.publish()
 
@@ -219,7 +220,7 @@ class DeviceManager(Runs):
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Return the settings that a container needs for its devices, or None if it has none. This changes nothing.
+        """Return the settings that a container needs for its devices, or None if it has none. Changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -233,7 +234,7 @@ class DeviceManager(Runs):
         return container_options.merge({one.resource: self._plugins.read(one.receipt) for one in allocations})
 
     def topology_hints(self, pod: Pod, container: str | None = None) -> Hints:
-        """Hints for one container, or for the pod as a whole (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
+        """Return hints for one container or for the whole pod (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
 
         This changes nothing: pods that are no longer active count until `update_allocated_devices` or the next
         admission.
@@ -245,7 +246,7 @@ class DeviceManager(Runs):
         return self._affinities.hints(pod, None if container is None else pod.container(container))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """`allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
+        """Return `allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
         return self.state.sanitize_allocatable(pod, allocatable)
 
     # --- acting -------------------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ class DeviceManager(Runs):
     def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
         """Allocate devices to all containers of a pod, or to none of them.
 
-        A pod that holds devices already keeps them. `affinity` has the NUMA nodes that the caller has chosen for every
+        A pod that already holds devices keeps them. `affinity` has the NUMA nodes that the caller has chosen for every
         container; without it, the topology policy chooses.
 
         Returns:
@@ -318,7 +319,7 @@ class DeviceManager(Runs):
             verdict = self.allocate(pod, container)
             if not isinstance(verdict, Admitted):
                 raise verdict.error
-        elif missed:  # a kubelet starts it without devices; a caller that forgot `admit` would see only None
+        elif missed:  # a kubelet starts it without devices, but a caller that forgot `admit` would only see None
             without = f"pod {pod.uid} holds no {', '.join(missed)}"
             warnings.warn(f"{without}: call admit(pod) first, unless it has ended", RuntimeWarning, stacklevel=2)
         options = self.options(pod, container)
@@ -358,8 +359,8 @@ class DeviceManager(Runs):
     def tick(self) -> NodeStatus:
         """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
-        A resource that has had no connected plugin for longer than the grace period is removed, and is in `removed` of
-        this one status. Changes are saved and published, including those that failed before (kubelet.md 3.6).
+        A resource that has had no connected plugin for longer than the grace period is removed, and listed in `removed`
+        of this status only. Changes are saved and published, including those that failed before (kubelet.md 3.6).
         """
         self._lifecycle.check_started()
         self._state.current_run()

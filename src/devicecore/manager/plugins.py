@@ -1,4 +1,4 @@
-"""Call plugins: the instance that serves a resource now.
+"""Calls plugins: the instances that currently serve their resources.
 
 Law: no lock is held while a plugin is called.
 """
@@ -30,7 +30,10 @@ class Plugins:
     _clock: Clock
 
     def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], timeout: float) -> Receipt:
-        """Ask the plugin to prepare `devices` for one container. Raises PluginError if there is none, or it fails."""
+        """Ask the plugin to prepare `devices` for one container.
+
+        Raises PluginError if there is no plugin or it fails.
+        """
         metrics = self._metrics
         if metrics is None:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=timeout)
@@ -38,7 +41,10 @@ class Plugins:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=timeout)
 
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
-        """Return the devices that the plugin prefers. Raises PluginError if there is none, or it does not answer."""
+        """Return the devices that the plugin prefers.
+
+        Raises PluginError if there is no plugin or it does not answer.
+        """
         with _stopped_plugin_as_failed_call(resource, "GetPreferredAllocation"):
             return self._transport.get_preferred_allocation(
                 self._instance(resource).id,
@@ -61,7 +67,9 @@ class Plugins:
         state = self._state.value
         known = state.inventory.resources.get(resource)
         if known and known.plugin is None:
-            return  # not back since the restart: a kubelet does not know its options, and continues (kubelet.md 7.2)
+            # the plugin is not back since the restart, so its options are unknown, and a kubelet continues (kubelet.md
+            # 7.2)
+            return
         plugin = self._instance(resource)
         if not plugin.options.pre_start_required:
             return

@@ -1,4 +1,4 @@
-"""Publish capacity and allocatable.
+"""Publishes capacity and allocatable.
 
 Law: no older status is published after a newer one. If the sink fails, the status is published with the next change or
 the next tick.
@@ -22,15 +22,15 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Owns the sink and the status published last. The lock is held while the sink is called."""
+    """Owns the sink and the last published status. The lock is held while the sink is called."""
 
     def __init__(self, sink: NodeStatusSink, state: CurrentState[NodeState]) -> None:
         self._sink = sink
         self._state = state
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # to the sink
+        self._call: OpenCall | None = None  # already passed to the sink
         self._published = NodeStatus()
-        self._removed: tuple[ResourceName, ...] = ()  # and not published yet
+        self._removed: tuple[ResourceName, ...] = ()  # removed, but not published yet
 
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
         """Publish the status if it has changed, and return it. `removed` are resources that the node no longer has.

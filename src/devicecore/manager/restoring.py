@@ -1,4 +1,4 @@
-"""Restore the state from the checkpoint at a start.
+"""Restores the state from the checkpoint at a start.
 
 Law: a checkpoint that cannot be used is set aside, never overwritten.
 """

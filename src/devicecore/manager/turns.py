@@ -16,7 +16,7 @@ from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.turns import Turn, Turns
 
 Affinity = Collection[NumaNode] | None
-"""The NUMA nodes that devices should come from, in the kubelet's word. None means that there is no preference."""
+"""The NUMA nodes that devices should come from (the kubelet's term). None means that there is no preference."""
 
 
 class _Witness(set[PodUid]):
@@ -33,7 +33,7 @@ class AdmissionTurns(Turns[PodUid]):
     def __init__(self, state: CurrentState[NodeState]) -> None:
         super().__init__("the admission of the same pod")
         self._state = state
-        self._witnesses: list[ref[_Witness]] = []  # weak, because an interrupted caller does not remove its own
+        self._witnesses: list[ref[_Witness]] = []  # weak, because an interrupted caller does not remove its own set
         self._affinities: dict[PodUid, Affinity] = {}
 
     def give_back(self, pod: PodUid) -> None:
@@ -67,7 +67,7 @@ class AdmissionTurns(Turns[PodUid]):
         return affinity
 
     def forget(self, pods: Iterable[PodUid]) -> None:
-        """Forget the affinities of pods that are gone. A pod in admission has one that is in use."""
+        """Forget the affinities of pods that are gone. An admission in progress still uses its pod's affinity."""
         with self._lock:
             for pod in self._affinities.keys() & {*pods} - self._taken.keys():
                 del self._affinities[pod]

@@ -86,7 +86,7 @@ class _Record:
     cdi: str
 
     def to_bytes(self) -> bytes:
-        """Return the record as its file has it: JSON."""
+        """Return the record as JSON, as it is in its file."""
         return json.dumps(to_json(self)).encode()
 
     @classmethod
@@ -100,14 +100,16 @@ class _Record:
         except RecursionError as error:
             raise ValueError(str(error)) from error
         if record.claim.uid != uid:
-            message = f"it is of claim {record.claim.uid}"
+            message = f"it belongs to claim {record.claim.uid}"
             raise ValueError(message)
         record.cdi.encode()  # half of a surrogate pair cannot be written
         return record
 
 
 class CdiDriver(DraDriver, ABC):
-    """A `DraDriver` that keeps a file for each claim, and writes a CDI file for each. Subclasses define its content.
+    """A `DraDriver` that keeps a record of each claim and writes a CDI file for it.
+
+    Subclasses define the file's content.
 
     Args:
         name: the driver's name.
@@ -115,8 +117,8 @@ class CdiDriver(DraDriver, ABC):
         state_directory: where claims are recorded. It must survive a reboot. Created if missing.
         cdi_directory: where CDI files are written. Created if missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
-        cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0,
-            because names begin with the claim's UID, and no device's name could begin with a digit before.
+        cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0, because
+        names begin with the claim's UID, and before 0.5.0 a device's name could not begin with a digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.
@@ -318,7 +320,7 @@ class CdiDriver(DraDriver, ABC):
             return
         try:
             is_written = file.read() == record.cdi.encode()
-        except OSError:  # a link, a pipe or a long file is replaced; what cannot be replaced is an error of `replace`
+        except OSError:  # a link, a pipe or a long file is replaced; if that is impossible, `replace` raises an error
             is_written = False
         if not is_written:
             file.replace(record.cdi.encode())

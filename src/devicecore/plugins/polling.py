@@ -1,6 +1,6 @@
 """A base class for plugins that poll their devices.
 
-Law: a change of the list, in devices, their health or their NUMA nodes, is reported within one poll interval after
+Law: a change in the list (devices, their health or their NUMA nodes) is reported within one poll interval after
 `devices` shows it. A plugin without a listener is not polled.
 """
 
@@ -34,7 +34,7 @@ class PollingPlugin(DevicePlugin):
             while not stopping.wait(self.poll_interval):
                 now = tuple(self.devices())
                 if stopping.is_set():
-                    return  # the subscription ended while `devices` looked
+                    return  # the subscription ended while `devices` was running
                 if now != seen:
                     seen = now
                     changed()
@@ -42,7 +42,7 @@ class PollingPlugin(DevicePlugin):
         thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
 
         def end() -> None:
-            thread.stop(0)  # it may be in the middle of `devices`, which is not a reason to wait
+            thread.stop(0)  # it may be in the middle of `devices`, which is no reason to wait
 
         try:
             thread.start()

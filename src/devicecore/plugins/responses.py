@@ -48,7 +48,7 @@ def environment_list(
 
 
 def last_number(device: DeviceId) -> int:
-    """Read the number at the end of a device's id: 3 of `gpu-3`.
+    """Return the number at the end of a device's id, such as 3 for `gpu-3`.
 
     Raises:
         ValueError: the id does not end in a number.
@@ -88,7 +88,7 @@ def device_nodes(
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
         host_directory: where the nodes are on the host.
-        container_directory: where the container sees them; by default at the same place.
+        container_directory: where the container sees them; by default at the same path.
         permissions: letters of `r`, `w` and `m` (mknod).
 
     Raises:
@@ -134,7 +134,7 @@ def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateRespon
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Return all `answers` in one. If two have the same variable or annotation, the later one wins."""
+    """Combine `answers` into one. If two have the same variable or annotation, the later one wins."""
     tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},

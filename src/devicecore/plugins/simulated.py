@@ -21,18 +21,18 @@ from devicecore.ports.plugin import DevicePlugin
 __all__ = ["SimulatedPlugin", "simulated_devices"]
 
 RESOURCE_VARIABLE = "resourcename"
-"""The environment variable that names the resource if the caller does not."""
+"""The environment variable that names the resource if the caller does not name it."""
 
 
 class SimulatedPlugin(DevicePlugin):
     """A `DevicePlugin` whose devices are set through its methods.
 
     Args:
-        resource: the extended resource name; without it, that in the environment variable `resourcename`.
-        devices: the initial devices. `simulated_devices` makes some. By default there are ten, named as by the command
-            `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
-        variable: the environment variable that lists a container's devices, separated by commas; without it,
-            `variable_of(resource)`.
+        resource: the extended resource name, by default the value of the environment variable `resourcename`.
+        devices: the initial devices. `simulated_devices` creates some. By default there are ten, named as by the
+            command `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
+        variable: the environment variable that lists a container's devices, separated by commas; by default
+        `variable_of(resource)`.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
@@ -129,7 +129,7 @@ def simulated_devices(
     Args:
         prefix: the first part of their ids.
         count: how many.
-        numa_nodes: the NUMA nodes that they are attached to in turn. Without any, they have no topology.
+        numa_nodes: the NUMA nodes that the devices are attached to, in turn. Without any, the devices have no topology.
         unhealthy: numbers of the devices that are unhealthy.
 
     Raises:

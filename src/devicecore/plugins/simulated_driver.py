@@ -36,7 +36,7 @@ class SimulatedDriver(CdiDriver):
         cdi_directory: where CDI files are written.
 
     Raises:
-        CdiKindError: the driver's name begins with a digit, which no CDI name may do.
+        CdiKindError: the driver's name begins with a digit, which no CDI name may.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ def parts_of(device: str, parts: int) -> tuple[str, ...]:
 def published(
     devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = (), parts: int = 0
 ) -> tuple[PublishedDevice, ...]:
-    """Return the devices as ResourceSlices have them, each followed by its parts.
+    """Return the devices in the form of ResourceSlices, each followed by its parts.
 
     Args:
         devices: their names.
-        numa_nodes: the NUMA nodes that they are attached to in turn, or several for a device that is attached to all of
-            these.
-        parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume
-            the same counters, so a scheduler allocates either the device or its parts.
+        numa_nodes: the NUMA nodes that they are attached to, in turn, or several for a device that is attached to all
+            of them.
+        parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
+            same counters, so a scheduler allocates either the device or its parts.
     """
 
     def rows(number: int, name: str) -> Iterator[PublishedDevice]:
@@ -124,7 +124,9 @@ def _variables_of(claim: ResourceClaim, parameters: object) -> dict[str, str]:
     for name, value in variables.items():
         if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or not value.isprintable():
             shown = foreign_text(f"{name}={value}")
-            raise NotPreparedError(claim.key.name, f"env: expected names of variables and printable texts, got {shown}")
+            raise NotPreparedError(
+                claim.key.name, f"env: expected names of variables and printable strings, got {shown}"
+            )
     return dict(variables)
 
 

@@ -1,9 +1,9 @@
-"""The lifecycle of everything that runs.
+"""The lifecycle of every object that runs.
 
-Law: leaving the context stops it, even if the block has failed; the failure of the block is not suppressed.
+Law: leaving the context stops it, even if the block has failed, and the block's error is not suppressed.
 
 `docs/maintain/managers.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks,
-and `devicecore.runtime.lifecycle` what implements it once.
+and `devicecore.runtime.lifecycle` the shared implementation.
 """
 
 from abc import ABC, abstractmethod

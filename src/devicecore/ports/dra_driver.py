@@ -30,7 +30,7 @@ class DraDriver(Protocol):
         """Release these claims. Return one result for each claim. A claim that is not prepared counts as released."""
 
 
-# --- for adapters: ask a driver, and check what it answers ------------------------------------------------------------
+# --- for adapters: ask a driver, and check its answer ------------------------------------------------------------
 
 
 def check_driver(driver: DraDriver, function: str) -> None:

@@ -1,4 +1,4 @@
-"""Take the measurements that a kubelet takes of dynamic resource allocation.
+"""Takes the measurements that a kubelet takes of dynamic resource allocation.
 
 Law: each operation of a pod is measured once, whether or not it failed.
 """

@@ -1,4 +1,4 @@
-"""Talk to DRA drivers.
+"""Talks to DRA drivers.
 
 Law: the events of a driver instance begin with `DriverRegistered`, end with `DriverRemoved`, and come one at a time.
 """
@@ -20,7 +20,7 @@ If it raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses t
 class DriverTransport(Protocol):
     """Connects the DRA manager with drivers: accepts registrations and health reports, and makes calls.
 
-    A driver that registers again at the same endpoint is another instance, with a larger generation. The events of
+    A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of
     an instance begin with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
     adapter got at construction (a kubelet allows 45 seconds). An answer after that is ignored.
     """
@@ -33,7 +33,7 @@ class DriverTransport(Protocol):
         """
 
     def stop(self) -> None:
-        """Disconnect every driver without events. A second stop, or one before the start, is not an error."""
+        """Disconnect every driver without reporting events. A second stop, or one before the start, is not an error."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Ask a driver to prepare claims. Return its answer; only its size is checked.

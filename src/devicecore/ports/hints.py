@@ -10,7 +10,7 @@ from devicecore.domain.topology import Hints
 
 
 class HintProvider(Protocol):
-    """The kubelet's `HintProvider` without the allocation, which the provider does itself."""
+    """The kubelet's `HintProvider`, except for the allocation, which the provider does itself."""
 
     def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
         """Return hints for a container, or for the pod if `container` is None. An empty mapping means no preference."""

@@ -24,7 +24,7 @@ _DERIVED = {
 class DevicePlugin(Protocol):
     """One resource and its devices. A plugin must define `resource`, `devices` and `allocate`. The rest has defaults.
 
-    Subclass it to get the defaults; a class without `devices` or `allocate` cannot be instantiated. Any adapter can
+    Subclass it to get the defaults. A class without `devices` or `allocate` cannot be instantiated. Any adapter can
     serve a plugin: in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a
     method raises an error, the call that a kubelet made fails with its text.
 
@@ -73,7 +73,7 @@ class DevicePlugin(Protocol):
         return  # nothing to prepare by default
 
 
-# --- for adapters: ask a plugin, and check what it answers ------------------------------------------------------------
+# --- for adapters: ask a plugin, and check its answer ------------------------------------------------------------
 
 
 def check_plugin(plugin: DevicePlugin, function: str) -> None:

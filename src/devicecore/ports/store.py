@@ -1,4 +1,4 @@
-"""Keep one blob of bytes across restarts.
+"""Keeps one blob of bytes across restarts.
 
 Law: `load` returns the complete blob that was saved last, or raises an error.
 """
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class CheckpointStore(Protocol):
-    """Keeps one blob, which each save replaces as a whole. A store neither encodes nor verifies the content."""
+    """Keeps one blob, which each save replaces as a whole. A store neither encodes nor verifies its content."""
 
     def load(self) -> bytes | None:
         """Return the blob that was saved last, or None if none was ever saved.

@@ -1,4 +1,4 @@
-"""Talk to device plugins.
+"""Talks to device plugins.
 
 Law: the events of a plugin instance come one at a time, in the order in which they happened.
 """

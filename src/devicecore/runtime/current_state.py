@@ -1,4 +1,4 @@
-"""The current value of something that a manager knows, and the run that it belongs to.
+"""The current value of some state of a manager, and the run that it belongs to.
 
 Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, no plugin and no function of
 a caller is called while the lock is held.
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class CurrentState(Generic[Value]):
-    """The value, the run it belongs to, and the callers that wait for another value.
+    """The value, the run it belongs to, and the callers that wait for the value to change.
 
     `stopped` creates the error for a call in a run that is over. The lock is written in C, because an interrupt cannot
     leave it half acquired.
@@ -54,7 +54,7 @@ class CurrentState(Generic[Value]):
         return run
 
     def replace(self, change: Callable[[Value], Value], *, run: Run | None = None) -> tuple[Value, Value]:
-        """Replace the value with the result of `change`. Return the value before and after.
+        """Replace the value with the result of `change`. Return the values before and after.
 
         If `change` raises an error, the value stays. Raises DeviceCoreError if `run` is given and is not the current
         run.
@@ -100,7 +100,8 @@ class CurrentState(Generic[Value]):
         until = time.monotonic() + timeout
         changed = WakeUp()
         try:
-            self._waiting.add(changed)  # inside, because an interrupt right after it would leave it there forever
+            # inside the `try`, because an interrupt right after it would leave it there forever
+            self._waiting.add(changed)
             while not condition(value := self.value):
                 while self.value is value:
                     left = until - time.monotonic()

@@ -21,7 +21,7 @@ Job = Callable[[], None]
 """Work that never raises."""
 
 NOTICED = 1.0
-"""Seconds within which gRPC must notice that a call's deadline has passed or a channel was closed."""
+"""How many seconds gRPC may take to notice that a call's deadline has passed or a channel was closed."""
 
 
 def _in_new_thread(job: Job) -> None:
@@ -59,8 +59,8 @@ class NoThreadError(Exception):
 class WaitingThreads:
     """A pool of threads. A thread is started only if none is idle, because some work never ends.
 
-    Law: an interrupted `begin` holds nothing that others need. So it only uses a list, a queue and a thread start that
-        are written in C, not `threading.Thread`, whose start may leave a lock taken.
+    Law: an interrupted `begin` holds nothing that others need. So it uses only a list, a queue and a thread start that
+    are written in C, not `threading.Thread`, whose start may leave a lock taken.
     """
 
     def __init__(self) -> None:
@@ -96,6 +96,6 @@ class WaitingThreads:
             job()
             del job  # it refers to the answer to a call
             self._waiting.append(None)
-        self._jobs.put(None)  # for the other threads
+        self._jobs.put(None)  # put it back for the other threads
         self._ended.append(None)
         self._one_has_ended.wake()

@@ -1,7 +1,7 @@
-"""Run many jobs in few threads, so that a job that hangs delays only jobs that need the same thing.
+"""Runs many jobs in few threads, so that a hanging job delays only jobs that need the same thing.
 
-Law: two jobs that need the same thing never run at the same time. There are at most `THREADS` threads, the caller's
-    included. Jobs that need the same things run in order. If no thread can be started, the caller runs all jobs.
+Law: two jobs that need the same thing never run at the same time. There are at most `THREADS` threads, including the
+caller's. Jobs that need the same things run in order. If no thread can be started, the caller runs all jobs.
 """
 
 import threading
@@ -17,7 +17,10 @@ Needs = frozenset[Hashable]
 
 
 class JobLanes(Generic[Job]):
-    """The remaining jobs, by what they need. `work` is called with up to `at_once` jobs that need the same."""
+    """The remaining jobs, grouped by what they need.
+
+    `work` is called with up to `at_once` jobs that need the same things.
+    """
 
     def __init__(
         self, jobs: Mapping[Needs, Collection[Job]], work: Callable[[Sequence[Job]], None], *, at_once: int
@@ -32,7 +35,7 @@ class JobLanes(Generic[Job]):
         self._errors: list[BaseException] = []
 
     def run(self) -> None:
-        """Run all jobs. If this is interrupted, jobs that have begun continue, and no others begin.
+        """Run all jobs. If this is interrupted, running jobs continue, and no others are started.
 
         Raises:
             BaseException: the first error that `work` raised. The other jobs still run.
@@ -59,7 +62,7 @@ class JobLanes(Generic[Job]):
                     self._busy -= needs
 
     def _next(self) -> tuple[Needs, list[Job]] | None:
-        """Return the jobs that need nothing a running job needs. Without such jobs, the thread ends.
+        """Return the jobs that need nothing that a running job needs. If there are none, the thread ends.
 
         A thread also finds the jobs that need what it has just released, so no job is left over.
         """
@@ -70,7 +73,7 @@ class JobLanes(Generic[Job]):
             needs = free[0]
             jobs = self._left.pop(needs)
             if len(jobs) > self._at_once:
-                self._left[needs] = jobs[self._at_once :]  # after the others
+                self._left[needs] = jobs[self._at_once :]  # queued after the others
             self._busy |= needs
             is_help_needed = self._helping < THREADS - 1 and any(needs.isdisjoint(other) for other in free[1:])
             self._helping += is_help_needed

@@ -1,11 +1,12 @@
-"""Starting and stopping, once for everything that runs.
+"""Starting and stopping, implemented once for everything that runs.
 
 Law: whatever interrupts a start or a stop, the next one first releases the leftovers, and no call waits for itself.
 
 A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
 sockets, files, processes. `_end` releases everything that `_begin` may have acquired. It is called after each failed
 start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A class
-whose start or stop needs more derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle` itself.
+with a more complex start or stop derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle`
+itself.
 
 There is only one start in progress at a time, and only one `begin` or `end`. They proceed in this order:
 
@@ -40,9 +41,9 @@ class Lifecycle:
     """Starts and stops one object. Thread-safe.
 
     Args:
-        name: what errors call the object, such as `the metrics server`.
-        not_started: creates the error for a use that needs a start, by default a `NotStartedError`.
-        stopped: creates the error for a start that was stopped, by default a `StoppedWhileStartingError`.
+        name: the object's name in errors, such as `the metrics server`.
+        not_started: creates the error for a call before the start, by default a `NotStartedError`.
+        stopped: creates the error for a start that was stopped meanwhile, by default a `StoppedWhileStartingError`.
     """
 
     def __init__(
@@ -54,13 +55,13 @@ class Lifecycle:
         self._not_started = not_started or partial(NotStartedError, name)
         self._stopped = stopped or partial(StoppedWhileStartingError, name)
         self._run: Run | None = None  # the latest run, set at the very beginning of its start
-        self._starting = threading.Lock()  # held by a start, so that another one waits for it
+        self._starting = threading.Lock()  # held by a start, so that other starts wait for it
         self._turn = threading.Lock()  # held while `begin` or `end` is called
         self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks in progress, by thread
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started, and not been stopped since."""
+        """Whether it has been started and not stopped since."""
         run = self._run
         return run is not None and run.is_started and not run.is_stopped
 
@@ -89,10 +90,10 @@ class Lifecycle:
         *,
         after: Callable[[], None] = _nothing,
     ) -> bool:
-        """Call `begin` and then `after`, unless it runs already. A start in another thread is awaited first.
+        """Call `begin` and then `after`, unless it is already running. A start in another thread is awaited first.
 
         If one of them fails or is interrupted, `end` is called. Return whether they were called. A stop waits for
-        `begin`, and not for `after`.
+        `begin`, but not for `after`.
 
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.
@@ -171,7 +172,7 @@ class Lifecycle:
 
 
 class HasLifecycle(Runs):
-    """Something that runs from its `_begin` to its `_end`. A subclass sets `_lifecycle`."""
+    """An object that runs from its `_begin` to its `_end`. A subclass sets `_lifecycle`."""
 
     _lifecycle: Lifecycle
 

@@ -1,4 +1,4 @@
-"""Measure how long something takes.
+"""Measures how long something takes.
 
 Law: each block is measured once, whether or not it raises an error.
 """

@@ -1,4 +1,4 @@
-"""Notify observers.
+"""Notifies observers.
 
 Law: an observer that raises changes nothing: the error is logged, and the other observers are notified.
 """
@@ -21,7 +21,7 @@ class Observers(Generic[Notification]):
         check_callables("observers", observers)
         self._observers = tuple(observers)
         self.exist: bool = bool(self._observers)
-        """Whether there is any observer."""
+        """Return whether there are any observers."""
 
     def notify(self, notifications: Iterable[Notification]) -> None:
         """Call every observer with each of `notifications`, in order. Without observers, nothing is evaluated."""

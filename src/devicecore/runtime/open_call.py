@@ -1,4 +1,4 @@
-"""A call in progress in some thread, and whether it still is.
+"""A call in some thread, and whether it is still in progress.
 
 Law: a call that has returned or raised never counts as in progress, even if an interrupt (Ctrl-C) kept it from calling
 `end`.
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class OpenCall:
-    """A call in progress: the thread it runs in, and its frame.
+    """A call in progress: its thread and its frame.
 
     The call is the call of the function that creates this object.
     """

@@ -1,4 +1,4 @@
-"""A run, from the start of something to the end of its stop.
+"""A run: the time from the start of an object to the end of its stop.
 
 Law: nothing that belongs to one run is used in another run or another process.
 """
@@ -8,8 +8,8 @@ import os
 from devicecore.domain.errors import ForkedError
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
-# The number of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
-# behind Python's back goes unnoticed, but the interpreter does not work in such a process anyway.
+# The id of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
+# that bypasses Python goes unnoticed, but the interpreter does not work in such a process anyway.
 _process = [os.getpid()]
 
 
@@ -21,7 +21,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def process_id() -> int:
-    """Return the number of this process, which differs in a fork."""
+    """Return the id of this process, which differs in a fork."""
     return _process[0]
 
 
@@ -41,11 +41,11 @@ class Latch:
         """Wait until it is set."""
         while not self._is_set:
             self._wake_up.wait(LOOK_AGAIN)
-        self._wake_up.wake()  # the next thread that waits
+        self._wake_up.wake()  # release the next thread that waits
 
 
 class Run:
-    """From the beginning of a start to the end of its stop. Runs are compared by identity.
+    """The time from the beginning of a start to the end of its stop. Runs are compared by identity.
 
     Only `Lifecycle` writes `is_started`, `is_stopped` and `is_over`, in this order. `is_restored` is set by a manager
     when the checkpoint is restored or the run has ended. Events wait for it before they change the state.

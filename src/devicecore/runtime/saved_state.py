@@ -13,18 +13,18 @@ Why it is built like this:
   value may change while the store is called: then the change is applied again, to the newer value. So it may be applied
   twice, and possibly to a value that has it already. The last result counts.
 * Several commits may wait for the lock of saving. The first one that gets it saves all of them with one write. If that
-  fails, each is saved alone, so that no commit fails because of another one's change. A call that is interrupted here
+  fails, each is saved alone, so that no commit fails because of another's change. A call that is interrupted here
   leaves the others undone, so each call does its own commit unless it is already done. A commit whose call was
-  interrupted is left out: its caller may have tried again since, and an old change must not follow a newer one.
+  interrupted is left out, because its caller may have tried again since, and an old change must not follow a newer one.
 * The order is: save, then replace. `is_behind` is true from before the save until the state equals the saved one,
   because an interrupt may come in between. The next commit, the next request or the end of the run saves a state that
   is behind.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
-* Changes that nobody waits for are saved by a thread, which begins and ends with the run, unless several managers share
-  one. The call that makes such a change waits a second at most.
+* Changes that no call waits for are saved by a thread that starts and ends with the run, unless several managers share
+  one. The call that makes such a change waits for at most a second.
 * The end of a run takes the lock of saving. So it waits for the save in progress, and later calls see that the run has
   stopped.
-* The store may call back in the thread that saves. Such a call would wait for itself, and gets an error.
+* The store may call back in the thread that saves. Such a call would wait for itself, so it gets an error.
 """
 
 import logging
@@ -48,11 +48,11 @@ from devicecore.runtime.saver_thread import SaverThread
 _log = logging.getLogger(__name__)
 
 PATIENCE = 1.0
-"""Seconds that a call waits for its requested save."""
+"""How many seconds a call waits for the save that it requested."""
 
 
 def drop_frames(error: BaseException | None) -> None:
-    """Remove the frames from a stored error and its causes: they would keep the manager alive."""
+    """Remove the frames from a stored error and its causes, because they would keep the manager alive."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
@@ -71,7 +71,7 @@ class _Commit(Generic[Value]):
 
 
 class SavedState(Generic[Value]):
-    """Owns the store and the value saved last. The lock is held while the store is called.
+    """Owns the store and the last saved value. The lock is held while the store is called.
 
     `encode` renders the content of the store. `alike` says whether two values have the same content, so that nothing
     has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a thread that several
@@ -99,11 +99,11 @@ class SavedState(Generic[Value]):
         self._shared = saver
         self._save_weakly = WeakMethod(self._save_now)
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # to the store
+        self._call: OpenCall | None = None  # passed to the store
         self._called_at = 0.0
         self._saved: Value | None = None
         self._waiting: list[_Commit[Value]] = []  # commits that wait for the lock; whoever takes them replaces the list
-        self._thread: SaverThread | None = None  # of the current run
+        self._thread: SaverThread | None = None  # the requests of the current run
         self.is_behind: bool = False
         """Whether the state has changes that are not saved yet."""
 
@@ -174,7 +174,7 @@ class SavedState(Generic[Value]):
         others = (commit for commit in waiting if commit.run is own.run and commit is not own)
         group = [own, *(commit for commit in others if not commit.call.has_ended)]
         if self._commit_together(group, own.call) is not None:
-            for commit in group:  # each alone, so that no commit fails because of another
+            for commit in group:  # each one alone, so that no commit fails because of another
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:
@@ -247,7 +247,7 @@ class SavedState(Generic[Value]):
         except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # Not before the save, which an interrupt may end. A newer value has its own request.
+            # Not before the save, because an interrupt may end the save. A newer value has its own request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:

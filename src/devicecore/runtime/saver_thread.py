@@ -26,14 +26,14 @@ _Requests = SimpleQueue[tuple[Save, WakeUp] | None]  # None ends the thread
 
 
 class SaverThread:
-    """Calls the requested methods, each once for all its waiting requests. Thread-safe."""
+    """Calls the requested methods, each one once for all of its waiting requests. Thread-safe."""
 
     def __init__(self) -> None:
         self._requests = _Requests()
         self._process = process_id()
         # `is_alive` is never called: an interrupt inside it makes it return False forever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
-        finalize(self, self._requests.put, None).atexit = False  # before a start that may be interrupted
+        finalize(self, self._requests.put, None).atexit = False  # set before the start, which may be interrupted
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
@@ -68,7 +68,7 @@ def _serve(requests: _Requests) -> None:
         try:
             is_last = _serve_some(requests, served)
         except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
-            _log.exception("the thread that saves the checkpoint was interrupted and goes on")
+            _log.exception("the thread that saves the checkpoint was interrupted and continues")
         for done in served:
             done.wake()
 

@@ -1,4 +1,4 @@
-"""Turns by key: one call at a time for a pod, or for a claim.
+"""Turns by key: one call at a time for each pod or claim.
 
 Law: a turn ends with the call that began it. If an interrupt keeps that call from ending its turn, the next call that
 needs the turn ends it.
@@ -8,9 +8,9 @@ Why it is built like this:
 * An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
   was taken and before that is recorded, or midway through giving keys back. No `finally` can exclude that, because the
   interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
-  names the turn, and the turn names the call: the frame of a function (`OpenCall`). If that function has returned or
-  raised, the turn is over, whatever was left undone. Releasing keys is repeatable: it removes only the keys that still
-  name this turn, so a second attempt completes the first.
+  refers to the turn, and the turn refers to the call: the frame of a function (`OpenCall`). If that function has
+  returned or raised, the turn is over, whatever was left undone. Releasing keys is repeatable: it removes only the keys
+  that still refer to this turn, so a second attempt completes the first.
 * A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
   several keys cannot each hold a key that the other needs. A call may begin a turn inside another one (a pod's, then
   its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
@@ -49,7 +49,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while they are looked up or written, and never while a port is called.
 
-    In errors, `call` is the name of a call that has a turn.
+    In errors, `call` is the name of the call that has a turn.
     """
 
     def __init__(self, call: str) -> None:
@@ -88,7 +88,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn for those of `keys` that are free, possibly none. This does not wait."""
+        """Begin a turn for the free ones among `keys`, possibly none. This does not wait."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:
@@ -119,7 +119,7 @@ class Turns(Generic[Key]):
         """Called when a turn begins. The lock is held."""
 
     def _before_free(self, key: Key) -> None:
-        """Called before a key of a turn is free. The lock is held. An interrupted call is followed by another."""
+        """Called before a turn's keys become free. The lock is held. If this call is interrupted, it is repeated."""
 
     def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
         """Begin `turn`, or return another turn that has to end or begin first."""

@@ -1,4 +1,4 @@
-"""Tasks that run in the background until they are stopped, in a thread or on an event loop.
+"""Background tasks that run until they are stopped, in a thread or on an event loop.
 
 Law: if a background task ends without having been stopped, that is logged, and the task is started again after a pause
 that grows from `FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
-"""Seconds before a task that has ended is restarted."""
+"""How many seconds pass before a task that has ended is restarted."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds to pause after `failures` in a row: `first`, doubled with each, at most `longest`."""
+    """Return how many seconds to pause after `failures` in a row: `first`, doubled each time, but at most `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -42,7 +42,7 @@ class _Restarts:
 
 
 async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Keep `run` running until this coroutine is cancelled. Make a task of it: `asyncio.create_task(supervise(...))`.
+    """Keep `run` running until this coroutine is cancelled. Run it as a task: `asyncio.create_task(supervise(...))`.
 
     `run` creates a new coroutine for each start. The log calls the task `name`.
     """
@@ -71,7 +71,7 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 class _Stopping(threading.Event):
     """An event whose lock an interrupt cannot leave taken.
 
-    `Event.set` of Python takes its lock by the `with` of a condition, which is written in Python.
+    Python's `Event.set` takes its lock through the `with` of a condition, which is written in Python.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class SupervisedThread:
     def stop(self, timeout: float | None = None) -> bool:
         """Set the event, and wait `timeout` seconds for the thread to end. Return whether it has ended.
 
-        A second call does nothing. The thread itself may call this; it does not wait for itself then.
+        A second call does nothing. The thread itself may call this. It then does not wait for itself.
         """
         self._stopping.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

@@ -23,7 +23,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 
 
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
-    """Make the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
+    """Create the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
     Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
     """
@@ -51,8 +51,9 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 class KeptDirectory:
     """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    A renamed directory is not recreated: it may come back, and then nothing must be in its place. `mode` is its
-    permissions if it is created; the umask does not change them. `allow_shared` is whether other users may write to it.
+    A renamed directory is not recreated, because it may come back, and then nothing must be in its place. `mode` has
+    the permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may write
+    to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -60,10 +61,10 @@ class KeptDirectory:
         self._mode = mode
         self._allow_shared = allow_shared
         self._lock = threading.Lock()
-        self._opened: list[int] = []  # the directory; nothing before `make`
+        self._opened: list[int] = []  # the directory, or nothing before `make`
 
     def make(self) -> None:
-        """Make its last part if it is missing, check it, and remember which directory it is until `close`.
+        """Create its last part if it is missing, check it, and remember which directory it is until `close`.
 
         Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
         """
@@ -79,10 +80,10 @@ class KeptDirectory:
         with self._lock:
             if not self._opened:
                 return
-            # A directory that was deleted has no name left; one that was renamed has.
+            # A deleted directory has no name left, but a renamed one has.
             if not os.path.lexists(self._path) and os.fstat(self._opened[0]).st_nlink == 0:
                 make_directory(self._path, self._mode, allow_shared=self._allow_shared)
-                logger.warning("%s was deleted, and has been made again", foreign_text(str(self._path)))
+                logger.warning("%s was deleted, and has been recreated", foreign_text(str(self._path)))
             check_directory(self._path, allow_shared=self._allow_shared)
             self._remember()
 
@@ -98,7 +99,7 @@ class KeptDirectory:
         try:
             if not self._opened or not os.path.samestat(os.fstat(self._opened[0]), Path(self._path).stat()):
                 open_into(opened, self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._opened, opened = opened, self._opened  # one step, because an interrupt may come between two
+                self._opened, opened = opened, self._opened  # in one step, because an interrupt may come between two
         except OSError as error:
             raise DirectoryError(str(self._path), error.strerror or str(error)) from error
         finally:
@@ -124,7 +125,7 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
     """Return why a directory cannot be used. `found` is what `lstat` returned for it. Return None if it can."""
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
-        return f"it is a symbolic link: name the directory that it leads to, {_ALLOW}"
+        return f"it is a symbolic link: name the directory that it points to, {_ALLOW}"
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a directory"
     if allow_shared:

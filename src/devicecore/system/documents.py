@@ -18,13 +18,16 @@ from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
-"""Bytes of a string. An API server accepts objects of 1.5 MiB; a large pod has some 20 KiB."""
+"""The maximum size of a document in bytes. An API server accepts objects of 1.5 MiB; a large pod has about 20 KiB."""
 
 MAX_VALUES = 50_000
-"""Values in a string, keys included; each 64 characters of a value count as one more. A large pod has some 1,000."""
+"""The maximum number of values, including keys. Every 64 characters of a value count as one more.
+
+A large pod has about 1,000.
+"""
 
 MAX_DEPTH = 100
-"""Levels of nesting. A pod has 10."""
+"""The maximum number of levels of nesting. A pod has 10."""
 
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -81,11 +84,11 @@ _HINTS = {
 
 
 def _explained(problem: str, line: str) -> str:
-    """Return libyaml's message, and advice."""
+    """Return libyaml's message with advice."""
     if problem == "found character that cannot start any token":
         if "\t" in line[: len(line) - len(line.lstrip())]:
-            return f"{problem}: a tab indents this line, and YAML allows spaces only"
-        return f"{problem}: put a text that begins with @, ` or % in quotes"
+            return f"{problem}: a tab indents this line, but YAML allows only spaces"
+        return f"{problem}: put text that begins with @, ` or % in quotes"
     return next((f"{problem}: {hint}" for said, hint in _HINTS.items() if problem.startswith(said)), problem)
 
 
@@ -262,7 +265,7 @@ class _Composer:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._value(event)
             if isinstance(key, dict | list):
-                _refuse("expected a text as key, got " + described(key), _line(event))
+                _refuse("expected a string as key, got " + described(key), _line(event))
             line, value = self._next()
             if isinstance(event, yaml.ScalarEvent):
                 if event.implicit[0] and event.value == "<<":
@@ -276,7 +279,7 @@ class _Composer:
         return own
 
     def _merge(self, value: Data, into: _Mapping, event: yaml.Event) -> None:
-        """Add the keys that are missing; among several sources, the first has precedence."""
+        """Add missing keys. If several sources have a key, the first one takes precedence."""
         for source in value if isinstance(value, _Sequence) else [value]:
             if not isinstance(source, _Mapping):
                 _refuse("expected an object after <<, got " + described(source), _line(event))

@@ -1,4 +1,4 @@
-"""Files that are read with a bound and replaced whole.
+"""Files that are read up to a maximum size and replaced as a whole.
 
 Law: a file is replaced whole and durably or not at all, even if a call fails or the power is lost.
 """
@@ -20,7 +20,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""The most bytes to read from a file, by default."""
+"""The default maximum number of bytes to read from a file."""
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -28,7 +28,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _instances = itertools.count(1)
 
 _Identity = tuple[int, int, int, int]
-"""The device, inode, time of writing and size of a file."""
+"""The device, inode, modification time and size of a file."""
 
 _identity_of: Callable[[os.stat_result], _Identity] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_size")
 
@@ -37,7 +37,7 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
     """Open a file as `os.open` does, append its descriptor to `opened`, and return it. Raises OSError.
 
     An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call of `os.open` and the
-    assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python
+    assignment of its result; then nothing would ever close the descriptor. Here, it is in the list before Python
     continues, and the caller closes everything in the list in a `finally`.
     """
     opened.extend(itertools.starmap(os.open, ((path, flags, mode),)))
@@ -105,7 +105,7 @@ class DurableFile:
     Args:
         path: the file.
         mode: its permissions; the umask does not change them.
-        max_bytes: how many bytes it may have when it is read.
+        max_bytes: the maximum size in bytes when it is read.
     """
 
     def __init__(self, path: Path, mode: int, *, max_bytes: int = MAX_FILE_BYTES) -> None:
@@ -113,8 +113,8 @@ class DurableFile:
         self._directory = str(path.parent)
         self._mode = mode
         self._max_bytes = max_bytes
-        # Each instance writes under a different name, so a second writer can spoil an attempt but never the file. A
-        # string, not a path, because converting a path takes as long as the disk call.
+        # Each instance writes under a different name, so a second writer can spoil an attempt but never the file. This
+        # is a string, not a path, because converting a path takes as long as the disk call.
         self._number, self._new = next(_instances), ""
         self._name_new()
         _files.add(self)
@@ -123,7 +123,10 @@ class DurableFile:
         self._seen: tuple[_Identity | None, bytes] | None = None  # the content when it was last read or written here
 
     def _name_new(self) -> None:
-        """Name the new file. A fork names it again, or it would spoil the attempts of its parent."""
+        """Choose the name of the new file.
+
+        A fork chooses again, because it would otherwise spoil its parent's attempts.
+        """
         self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 
     def read(self) -> bytes | None:
@@ -138,14 +141,14 @@ class DurableFile:
         return blob
 
     def current(self) -> bytes | None:
-        """Return the same as `read`, but read only if the file is not the one last read or written here."""
+        """Return the same as `read`, but read the file only if it is not the one last read or written here."""
         identity = self._identity()
         if identity is not None and self._seen is not None and identity == self._seen[0]:
             return self._seen[1]
         return self.read()
 
     def write(self, blob: bytes, old: bytes | None) -> None:
-        """Replace the file; on return the disk has it.
+        """Replace the file. When this returns, it is on the disk.
 
         If the disk cannot make the change durable, this puts `old` back, or deletes the file if `old` is None.
         """
@@ -164,7 +167,7 @@ class DurableFile:
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file, and any remains of a crash; on return, the disk has neither.
+        """Delete the file and any remains of a crash. When this returns, both are gone from the disk.
 
         A missing file is not an error.
         """
@@ -205,7 +208,7 @@ class DurableFile:
         return identity
 
     def _sync(self, go_back: Callable[[], object]) -> None:
-        """Make a rename durable, which fsync of the file does not do; if the disk refuses, try to `go_back`."""
+        """Make a rename durable, which fsync of the file does not. If the disk refuses, try to `go_back`."""
         try:
             with_open(self._directory, _DIRECTORY, os.fsync)
         except OSError:
@@ -232,7 +235,7 @@ def _written_at(mtime: float) -> str:
     """Return a time for a file name: as a date, or in seconds if it is outside the years 1 to 9999."""
     try:
         return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
-    except (ValueError, OverflowError, OSError):  # a file system with times of 64 bits may hold any number
+    except (ValueError, OverflowError, OSError):  # a file system with 64-bit times may contain any number
         return f"{mtime:.0f}"
 
 
@@ -246,7 +249,7 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
         if durable:
             os.fsync(descriptor)
         found = os.fstat(descriptor)
-        if stat.S_IMODE(found.st_mode) != mode:  # the umask has taken bits away
+        if stat.S_IMODE(found.st_mode) != mode:  # the umask has removed bits
             os.fchmod(descriptor, mode)
             if durable:
                 os.fsync(descriptor)

@@ -7,7 +7,8 @@ import os
 from urllib.parse import quote
 
 MAX_METADATA_BYTES = 1024 * 1024
-"""Bytes of headers of an answer. The text of an error travels in them; gRPC itself would accept 8 KiB."""
+"""The maximum size of an answer's headers in bytes. They contain the text of an error; gRPC itself would accept 8 KiB.
+"""
 
 _REMOVED = "Stream removed ("
 
@@ -20,16 +21,16 @@ def own_details(details: str) -> str:
 
 
 def target(path: str) -> str:
-    """Spell a path for gRPC, which reads it as a URI."""
+    """Write a path for gRPC, which reads it as a URI."""
     return "unix:" + quote(os.fsencode(path))
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
-    """Options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
+    """Return options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
     return [
         ("grpc.default_authority", "localhost"),  # strict servers, such as Rust's, refuse a path there
         ("grpc.max_receive_message_length", max_message_bytes),
-        # gRPC repeats a call that the server has not begun, without a pause. If a server sends GOAWAY and keeps the
+        # gRPC repeats a call that the server has not started, without a pause. If a server sends GOAWAY and keeps the
         # connection, that uses a whole CPU and 400 MB of memory per second.
         ("grpc.enable_retries", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),

@@ -1,6 +1,6 @@
 """Values as JSON, and JSON as values: for reports, `--json` and state files.
 
-Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values of numbers, texts, bytes and enums, and
+Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values of numbers, strings, bytes and enums, and
 of tuples and mappings of them. JSON from another program is checked: it gives a value, or an error with a sentence.
 """
 
@@ -27,7 +27,7 @@ _CONVERTER.register_unstructure_hook_func(lambda cls: _is_subclass(cls, PurePath
 
 
 def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
-    """`value` as objects that `json.dumps` accepts; sets keep their order, errors become their text."""
+    """Return `value` as objects that `json.dumps` accepts. Sets keep their order, and errors become their text."""
     return _CONVERTER.unstructure(value)
 
 
@@ -86,7 +86,7 @@ def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN40
 
 
 def _sentence(error: BaseException, cls: type | None) -> str:
-    # A KeyError is a missing field; only cattrs can describe it.
+    # A KeyError means that a field is missing. Only cattrs can describe it.
     return str(error) if isinstance(error, TypeError | ValueError) else format_exception(error, cls)
 
 

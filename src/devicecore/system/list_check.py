@@ -17,15 +17,18 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 MAX_NUMA_NODES = 1024
-"""The most NUMA nodes in one list; Linux supports no more."""
+"""The maximum number of NUMA nodes in one list. Linux supports no more."""
 
 MAX_DEVICES = 250_000
-"""Devices in one list. One of 4 MB, which is what a kubelet accepts, has fewer if its ids have six characters."""
+"""The maximum number of devices in one list.
+
+A list of 4 MB, a kubelet's limit, has fewer if its ids have six characters.
+"""
 
 MAX_DEVICE_ID = 4096
-"""Characters of a device id. The API allows 63, and some plugins send more."""
+"""The maximum length of a device id. The API allows 63 characters, but some plugins send more."""
 
-_NEARLY_FULL = 0.8  # of a message
+_NEARLY_FULL = 0.8  # the fraction of a message's limit from which on a warning is logged
 _SHOWN = 320  # characters of an id
 
 _log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ _POLL = 0.02  # seconds between two attempts, because no system call waits for a
 class NamedLocks:
     """Locks by name. The file is created if it is missing, and stays empty. Its directory must exist.
 
-    Each name locks one byte of the file, through a separate open file. So it excludes the threads of this process as
-    well, and the system frees it when the process ends.
+    Each name locks one byte of the file, through a separate file descriptor. So a lock also excludes other threads of
+    this process, and the system frees it when the process ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class NamedLocks:
     def held(self, name: str, timeout: float) -> Iterator[None]:
         """Hold the lock `name` until the end of the block.
 
-        This waits at most `timeout` seconds for other processes, and for threads of this process as long as they take.
+        This waits at most `timeout` seconds for other processes, and as long as it takes for threads of this process.
         Raises LockedError after that time, and OSError if the file cannot be created or locked.
         """
         ticket = object()

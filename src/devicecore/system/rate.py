@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Holds at most `burst` tokens, and gains `per_second` of them each second. Thread-safe.
+    """Holds at most `burst` tokens, and gains `per_second` tokens each second. Thread-safe.
 
     `clock` gives monotonic seconds. Raises ValueError if the bucket could never hold a token.
     """
@@ -17,7 +17,7 @@ class TokenBucket:
         if per_second <= 0 or burst < 1:
             problem = (
                 f"expected more than 0 calls per second and at least 1 at once, got {per_second:g} and {burst}: "
-                "that would refuse everybody"
+                "that would refuse every call"
             )
             raise ValueError(problem)
         self._per_second = per_second
@@ -38,7 +38,7 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Whether the bucket behaves like a new one."""
+        """Return whether the bucket behaves like a new one."""
         with self._lock:
             return self._at(self._clock()) >= self._burst
 

@@ -20,11 +20,11 @@ from devicecore.domain.text import foreign_text
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
-"""Bytes: sun_path has 108, and one is for the NUL."""
+"""In bytes: sun_path has 108, one of which is for the NUL."""
 
 
 class SocketIdentity(NamedTuple):
-    """Which file a path names. A socket that is deleted and bound again may get its old inode number back."""
+    """Identifies the file at a path. A socket that is deleted and bound again may get its old inode number back."""
 
     device: int
     inode: int
@@ -35,7 +35,7 @@ def socket_identity(path: str) -> SocketIdentity | None:
     """Return the identity of the socket at `path`. Return None if there is no file, or one that is not a socket."""
     try:
         found = os.lstat(path)
-    except (OSError, ValueError):  # a ValueError if the path has a NUL
+    except (OSError, ValueError):  # the ValueError is raised if the path has a NUL
         return None
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
@@ -47,7 +47,7 @@ def check_socket_path(path: str) -> None:
 
 
 def check_not_in_the_way(path: str) -> None:
-    """Raise DirectoryError if something other than a socket lies at a path, such as a link to one."""
+    """Raise DirectoryError if something other than a socket is at a path, such as a link to one."""
     if os.path.lexists(path) and socket_identity(path) is None:
         raise DirectoryError(str(Path(path).parent), f"{Path(path).name} is in the way and is not a socket")
 
@@ -59,7 +59,7 @@ def is_served(path: str) -> bool:
         try:
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            return False  # no socket, or its process is gone
+            return False  # there is no socket, or its process is gone
         except (BlockingIOError, TimeoutError):
             pass  # its process is too busy to answer
         return True
@@ -70,7 +70,7 @@ class SocketState(Enum):
 
     OURS = "the socket that we bound"
     MISSING = "nothing"
-    FOREIGN = "a file that another process made"
+    FOREIGN = "a file that another process created"
 
 
 class OwnedSocket:
@@ -78,8 +78,8 @@ class OwnedSocket:
 
     A socket is bound in a private directory next to the path and moved into place, because gRPC deletes the path that
     it binds, before it binds and after it stops, even if another process created the file there. So gRPC deletes only
-    the private name, the path always has the old socket or the new one, and no client can connect before the mode is
-    set.
+    the private name, the path always has either the old socket or the new one, and no client can connect before the
+    mode is set.
 
     Args:
         path: absolute, of at most `MAX_SOCKET_PATH` bytes.
@@ -89,7 +89,7 @@ class OwnedSocket:
     def __init__(self, path: str, mode: int = 0o755) -> None:
         self.path = path
         self.identity: SocketIdentity | None = None
-        """Which file we bound; None before, and after `remove`."""
+        """The file that we bound, or None before binding and after `remove`."""
         self._mode = mode
         self._logged: set[str] = set()
         self._looks_without = 0
@@ -98,7 +98,7 @@ class OwnedSocket:
     def binding(self) -> Iterator[str]:
         """Yield a private path at which to bind the socket; at the end of the block it replaces what is at `path`.
 
-        If the block raises, nothing is changed. A call while an older socket of ours lies at `path` replaces it. Raises
+        If the block raises, nothing is changed. A call while an older socket of ours is at `path` replaces it. Raises
         SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
         """
         check_socket_path(self.path)
@@ -111,8 +111,9 @@ class OwnedSocket:
             identity = socket_identity(str(bound))
             bound.chmod(self._mode)
             try:
-                Path(self.path).hardlink_to(bound)  # for inotify a created file, for which some plugins wait
-            except OSError:  # there is a socket already, or this file system has no hard links
+                # inotify reports this as a created file, for which some plugins wait
+                Path(self.path).hardlink_to(bound)
+            except OSError:  # there is already a socket, or this file system has no hard links
                 bound.rename(self.path)
             self.identity = identity
         finally:
@@ -148,7 +149,7 @@ class OwnedSocket:
         return self._looks_without > 1
 
     def warn(self, problem: str) -> None:
-        """Log a problem with this socket, once until `look` finds the socket to be ours again."""
+        """Log a problem with this socket, once until `look` finds that the socket is ours again."""
         if problem not in self._logged:
             self._logged.add(problem)
             logger.warning("%s: %s", foreign_text(self.path), problem)

@@ -66,7 +66,7 @@ PRE_START_CONTAINER = "PreStartContainer"
 LIST_AND_WATCH = "ListAndWatch"
 
 CALL_LIMIT = 30.0
-"""Seconds that a call to a plugin may take, unless the caller gives a shorter timeout."""
+"""How many seconds a call to a plugin may take, unless the caller gives a shorter timeout."""
 
 _DEADLINE_EXCEEDED = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
@@ -97,7 +97,7 @@ class Call:
     """One call to a method, which a fault answers.
 
     `arguments` are those of the port's method without the plugin instance and the timeout, which are `plugin` and
-    `timeout`. `adapter` is the wrapped adapter. An event of a transport is a call too; its method is the event's name.
+    `timeout`. `adapter` is the wrapped adapter. A transport's event is a call, too; its method is the event's name.
     """
 
     method: str
@@ -126,12 +126,15 @@ class Call:
         """Fail in the way the port documents for this method, with `cause` as the reason.
 
         Raises:
-            DeviceCoreError: the error that the port documents; `RuntimeError` if the call is one of a plugin.
+            DeviceCoreError: the error that the port documents, or `RuntimeError` for a plugin's method.
         """
         raise self._failure(cause)
 
     def answer_with(self, faults: Sequence["Fault"]) -> Answer:
-        """Answer with `faults`. The first is called; if it proceeds, the next is called, and then the adapter."""
+        """Answer with `faults`. The first one is called.
+
+        If it proceeds, the next one is called, and finally the adapter.
+        """
         if not faults:
             return self.proceed()
         first, *others = faults
@@ -148,8 +151,9 @@ class Fault(Protocol):
 class Script:
     """Says which calls have which faults. Several adapters may share one script.
 
-    Methods have the names of the ports (`save`, `load`, `set_aside`, `publish`), calls to plugins those of the device
-    plugin API (`Allocate`, `ListAndWatch`, ...), and events those of their classes (`PluginLost`, ...). Thread-safe.
+    Methods have the names that they have in the ports (`save`, `load`, `set_aside`, `publish`), calls to plugins the
+    names in the device plugin API (`Allocate`, `ListAndWatch`, ...), and events the names of their classes
+    (`PluginLost`, ...). Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -159,7 +163,7 @@ class Script:
         self._calls: dict[str, int] = {}
 
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
-        """Use `faults` for the `nth` call to `method` from now on. Other calls are not changed."""
+        """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected."""
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
@@ -240,7 +244,7 @@ class AnswersLate:
 
 @frozen
 class TakesTime:
-    """The answer takes `seconds` and is always returned, as by an adapter that has no timeouts, such as memory."""
+    """The answer takes `seconds` and is always returned, as by an adapter without timeouts, such as memory."""
 
     seconds: float
 
@@ -298,7 +302,7 @@ class Gate:
         """
         self.reached.set()
         if not self._released.wait(self._timeout):
-            problem = f"expected Gate.release() within {self._timeout:g} s, and it was not called"
+            problem = f"expected Gate.release() within {self._timeout:g} s, but it was not called"
             raise TimeoutError(problem)
 
     def __call__(self, call: Call) -> Answer:
@@ -395,7 +399,7 @@ class DeliveredTwice:
 
 
 class Delayed:
-    """An event is delayed until `release`, so that later events overtake it: a loss after the next registration."""
+    """An event is delayed until `release`, so later events overtake it: for example, a loss after a registration."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []

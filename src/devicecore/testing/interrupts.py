@@ -1,4 +1,4 @@
-"""Run an action at each place where Python may raise an interrupt (Ctrl-C), one place after another.
+"""Runs an action at each place where Python may raise an interrupt (Ctrl-C), one place after another.
 
 Law: a place is where Python handles signals: after a call, at the start of a function, and when a loop begins again.
 So an interrupt may come between a call and the assignment of its result.
@@ -76,8 +76,8 @@ class Interrupts:
 def _is_place(code: CodeType, last: int, now: int) -> bool:
     """Return whether a signal may be handled between two instructions.
 
-    Python raises its exception from the first one. This raises it from the second one, which makes no difference if
-    both are in the same `try`; other places are left out.
+    Python raises its exception from the first one. This class raises it from the second one, which makes no difference
+    if both are in the same `try`. Other places are left out.
     """
     return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
 

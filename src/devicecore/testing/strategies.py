@@ -59,12 +59,13 @@ PODS = tuple(PodUid(uid) for uid in ("pod-a", "pod-b", "pod-c"))
 
 _PLAIN = tuple(f"gpu-{number}" for number in range(12))
 _TRAPS = (
-    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the text order of these differs from their natural order
+    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the text order of these ids differs from their natural order
     *("2", "10", "02", "-1", "1.5", "0" * 40),
-    *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),  # odd digits, escaping
+    # ids with unusual digits, and ids that need escaping
+    *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),
 )
 _HELD = tuple(DeviceId(f"gpu-{number}") for number in range(6))
-_MAX_STEPS = 6  # reservations, confirmations, releases and evictions of a ledger
+_MAX_STEPS = 6  # how many reservations, confirmations, releases and evictions a ledger goes through
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
 _WORDS = st.sampled_from(("a", "b", "c"))
 
@@ -72,7 +73,7 @@ _WORDS = st.sampled_from(("a", "b", "c"))
 
 
 def device_ids(*, awkward: bool = True) -> st.SearchStrategy[DeviceId]:
-    """Device ids, `gpu-0` first. With `awkward`, also ids that are difficult to sort, to escape or to show."""
+    """Device ids, `gpu-0` first. With `awkward`, also ids that are difficult to sort, escape or show."""
     if not awkward:
         return st.sampled_from(_PLAIN).map(DeviceId)
     return (st.sampled_from(_PLAIN + _TRAPS) | _TEXT).map(DeviceId)
@@ -118,7 +119,7 @@ def devices(
     """Devices: a healthy one without topology first, then with no, one and several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
     known = device_ids() if ids is None else ids
-    # As a plugin in another language may report them: an id may be empty.
+    # As a plugin in another language may report them, an id may be empty.
     return st.builds(partial(received, Device), known, st.sampled_from(Health), st.none() | attached)
 
 
@@ -254,7 +255,7 @@ def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[Topol
 
 _CONTAINERS = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
 _RESOURCES = st.sampled_from(RESOURCES)
-_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # of a reservation
+_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # the fate of a reservation
 _NODES = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
 # Allocations as in a checkpoint, independent of each other: two of them may have the same device.
 _ALLOCATIONS = st.lists(
@@ -300,7 +301,10 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def plugin_events(
     draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
-    """Events of a transport: instances register, report and are lost. Some events are late, some come after a loss."""
+    """Events of a transport: instances register, report and are lost.
+
+    Some events are late, and some come after a loss.
+    """
     reports = _SIMPLE_LISTS if lists is None else lists
     options = st.builds(PluginOptions, st.booleans(), st.booleans())
     seen: list[PluginId] = []
@@ -330,7 +334,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     Args:
         resources: the resources of the plugins.
         lists: the lists of devices.
-        all_confirmed: whether every reservation was confirmed, so that none is in flight.
+        all_confirmed: whether every reservation was confirmed, so that none is in progress.
     """
     reports = _SIMPLE_LISTS if lists is None else lists
     state = NodeState()

@@ -1,4 +1,4 @@
-"""Convert domain values to and from messages and bytes.
+"""Converts domain values to and from messages and bytes.
 
 Law: everything that a plugin sent is kept, including unknown fields and values that a constructor would refuse; equal
     values are written as equal bytes.
@@ -25,7 +25,7 @@ def from_device(device: Device) -> deviceplugin.Device:
     """Write a device."""
     message = deviceplugin.Device(ID=device.id, health=device.health.value)
     if device.topology is not None:
-        message.topology.SetInParent()  # an empty one is sent too
+        message.topology.SetInParent()  # an empty one is sent, too
         message.topology.nodes.extend(deviceplugin.NUMANode(ID=node) for node in device.topology)
     return message
 
@@ -90,8 +90,9 @@ def from_response(response: ContainerAllocateResponse) -> deviceplugin.Container
 
 
 def to_receipt(message: deviceplugin.ContainerAllocateResponse) -> Receipt:
-    """Return a plugin's answer for one container as the bytes that a kubelet's checkpoint holds."""
-    # Sorted map keys, so that one answer makes one receipt and checkpoints of equal histories are equal files.
+    """Return a plugin's answer for one container as the bytes that a kubelet's checkpoint contains."""
+    # Map keys are sorted, so that equal answers give equal receipts, and checkpoints of equal histories are equal
+    # files.
     return Receipt(message.SerializeToString(deterministic=True))
 
 
@@ -104,5 +105,5 @@ def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
     """Read a receipt. An empty one is an answer without settings. Raises UnreadableReceiptError for other bytes."""
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
+    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second one
         raise UnreadableReceiptError(str(error)) from error

@@ -3,7 +3,7 @@
 Law: a list is read as protobuf would read it. If a list has anything unusual in it, protobuf reads it.
 
 Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
-to read it only once. Most of a list is the same as in the plugin's last one, and is not read again.
+to read it only once. Most of a list is the same as in the plugin's previous list, and is not read again.
 """
 
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ from devicecore.domain.model import DeviceId
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_device, to_devices
 
-_FIRST = 0x0A  # the tag of field 1 with a length: of a device in a list, and of the id in a device
-_MAX_SHORT = 0x7F  # the greatest length that is one byte
+_FIRST = 0x0A  # the tag of field 1 with a length, for a device in a list and for the id in a device
+_MAX_SHORT = 0x7F  # the greatest length that fits into one byte
 _HEAD = 4  # bytes: tag and length of a device, tag and length of its id
 _PORTION = 64  # devices
 
 
 @frozen
 class _Portion:
-    """Some devices in a row: their bytes in a message, and the devices."""
+    """Consecutive devices: their bytes in a message, and the devices themselves."""
 
     data: bytes
     devices: DeviceList
@@ -35,8 +35,8 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The beginning and end that a list shares with the previous one are taken from that one, portion by
-    portion, because the end of a device is only known once everything before it has been read.
+    The beginning and the end that a list shares with the previous one are taken from there, portion by portion, because
+    the end of a device is only known once everything before it has been read.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def read_devices(data: bytes) -> DeviceList:
 
 
 def read_plain(data: bytes) -> DeviceList | None:
-    """Read a list without anything unusual. Return None for any other."""
+    """Read a list without anything unusual. Return None for any other list."""
     try:
         return _joined(_portions(data))
     except (DecodeError, ValueError):

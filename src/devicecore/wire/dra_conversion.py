@@ -1,6 +1,6 @@
-"""Convert values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
+"""Converts values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
 
-Laws: what a driver sent is kept unchanged. An answer that exceeds the limits below is refused with one short
+Laws: everything that a driver sent is kept unchanged. An answer that exceeds the limits below is refused with one short
 sentence, because each of its devices is kept in memory and in a file. `v1beta1` has no share ids.
 """
 
@@ -13,16 +13,16 @@ from devicecore.wire import dra_health_v1alpha1 as health
 from devicecore.wire import dra_v1, dra_v1beta1
 
 MAX_CLAIMS = 1_000
-"""Claims in an answer; a pod has at most 32 entries for claims."""
+"""The maximum number of claims in an answer. A pod has at most 32 entries for claims."""
 
 MAX_DEVICES = 10_000
-"""Devices in an answer or in a health report; a claim has at most 32 allocated devices."""
+"""The maximum number of devices in an answer or in a health report. A claim has at most 32 allocated devices."""
 
 MAX_NAMES = 100_000
-"""Names of requests and CDI names in an answer."""
+"""The maximum number of request names and CDI names in an answer."""
 
 MAX_NAME = 4_096
-"""Characters of a name; Kubernetes allows at most 253, and CDI names are not limited."""
+"""The maximum length of a name. Kubernetes allows at most 253 characters, and CDI names are not limited."""
 
 Claims = Iterable[dra_v1.Claim] | Iterable[dra_v1beta1.Claim]
 PrepareAnswer = dra_v1.NodePrepareResourcesResponse | dra_v1beta1.NodePrepareResourcesResponse
@@ -33,7 +33,7 @@ _NUMBERS = {value: number for number, value in _HEALTH.items()}
 
 
 class TooMuchError(ValueError):
-    """A message holds more than its reader accepts."""
+    """A message contains more than its reader accepts."""
 
 
 def to_claims(claims: Claims) -> tuple[ClaimRef, ...]:
@@ -62,7 +62,7 @@ def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepa
     """Write an answer to NodePrepareResources; `v1beta1` reads the same bytes, without share ids."""
     answer = dra_v1.NodePrepareResourcesResponse()
     for uid, result in results.items():
-        entry = answer.claims[uid]  # an empty entry is an answer too
+        entry = answer.claims[uid]  # an empty entry is an answer, too
         entry.error = result.error
         entry.devices.extend(map(_from_device, result.devices))
     return answer
@@ -98,7 +98,7 @@ def to_report(message: health.NodeWatchResourcesResponse) -> tuple[ReportedHealt
 
 
 def from_report(devices: Iterable[ReportedHealth], now: int) -> health.NodeWatchResourcesResponse:
-    """Write a health report; `now` is in seconds since 1970."""
+    """Write a health report. `now` is in seconds since 1970."""
     return health.NodeWatchResourcesResponse(
         devices=[
             health.DeviceHealth(

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 def _pool(package: str) -> DescriptorPool:
     # The default pool refuses a second `v1beta1.Device` or a second `api.proto`, and plugin authors have their own.
     pool = DescriptorPool()
-    blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load what makes temporary files
+    blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load the code for temporary files
     assert blob is not None, "only namespace packages have no data"  # noqa: S101 - for mypy
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())
@@ -30,7 +30,7 @@ def contents(
 ) -> dict[str, type[Message] | FileDescriptor | EnumTypeWrapper | int]:
     """Return what protoc's module for the file `proto` would contain: messages and enums by name, and `DESCRIPTOR`.
 
-    `package` is the one with the file `descriptors.binpb`.
+    `package` is the package with the file `descriptors.binpb`.
     """
     descriptor = _pool(package).FindFileByName(proto)
     messages = {name: GetMessageClass(message) for name, message in descriptor.message_types_by_name.items()}

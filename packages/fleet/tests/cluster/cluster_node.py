@@ -40,7 +40,7 @@ def a_pod(name: str, gpus: int = 1, **annotations: str) -> Json:
 
 
 class ClusterNode:
-    """The node. `run_until` is its main loop; what `store` keeps survives it."""
+    """A node of a cluster. `run_until` is its main loop, and `store` survives it."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ClusterNode:
         self.engine.stop()
 
     def run_until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-        """Take turns until something is true."""
+        """Run the engine and the writer in turn until a condition is true."""
         end = threading.Event()
         timer = threading.Timer(seconds, end.set)
         timer.start()
@@ -110,11 +110,11 @@ class ClusterNode:
             timer.cancel()
 
     def held(self) -> dict[str, list[str]]:
-        """The devices that each pod holds, by the UID of the pod."""
+        """Return the devices that each pod holds, by pod UID."""
         return {one.key.pod: sorted(one.devices) for one in self.manager.state.ledger}
 
     def phases(self) -> dict[str, str]:
-        """The phase of each pod, as the server shows it, by name."""
+        """Return the phase of each pod on the server, by name."""
         return {one["metadata"]["name"]: one["status"]["phase"] for one in self.server.objects("Pod")}
 
     def bind(self, *pods: Json) -> None:
@@ -127,7 +127,7 @@ class ClusterNode:
         return self.server.get("Pod", name)["status"]
 
     def shown_devices(self) -> dict[str, list[str]]:
-        """The devices that each pod has that runs, as the server shows it, by the UID of the pod."""
+        """Return the devices of each running pod, as the server shows them, by pod UID."""
         return {
             pod["metadata"]["uid"]: sorted(device["resourceID"] for device in one["resources"])
             for pod in self.server.objects("Pod")

@@ -7,7 +7,7 @@ from devicecore_fleet.cluster.writer import Job, Writer
 
 
 class Jobs(Writer):
-    """Keeps the newest job of each key, in the order in which the keys came."""
+    """Keeps the newest job of each key, in the order in which the keys arrived."""
 
     def __init__(self) -> None:
         self.waiting: dict[Hashable, Job] = {}
@@ -17,6 +17,6 @@ class Jobs(Writer):
         self.waiting[key] = job
 
     def run(self, requests: KubeApiRequests, *kinds: str) -> None:
-        """Run jobs, and those that they put, until none of these kinds is left; without a kind until none is left."""
+        """Run jobs, including jobs that these jobs put, until none of these kinds (by default, none at all) is left."""
         while chosen := [key for key in self.waiting if not kinds or (isinstance(key, tuple) and key[0] in kinds)]:
             self.waiting.pop(chosen[0])(requests)

@@ -13,7 +13,7 @@ Permission = tuple[str, str]
 
 
 def table() -> dict[Permission, str]:
-    """Of each resource and verb of the table what a node's own identity may do."""
+    """What a node's own identity may do with each resource and verb of the table."""
     return {
         (f"{resource}.{group}" if group else resource, verb): own
         for group, resource, verbs, own in _ROW.findall(GUIDE)

@@ -1,4 +1,4 @@
-"""Where a Node says that it is: nobody serves there, so what kube-apiserver asks a kubelet is refused."""
+"""The address of a Node: no process serves there, so requests of kube-apiserver to a kubelet are refused."""
 
 import socket
 from datetime import UTC, datetime

@@ -63,7 +63,7 @@ class Command:
 
 
 def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory: Path) -> None:
-    """A pod is bound, and one is deleted, while it does not run. The last run makes every status true."""
+    """While the process is not running, one pod is bound and another is deleted. The last run corrects every status."""
 
     def phases() -> dict[str, str]:
         return {one["metadata"]["name"]: one["status"]["phase"] for one in server.objects("Pod")}
@@ -111,7 +111,7 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory
 
 
 def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServer, directory: Path) -> None:
-    """The Node is that of a living kubelet, which has a pod and renews its Lease."""
+    """The Node belongs to a running kubelet, which has a pod and renews its Lease."""
     server.create({"kind": "Node", "metadata": {"name": NODE}, "status": {"capacity": {GPU: "4"}}})
     server.create(a_pod("database"))
     server.bind("database", NODE)
@@ -203,11 +203,12 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
     requests = KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig", {"token": "token"})))
     passed = [0.0]
     with ApiWriter(requests, threads=1, backoff=SOON, clock=lambda: time.monotonic() + sum(passed)) as writer:
-        for name in ("node-0", "node-1", "node-2"):  # 40 seconds after each other
+        for name in ("node-0", "node-1", "node-2"):  # 40 seconds apart
             RegisteredNode(NodeDescription(name, {"cpu": "2"}), writer).tick()
             server.wait_for(lambda: sum(one.path.endswith(name) for one in server.requests) > 2)  # noqa: B023 - called now
             passed.append(40.0)
-        # A permission may be about to come, so only after ten seconds. That the clock is 40 s later may be logged, too.
+        # The permission may be granted any moment, so it is reported only after ten seconds. A message that the clock
+        # is 40 s ahead may be logged, too.
         server.wait_for(lambda: errors(caplog))
     for line, said in zip(lines, errors(caplog), strict=True):
         assert line in said
@@ -241,7 +242,7 @@ def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Pa
 
 
 class Two:
-    """Two processes that keep a node of one name, by a clock that they share."""
+    """Two processes with a node of the same name and a shared clock."""
 
     def __init__(
         self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process, adopts: bool = False
@@ -257,7 +258,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Let one of them tick, and send what it wants to send."""
+        """Let one of them tick, and send its requests."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]
@@ -321,7 +322,7 @@ def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: Lo
 
 
 def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
-    """Of its own machine by the number of the process, and of any by the files that both have locked."""
+    """An ended process is recognized by its id on this machine, and anywhere by the files that both have locked."""
     machine, _, started = Process().identity.split(".")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         stat = Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

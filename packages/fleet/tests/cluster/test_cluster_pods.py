@@ -1,4 +1,4 @@
-"""Pods of a cluster's node: `ClusterPods`, the engine, the watch and the writer, with the API server for tests."""
+"""Pods of a cluster node: `ClusterPods`, the engine, the watch and the writer, with the API server for tests."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def node(server: LocalApiServer, tmp_path: Path) -> Iterator[ClusterNode]:
 
 
 def is_shown(node: ClusterNode, **phases: str) -> Callable[[], bool]:
-    """Whether the server shows these phases, and as devices of running pods what the manager knows."""
+    """Return whether the server shows these phases, and for running pods the devices that the manager knows."""
     return lambda: node.phases() == phases and node.shown_devices() == node.held()
 
 
@@ -53,7 +53,7 @@ def bound(node: ClusterNode, *pods: Json, **phases: str) -> None:
     node.run_until(is_shown(node, **phases))
 
 
-# --- what becomes of a pod --------------------------------------------------------------------------------------------
+# --- the life of a pod --------------------------------------------------------------------------------------------
 
 
 def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
@@ -149,7 +149,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog
     node.bind(a_pod("a", 3))
     uid = node.server.get("Pod", "a")["metadata"]["uid"]
     assert isinstance(node.plugin, SimulatedPlugin)
-    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that something is said about the former pod, twice
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that there are two reports about the former pod
     node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
     node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
@@ -157,7 +157,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog
 
 
 class SlowPlugin(SimulatedPlugin):
-    """Answers to Allocate when `goes_on` is set."""
+    """Answers Allocate once `goes_on` is set."""
 
     def __init__(self) -> None:
         super().__init__(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
@@ -182,7 +182,7 @@ def test_a_pod_deleted_while_it_is_admitted_leaks_nothing(server: LocalApiServer
 
 
 class SilentOnce(SimulatedPlugin):
-    """Does not answer to the first PreStartContainer in time."""
+    """Does not answer the first PreStartContainer in time."""
 
     calls = 0
 
@@ -213,7 +213,7 @@ def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
 
 
 class FullStore(MemoryStore):
-    """Has no room for some saves."""
+    """Has no space left for some saves."""
 
     fails = 0
 
@@ -252,7 +252,7 @@ def test_a_pod_that_is_active_for_too_long_fails_as_on_a_kubelet(node: ClusterNo
     assert node.held() == {}
 
 
-# --- what a kubelet asks besides devices ------------------------------------------------------------------------------
+# --- a kubelet's checks besides devices ------------------------------------------------------------------------------
 
 
 def asking(name: str, gpus: int = 0, **spec: object) -> Json:
@@ -272,7 +272,7 @@ REQUIRED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": A
 
 
 def test_containers_do_what_an_annotation_says(node: ClusterNode) -> None:
-    """They end with a code and free their devices, crash again and again, wait for an image, or are never ready."""
+    """Containers exit with a code and free their devices, crash repeatedly, wait for an image, or are never ready."""
     crashing, odd = a_pod("crashing", 0, containers="exit 1"), a_pod("odd", 0, containers="exit soon")
     crashing["spec"]["restartPolicy"] = "Always"
     node.bind(a_pod("failing", 1, containers="main: exit 3"), crashing, odd)
@@ -351,7 +351,7 @@ def _main(node: ClusterNode, pod: str) -> Json:
 
 
 def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: LocalApiServer, tmp_path: Path) -> None:
-    """The texts of cpu and memory are a kubelet's. The test of words has a recorded one of a device."""
+    """The messages about cpu and memory are a kubelet's. test_words.py has a recorded message about a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
         bound(node, asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"), a="Running")
@@ -476,7 +476,7 @@ def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Pa
 
 
 def test_many_pods_at_once_get_true_statuses_from_a_server_with_faults(server: LocalApiServer, tmp_path: Path) -> None:
-    """The server is slow, busy, loses answers, has conflicts, and cuts watches within a line; pods are deleted.
+    """The server is slow, busy, loses answers, has conflicts and cuts watches within a line, while pods are deleted.
 
     In `make storm` there are a thousand pods.
     """
@@ -531,10 +531,10 @@ def test_while_the_server_is_away_nothing_is_released(node: ClusterNode, tmp_pat
     node.bind(a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"))
     node.run_until(lambda: node.phases() == {"a": "Running", "ends": "Running"})
     node.server.stop()
-    node.run_until(lambda: node.watch.problem and len(node.held()) == 1)  # that of the pod that has ended is free
+    node.run_until(lambda: node.watch.problem and len(node.held()) == 1)  # the device of the ended pod is free
     node.server.users = {"new": f"system:node:{NODE}"}
     node.server.start()
-    node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the other token has expired meanwhile
+    node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the other token has expired in the meantime
     bound(node, a_pod("later", 1), a="Running", ends="Succeeded", later="Running")
     assert node.watch.problem is node.writer.problem is None
 
@@ -562,7 +562,7 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
 def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
-    """The node ends when the server has answered so many requests; another one goes on with its checkpoint."""
+    """The node ends once the server has answered this many requests, and another node continues with its checkpoint."""
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
         start = len(server.requests)
@@ -617,7 +617,7 @@ def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: 
 
 
 def test_a_watch_that_is_refused_again_and_again_lists_anew(node: ClusterNode) -> None:
-    """A server, or what stands before it, may refuse the version that the watch asks for with any status."""
+    """A server, or a proxy in front of it, may refuse the version that the watch asks for with any status."""
 
     def asked() -> str:
         return " ".join(one.verb for one in node.server.requests if one.verb in ("list", "watch"))
@@ -643,7 +643,7 @@ def test_a_watch_that_is_refused_again_and_again_lists_anew(node: ClusterNode) -
 def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
     node: ClusterNode, caplog: pytest.LogCaptureFixture, part: str, odd: Json
 ) -> None:
-    """The first is in a list, the second in the watch. Other pods run."""
+    """The first invalid pod is in a list, the second in the watch. Other pods run."""
     odd_pods = []
     for name in ("listed", "watched"):
         pod = {**a_pod(name), "status": {"phase": "Pending"}}
@@ -663,7 +663,7 @@ def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
 
 
 def test_a_watch_that_a_busy_server_ends_after_an_event_goes_on_at_once(tmp_path: Path) -> None:
-    """A wait for the next watch would be longer than this test."""
+    """Waiting for the next watch would take longer than this test."""
     names: list[str] = []
 
     class Names(ObjectHandler):

@@ -1,4 +1,4 @@
-"""What passes the gate of a node, and in which order."""
+"""Which requests and events pass a node's gate, and in which order."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ Json = Any
 
 
 class Receiver(PodReceiver):
-    """Remembers what it was told, and does something at each list."""
+    """Records what it receives, and calls a function at each list."""
 
     def __init__(self, at_list: Callable[[], None] = lambda: None) -> None:
         self.at_list = at_list
@@ -60,12 +60,12 @@ def test_of_two_threads_that_open_and_close_a_gate_the_second_asks_when_the_firs
 
     def is_ours() -> bool:
         second.start()
-        second.join(0.1)  # it would close the gate now, before this opens it for good
+        second.join(0.1)  # it would close the gate now, before the gate is opened for good
         return True
 
     gate.decide(is_ours)
     second.join()
-    assert seen == [False], "it has asked when the gate was open"
+    assert seen == [False], "the question was asked while the gate was open"
     assert gate.is_closed
 
 
@@ -92,7 +92,7 @@ def test_a_job_that_was_handed_on_before_the_node_began_anew_does_not_run(reques
 
     outer = NodeGate(jobs, None, Receiver)
     inner = NodeGate(outer, None, Receiver)
-    inner.put("pod", partial(job, "of the run before"))
+    inner.put("pod", partial(job, "of the previous run"))
     inner.forget_jobs()
     inner.put("lease", partial(job, "of this run"))
     jobs.run(requests)

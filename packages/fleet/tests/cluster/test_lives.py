@@ -1,4 +1,4 @@
-"""What containers would do, if an annotation says so."""
+"""The simulated behavior of containers that an annotation defines."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -47,11 +47,14 @@ def test_other_words_are_refused_with_a_sentence(text: str, problem: str) -> Non
 
 
 def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
-    """It starts again at once, then after 10 s, 20 s and so on; in between it waits, and shows its last end."""
+    """A container restarts at once, then after 10 s, 20 s and so on.
+
+    In between it waits, and shows its last termination.
+    """
     crash = Behavior(1, 2.0)
     assert at(crash, 1).is_ready
     assert at(crash, 2.5).ended is not None
-    again = at(crash, 3)  # a second after its end, because a kubelet sees that so late
+    again = at(crash, 3)  # a second after its exit, because a kubelet notices it that late
     assert (again.restarts, again.started) == (1, BEGAN + timedelta(seconds=3))
     waiting = at(crash, 7)
     assert waiting.waiting == (
@@ -65,7 +68,7 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
 
 
 def test_a_container_that_a_probe_stops_waits_for_the_back_off_of_its_end_before() -> None:
-    """As a kubelet does: twice it starts again at once, and later whenever it had run for longer than the back-off."""
+    """As in a kubelet, it restarts at once twice, and later whenever it has run for longer than the back-off."""
     stopped = parse("not-live after 2s")[""]
     assert (at(stopped, 1).is_ready, at(stopped, 2).restarts, at(stopped, 4).restarts) == (True, 1, 2)
     waiting = at(stopped, 6)
@@ -134,7 +137,7 @@ def test_images_probes_and_slow_starts() -> None:
     st.floats(0, 5_000),
 )
 def test_a_life_goes_on_in_order(behavior: Behavior, first: float, more: float) -> None:
-    """Restarts never go back, and a container is the same until the time that it names."""
+    """The number of restarts never decreases, and a container's state does not change before the time that it names."""
     before, after = at(behavior, first), at(behavior, first + more)
     assert after.restarts >= before.restarts
     now = BEGAN + timedelta(seconds=first)

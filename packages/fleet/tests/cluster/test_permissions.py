@@ -1,4 +1,4 @@
-"""The permissions that docs/cluster-node.md lists: they agree with a node's identity, and a node needs no others."""
+"""The permissions in docs/cluster-node.md agree with those of a node's identity, and a node needs no others."""
 
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_identity_of_a_node_may_do_what_the_table_says() -> None:
 
 
 def test_a_node_registers_with_its_own_identity_and_the_listed_permissions(tmp_path: Path) -> None:
-    """The Node is made, then taken again after a restart and changed, and its Lease is renewed."""
+    """The Node is created, adopted again after a restart and changed, and its Lease is renewed."""
     taint = {"key": "k", "effect": "NoSchedule"}
     description = NodeDescription("n1", {"cpu": "1"}, taints=(taint,))
     renewed: list[str] = []

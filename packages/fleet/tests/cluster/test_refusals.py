@@ -1,4 +1,4 @@
-"""What the log says about many nodes that are refused."""
+"""The log messages about many refused nodes."""
 
 from typing import cast
 

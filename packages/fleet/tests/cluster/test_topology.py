@@ -1,4 +1,4 @@
-"""NodeResourceTopology objects: what they say about the devices, and when they are written."""
+"""NodeResourceTopology objects: how they describe the devices, and when they are written."""
 
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -121,5 +121,5 @@ def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_
         before = server.get("NodeResourceTopology", "n")
         other.publish(manager.state)
         (job,) = jobs.values()
-        assert job(requests) == KIND_RETRY, "another program has made it"
+        assert job(requests) == KIND_RETRY, "another program created it"
         assert server.get("NodeResourceTopology", "n") == before

@@ -1,7 +1,7 @@
-"""What a node says to an API server, compared with what a kubelet 1.36.2 said, field by field.
+"""A node's requests to an API server, compared field by field with those of kubelet 1.36.2.
 
 `kubelet_requests.jsonl` has requests as the audit log of a kube-apiserver recorded them. Each patch of a pod is
-computed from the pod as it is after our earlier patches, and from the facts that the recorded status shows.
+computed from the pod after our earlier patches and from the facts in the recorded status.
 """
 
 import json
@@ -69,7 +69,7 @@ def of(verb: str, what: str) -> list[Asked]:
 
 
 def without_listed(kind: str, body: Json) -> Json:
-    """The body without the fields that the document lists, because they differ where no container runs."""
+    """Return the body without the documented fields, which differ because no container runs."""
     body = json.loads(json.dumps(body))
     for about, path in _ROW.findall(GUIDE):
         if about == kind:
@@ -101,7 +101,7 @@ def time(text: str) -> datetime:
 
 
 def new_pod(name: str, status: Json) -> Json:
-    """The pod as a scheduler has bound it, or as its owner has made it for the node."""
+    """Return the pod as a scheduler has bound it, or as its owner has created it for the node."""
     sizes = status.get("resources") or {}
     claims = [{"name": "k1"}] if name == "p1" else []
     container = {"name": "main", "image": "img", "resources": {**sizes, **({"claims": claims} if claims else {})}}
@@ -114,7 +114,7 @@ def new_pod(name: str, status: Json) -> Json:
 
 
 def facts_of(status: Json) -> PodFacts:
-    """What a kubelet that reports this status knows."""
+    """Return what a kubelet that reports this status knows."""
     conditions = {one["type"]: one for one in status.get("conditions") or []}
     start = time(status["startTime"])
     if status.get("reason"):
@@ -142,7 +142,7 @@ def _health(one: Json) -> ResourceHealth | ClaimHealth:
 
 
 def chains() -> list[tuple[str, list[Json]]]:
-    """The patches of each pod in the order in which they were sent."""
+    """Return the patches of each pod in the order in which they were sent."""
     found: dict[tuple[str, str], list[Json]] = {}
     for one in of("patch", "pods/status"):
         found.setdefault((one.phase, one.name), []).append(one.body)
@@ -154,7 +154,7 @@ def merged(pod: Json, patch: Json) -> Json:
 
 
 def changed(pod: Json, facts: PodFacts, now: datetime) -> Json:
-    """The pod after our patch."""
+    """Return the pod after our patch."""
     patch = status_patch(pod, pod_status(pod, facts), now)
     assert patch is not None
     return merged(pod, patch)
@@ -170,15 +170,15 @@ def test_the_status_of_a_pod_is_patched_as_by_a_kubelet(name: str, bodies: list[
     for body in bodies:
         sent = body["status"]
         times = [one["lastTransitionTime"] for one in sent.get("conditions", ()) if "lastTransitionTime" in one]
-        now = time(times[0]) if times else now  # in the same second as the patch before, if no time has changed
+        now = time(times[0]) if times else now  # in the same second as the previous patch, if no time has changed
         is_sandbox_new = sent.get("phase") == "Running" and not facts_of(merged(real, body)["status"]).has_sandbox
         is_deleted = sent.get("phase") == "Failed" and "conditions" in sent
-        if is_sandbox_new:  # the recording lacks the patch between
+        if is_sandbox_new:  # the recording lacks the patch in between
             real = merged(real, {"status": {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}})
             pod = changed(pod, facts_of(real["status"]), now)
         if is_deleted or sent.get("observedGeneration") == 2:
             pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now", "generation": 2}}
-        if is_deleted and "observedGeneration" not in sent and name != "e2":  # the recording lacks the patch before
+        if is_deleted and "observedGeneration" not in sent and name != "e2":  # the recording lacks the previous patch
             pod = changed(pod, facts_of(real["status"]), now)
         real = merged(real, body)
         patch = status_patch(pod, pod_status(pod, facts_of(real["status"])), now)
@@ -189,7 +189,7 @@ def test_the_status_of_a_pod_is_patched_as_by_a_kubelet(name: str, bodies: list[
 
 
 def test_a_pod_is_refused_for_a_device_as_by_a_kubelet() -> None:
-    """The Node shows fewer devices than have been allocated, and a pod of before has asked for more than it has."""
+    """The Node shows fewer devices than are allocated, and an earlier pod has requested more than the Node has."""
     gpus = {"limits": {"acme.io/gpu": "4"}, "requests": {"acme.io/gpu": "4"}}
     pod, before = new_pod("c2", {"resources": gpus}), new_pod("c1", {"resources": {"requests": {"acme.io/gpu": "3"}}})
     room, node = NodeRoom(), {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "9", "acme.io/gpu": "1"}}}
@@ -220,7 +220,7 @@ GPU = "acme.io/gpu"
 
 
 def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
-    """Sidecars count next to the others, and an init container counts alone, with the sidecars before it."""
+    """Sidecars are added to the app containers, and an init container counts only with the sidecars before it."""
 
     def one(name: str, cpu: str, gpus: str = "1", **more: str) -> Json:
         return {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu, GPU: gpus}}, **more}
@@ -253,7 +253,7 @@ def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
 def test_the_size_of_a_whole_pod_and_its_overhead_count_as_in_a_scheduler(
     fields: Json, asked: Json, limits: Json
 ) -> None:
-    """What is asked for the pod replaces the sum; overhead is added, to limits only where there is one."""
+    """Pod-level requests replace the sum. The overhead is added, but to limits only if there is a limit."""
     pod = new_pod("p", {})
     sizes = {"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}}
     pod["spec"] |= {"containers": [{"name": "main", "image": "i", "resources": sizes}], **fields}
@@ -277,7 +277,7 @@ def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> No
 
 
 def test_the_containers_of_a_pod_that_ends_before_they_start_are_lost() -> None:
-    """A kubelet knows nothing of the first container that it was to start; it has not tried the others."""
+    """A kubelet knows nothing about the first container that it was supposed to start, and has not tried the others."""
     pod = new_pod("p", {})
     facts = PodFacts("Failed", NOW, has_sandbox=True, ended=NOW, exit_code=143)
     assert pod_status(pod, facts)["phase"] == "Pending"
@@ -327,7 +327,7 @@ def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
         problem="CSINode is not yet initialized",
     )
     node = nodes.node_object(description, started)
-    addresses = {"addresses": node["status"].pop("addresses")}  # of the kubelet, an external cloud provider wrote them
+    addresses = {"addresses": node["status"].pop("addresses")}  # an external cloud provider wrote them, not the kubelet
     assert without_listed("Node", node) == without_listed("Node", made.body)
     assert node["metadata"]["annotations"] == {"devicecore.io/containers": "none"}
     assert {"type": "ContainersRun", "status": "False"}.items() <= node["status"]["conditions"][-1].items()
@@ -349,7 +349,7 @@ def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
         sent.append(without_listed("Node", patch))
     real = [without_listed("Node", one.body) for one in of("patch", "nodes/status")]
     assert sent[:2] == real[:2]
-    beats = json.loads(json.dumps(sent[2]).replace("05:07:59", "05:03:19"))  # the third of the kubelet was for images
+    beats = json.loads(json.dumps(sent[2]).replace("05:07:59", "05:03:19"))  # the kubelet's third patch was for images
     assert beats == real[2]
 
 
@@ -382,7 +382,7 @@ def test_events_are_those_of_a_kubelet() -> None:
     compared = set()
     for body in (one.body for one in of("create", "events")):
         reason = body["reason"]
-        if f"`{reason}`" in GUIDE:  # it is one of those that are not sent
+        if f"`{reason}`" in GUIDE:  # it is one of the events that are not sent
             continue
         about = {"kind": body["involvedObject"]["kind"], "metadata": body["involvedObject"]}
         exact = int(body["metadata"]["name"].rpartition(".")[2], 16)
@@ -390,19 +390,19 @@ def test_events_are_those_of_a_kubelet() -> None:
         what = said.get(reason) or events.refused(reason, body["message"])
         assert events.event(about, "node-3", what, now, exact) == body
         named = int(events.event(about, "node-3", what, now)["metadata"]["name"].split(".")[1], 16)
-        assert abs(exact - named) <= 10**9, "the name has the time"
+        assert abs(exact - named) <= 10**9, "the name contains the time"
         compared.add(reason)
     assert compared == {"Starting", "Killing", "UnexpectedAdmissionError"}
     long = {"kind": "Pod", "metadata": {"name": "p" * 253, "namespace": "x"}}
     found = {events.event(long, "node-3", events.STARTING, NOW, exact)["metadata"]["name"] for exact in (1, 2)}
-    assert sorted(map(len, found)) == [36, 36], "different names that an API server takes"
+    assert sorted(map(len, found)) == [36, 36], "different names that an API server accepts"
 
 
 # --- against a server -------------------------------------------------------------------------------------------------
 
 
 def test_an_api_server_takes_what_is_said() -> None:
-    """Each object and patch is accepted by the rules of the API server for tests, and makes what was wanted."""
+    """The API server for tests accepts each object and patch, and the result is the desired object."""
     server = LocalApiServer(clock=lambda: NOW)
     made = server.create(nodes.node_object(nodes.NodeDescription("n", {"cpu": "1"}), NOW))
     server.create(leases.lease("n", "me", made["metadata"]["uid"], NOW))
@@ -433,7 +433,7 @@ def test_an_api_server_takes_what_is_said() -> None:
         shown.append(after["status"]["containerStatuses"][0]["allocatedResourcesStatus"])
     assert after["status"]["phase"] == "Succeeded"
     assert shown[1][1]["resources"] == [{"health": "Unknown", "resourceID": "a/b=c", "message": "hot"}]
-    assert shown[-1] == shown[1][:1], "claims are unprepared before a kubelet shows that the pod is over"
+    assert shown[-1] == shown[1][:1], "claims are unprepared before a kubelet shows that the pod has ended"
     said = events.not_prepared(str(PrepareError(DriverNotRegisteredError("a.io"))))
     assert (
         said.message

@@ -1,4 +1,4 @@
-"""Kinds of requests share a server that answers fewer than are needed, and the log says so."""
+"""Several kinds of requests share a server that answers fewer than are needed, and the log says so."""
 
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ def requests(tmp_path: Path) -> Iterator[KubeApiRequests]:
 
 
 def test_no_kind_of_requests_waits_for_all_of_another(requests: KubeApiRequests) -> None:
-    """One thread has all jobs before it, and does of each kind as many as its share says."""
+    """One thread has all jobs waiting, and runs each kind's jobs according to its share."""
     order: list[str] = []
     done, kinds = threading.Event(), ("lease", "pod", "event", "slices")
     writer = ApiWriter(requests, threads=1)
@@ -41,13 +41,13 @@ def test_no_kind_of_requests_waits_for_all_of_another(requests: KubeApiRequests)
     assert {kind: round(150 * share / sum(shares.values())) for kind, share in shares.items()} == pytest.approx(
         first, abs=2
     )
-    assert order[-1] == "event", "what has the smallest share is done last, and is done"
+    assert order[-1] == "event", "the kind with the smallest share is done last, but it is done"
 
 
 def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
     requests: KubeApiRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that answers one request in two seconds, by a clock that each request sets forward."""
+    """A server that answers one request every two seconds, by a clock that each request moves forward."""
     now, done = [0.0], threading.Event()
     writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
 
@@ -67,7 +67,7 @@ def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
 
 
 def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
-    """A server that answers one request in two seconds. At the end, as many jobs as may run at once have met."""
+    """A server that answers one request every two seconds. In the end, the maximum number of jobs has run at once."""
     now, meeting = [0.0], threading.Barrier(5)
     writer = ApiWriter(requests, threads=1, most=4, clock=lambda: now[0])
     waited = threading.Semaphore(0)
@@ -91,7 +91,7 @@ def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -
 
 
 def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: KubeApiRequests) -> None:
-    """Each request sets the clock forward by a tenth of a second, so a third of the requests is not enough."""
+    """Each request moves the clock forward by a tenth of a second, so a third of the requests is not enough."""
     now, order, done = [0.0], list[str](), threading.Event()
     writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
     waits: list[float] = []

@@ -1,4 +1,4 @@
-"""One node of a fleet whose requests the test sends: what passes while somebody replaces its Node."""
+"""A node of a fleet whose requests the test sends: what is sent while somebody replaces its Node."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ FILE = f"nodes:\n- {{name: {NAME}, plugins: [{{resource: example.com/gpu, device
 
 
 class Connected:
-    """A node that is registered, and all that it has sent since."""
+    """A registered node, and everything that it has sent since."""
 
     def __init__(self, server: LocalApiServer, requests: KubeApiRequests, access: Access) -> None:
         self.server = server
@@ -48,7 +48,7 @@ class Connected:
         self.connection.gate.listed([])
 
     def replaced(self, process: str = "") -> None:
-        """Delete the Node and its Lease, and make one of a machine, or one of another devicecore process."""
+        """Delete the Node and its Lease, and create those of a machine or of another devicecore process."""
         self.server.delete("Node", NAME)
         self.server.delete("Lease", NAME, "kube-node-lease")
         if not process:
@@ -64,17 +64,17 @@ class Connected:
         return self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
     def takes(self, pod: Json) -> None:
-        """Let the node hear of a pod, and find that it runs."""
+        """Show the node a pod, and check that it runs."""
         self.connection.gate.seen("ADDED", pod)
         self.runs()
 
     def runs(self) -> None:
-        """Let all pods run that the node has heard of."""
+        """Run all pods that the node has seen."""
         for found in self.link.feed.poll().added:
             self.link.reporter.report(found, PodReport(Outcome(OutcomeKind.RUNS), {}))
 
     def sent(self) -> list[str]:
-        """Run what waits, and return what was sent for it."""
+        """Run the pending jobs, and return the requests that they sent."""
         before = len(self.server.requests)
         self.jobs.run(self.requests)
         return [f"{one.verb} {one.resource}" for one in self.server.requests[before:]]
@@ -96,7 +96,7 @@ def test_the_node_is_looked_at_before_anything_else_is_sent_after_a_partition(no
     assert node.sent() == []
     node.connection.cut(is_cut=False)
     node.runs()
-    assert node.link.feed.active_pods() == frozenset(), "the node does not hear of the pod yet"
+    assert node.link.feed.active_pods() == frozenset(), "the node does not see the pod yet"
     assert node.sent() == ["get nodes"]
     assert node.connection.refusal
     node.takes(node.bound("more"))
@@ -127,14 +127,14 @@ def test_a_node_that_cannot_be_read_after_a_partition_is_read_again(node: Connec
 
 
 def test_a_node_of_another_process_is_not_taken_for_the_one_that_was_deleted(node: Connected) -> None:
-    """Both have the marks of a fleet, and only the Lease says whose the Node is."""
+    """Both have a fleet's labels, and only the Lease says whose Node it is."""
     node.replaced("b")
     node.connection.seen(None)
     node.takes(node.bound("theirs"))
     node.connection.tick()
     assert node.sent() == ["get nodes", "get leases"]
     node.link.sink.publish(NodeStatus())
-    assert node.sent() == ["get nodes", "get leases"], "it is looked at again, and nothing is changed"
+    assert node.sent() == ["get nodes", "get leases"], "it is read again, and nothing is changed"
     (found,) = node.server.objects("Lease", "kube-node-lease")
     assert found["spec"]["holderIdentity"] == holder(NAME, "b")
 
@@ -156,7 +156,7 @@ def test_requests_of_a_run_before_are_not_sent_when_the_node_is_up_again(node: C
 
 
 def new_node(node: Connected, group: Json = None) -> ServerConnection:
-    """Return the connection of another node of the same name."""
+    """Return the connection of another node with the same name."""
     made = ServerConnection(NAME, group or node.group, node.shared, lambda: None)
     made.link()
     made.tick()
@@ -169,7 +169,7 @@ def nodes(node: Connected) -> list[str]:
 
 @pytest.mark.parametrize(("verb", "resource"), [("create", "nodes"), ("create", "events"), ("update", "leases")])
 def test_a_node_that_is_removed_while_it_is_registered_is_deleted(node: Connected, verb: str, resource: str) -> None:
-    """Its Node is there before the answers to all requests of the registration are."""
+    """Its Node exists before all requests of the registration have been answered."""
     node.connection.remove()
     node.sent()
     made = new_node(node)

@@ -1,4 +1,4 @@
-"""What a fleet's file says, and how mistakes in it are told."""
+"""The content of a fleet's file, and how mistakes in it are reported."""
 
 import pytest
 from devicecore_fleet.fleet.commands import check_command
@@ -77,7 +77,7 @@ MISTAKES = {
     A_NODE + "  taints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]": "f:3: nodes[0].taints: ",
     A_NODE + "  capacity: {a b: 3}": "f:3: nodes[0].capacity.a b: expected the name of a resource, got 'a b'",
     A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",
-    A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a text, got 9.0",
+    A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a string, got 9.0",
     A_NODE + DEVICE + "attributes: {a: {version: 9.x}}}]": f"{AT}.attributes.a: attribute a: expected a version such",
     A_NODE + DEVICE + "attributes: {a: {int: x}}}]": f"{AT}.attributes.a: expected an integer or {{number}}",
     A_NODE + DEVICE + "capacity: {a b: 1Gi}}]": f"{AT}.capacity.a b: expected attributes called `name` or ",

@@ -1,4 +1,4 @@
-"""A fleet on the API server for tests: pods, faults, and what a restart keeps."""
+"""A fleet on the API server for tests: pods, faults, and what survives a restart."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     assert "devicecore.io/virtual" in [taint["key"] for taint in node["spec"]["taints"]]
     world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 2)
     before = len(world.server.requests)
-    for renewals in (2, 4, 6):  # what a tick has put before is sent before the Leases of the next one
+    for renewals in (2, 4, 6):  # requests from one tick are sent before the Leases of the next tick
         for name, virtual in world.fleet.nodes.items():
             virtual.tick()
             world.fleet.connections[name].tick()
@@ -206,7 +206,7 @@ def test_a_node_forgets_claims_that_are_released_and_times_of_earlier_looks(worl
 
 
 def test_a_node_that_the_controller_has_lost_is_ready_again_by_the_watch(world: World) -> None:
-    """The node lifecycle controller writes Unknown after an outage, also when the Lease is renewed already."""
+    """The node lifecycle controller writes Unknown after an outage, even if the Lease has already been renewed."""
     world.start()
     world.until(world.is_settled)
     world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 2)
@@ -238,7 +238,7 @@ def test_a_node_that_the_controller_has_lost_is_ready_again_by_the_watch(world: 
 def test_a_driver_reports_the_health_of_its_devices_again_and_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report counts for 30 seconds, and a real driver sends the next one before that."""
+    """A report is valid for 30 seconds, and a real driver sends the next one before that."""
     later = [0.0]
     monkeypatch.setattr(assembly, "monotonic", lambda: time.monotonic() + later[0])
     fleet = world.start()

@@ -1,4 +1,4 @@
-"""docs/run-a-cluster.md: its files can be used, its story happens, and its commands exist."""
+"""docs/run-a-cluster.md: its files are valid, its scenario happens as described, and its commands exist."""
 
 import re
 import shlex

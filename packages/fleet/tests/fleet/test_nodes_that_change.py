@@ -1,4 +1,4 @@
-"""A fleet whose nodes are more, fewer or others than at its start."""
+"""A fleet whose set of nodes changes after its start."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -51,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def run(world: World, name: str, **limits: str) -> dict[str, Any]:
-    """Create a pod, and return its status when it runs or has failed."""
+    """Create a pod, and return its status once it runs or has failed."""
     spec = {"nodeName": "n-0", "containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}]}
     world.server.create({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": spec})
     world.until(lambda: world.phase(name) in ("Running", "Failed"))

@@ -1,4 +1,4 @@
-"""A fleet on the API server for tests, whose loop is the thread of the test."""
+"""A fleet on the API server for tests, whose loop runs in the test's thread."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ MANIFEST = Path(__file__).parents[4] / "docs" / "fleet" / "fleet.yaml"
 
 
 def permitted() -> set[tuple[str, str]]:
-    """The verbs and resources that the roles of the manifest have."""
+    """The verbs and resources in the manifest's roles."""
     objects = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
     roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     rules = [rule for role in roles for rule in role["rules"]]
@@ -42,7 +42,7 @@ def permitted() -> set[tuple[str, str]]:
 
 
 class World:
-    """A fleet whose loop is the thread of the test."""
+    """A fleet whose loop runs in the test's thread."""
 
     def __init__(self, server: LocalApiServer, directory: Path) -> None:
         self.server = server
@@ -51,7 +51,7 @@ class World:
         self.closing = ExitStack()
 
     def close(self) -> None:
-        """Stop the fleet, and check that it asked for nothing that the role of the manifest does not allow."""
+        """Stop the fleet, and check that it made no request that the manifest's role does not allow."""
         self.closing.close()
         asked = {(one.verb, one.resource) for one in self.server.requests}
         assert asked <= permitted(), asked - permitted()
@@ -63,18 +63,18 @@ class World:
         return self.fleet
 
     def described(self) -> FleetDescription:
-        """What the fleet's file says now."""
+        """Return the current content of the fleet's file."""
         return parse_fleet(self.file, "fleet.yaml")
 
     def until(self, condition: Callable[[], object], *, but: Callable[[], object] = lambda: "") -> None:
-        """Run the fleet until something is true."""
+        """Run the fleet until a condition is true."""
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, but()
             self.turn()
 
     def turn(self) -> None:
-        """Have the fleet do what is due, and wait a little for the next thing."""
+        """Run the fleet's due work, and wait briefly for more."""
         self.woken.clear()
         due = self.fleet.step()
         self.woken.wait(max(0.0, min(due - time.monotonic(), 0.05)))
@@ -94,7 +94,7 @@ class World:
         return str(self.server.get("Pod", name)["status"].get("phase"))
 
     def devices(self, name: str) -> dict[str, str]:
-        """The devices that the status of a pod shows, with their health."""
+        """Return the devices in a pod's status, with their health."""
         (container,) = self.server.get("Pod", name)["status"].get("containerStatuses") or [{}]
         rows = container.get("allocatedResourcesStatus") or []
         return {one["resourceID"]: one["health"] for row in rows for one in row.get("resources", ())}
@@ -111,12 +111,12 @@ class World:
         return len(slices) == 4 and len(leases) == len(nodes) == 2 and has_devices
 
     def offered(self, node: str) -> list[str]:
-        """The devices in the slices of a node."""
+        """Return the devices in a node's slices."""
         slices = [one["spec"] for one in self.server.objects("ResourceSlice") if one["spec"]["nodeName"] == node]
         return sorted(device["name"] for one in slices for device in one.get("devices", ()))
 
     def give(self, name: str, device: str) -> None:
-        """Create a pod and its claim, which has a device of n-0."""
+        """Create a pod and its claim, which is allocated a device of n-0."""
         spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}}
         version = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
         self.server.create({**version, "metadata": {"name": name}, "spec": spec})

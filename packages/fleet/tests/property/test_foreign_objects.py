@@ -1,4 +1,4 @@
-"""A fleet changes only what it has made, and pods that are bound to Nodes that it has made."""
+"""A fleet changes only objects that it created, and pods bound to Nodes that it created."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ KINDS = (
     ("ResourceClaim", "default"),
     ("ResourceSlice", None),
 )
-MACHINE = "machine"  # a node that no file of a fleet names
+MACHINE = "machine"  # a node that is in no fleet's file
 
 
 def a_node(name: str, mark: str) -> Json:
@@ -62,7 +62,7 @@ def a_lease(name: str, holder: str) -> Json:
 
 
 def is_foreign(holder: str) -> bool:
-    """Whether a Lease is to be left alone: a fleet takes only those over that another fleet does not renew."""
+    """Return whether a Lease must be left alone: a fleet only takes over Leases that another fleet does not renew."""
     return holder != "other fleet that is late"
 
 
@@ -85,7 +85,7 @@ def a_claim(node: str, name: str) -> Json:
 
 
 def pods_and_claims(node: str) -> list[Json]:
-    """Return pods in each state, and a claim that one of them has."""
+    """Return pods in each state, and a claim of one of them."""
     running = {"name": "main", "ready": True, "restartCount": 0, "image": "db", "imageID": "", "state": {"running": {}}}
     claiming = a_pod(node, f"claiming-{node}")
     claiming["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": f"claim-{node}"}]
@@ -113,7 +113,7 @@ def a_slice(node: str) -> Json:
 
 
 def put(server: LocalApiServer, body: Json) -> None:
-    """Make an object with its status."""
+    """Create an object with its status."""
 
     def with_status(one: Json) -> None:
         one.setdefault("status", {}).update(body.get("status") or {})
@@ -133,7 +133,7 @@ def objects(server: LocalApiServer) -> dict[tuple[str, str], Json]:
 
 @contextmanager
 def a_fleet(server: LocalApiServer) -> Iterator[World]:
-    """Run a fleet of `NAMES` on a server with what was there before."""
+    """Run a fleet of `NAMES` on a server with existing objects."""
     with TemporaryDirectory() as directory, closing(World(server, Path(directory))) as world:
         world.start(file=FILE)
         yield world
@@ -144,7 +144,7 @@ def refused(world: World) -> set[str]:
 
 
 def run_until_decided(world: World, foreign: set[str], but_for: Mapping[str, str] = {}) -> None:
-    """Run until the nodes of these names are refused, or wait for a Lease, and the others have Leases."""
+    """Run until the nodes with these names are refused or wait for a Lease, and the others have Leases."""
     waiting = {name for name, holder in but_for.items() if holder == "other fleet" and name != MACHINE}
 
     def is_decided() -> bool:
@@ -156,7 +156,7 @@ def run_until_decided(world: World, foreign: set[str], but_for: Mapping[str, str
 
 
 def run_for_a_while(world: World) -> None:
-    """Run for as long as a fleet needs that wants to send something."""
+    """Run for as long as a fleet would need to send something."""
     end = time.monotonic() + 0.2
     world.until(lambda: time.monotonic() >= end)
 
@@ -174,7 +174,7 @@ def run_for_a_while(world: World) -> None:
 def test_a_fleet_changes_only_what_it_has_made(
     *, nodes: dict[str, str], leases: dict[str, str], is_deleting: bool
 ) -> None:
-    """Law: whatever is on the server, what a fleet has not made is as it was, and the rest of the fleet runs."""
+    """Law: objects that a fleet did not create stay unchanged, whatever they are, and the rest of the fleet runs."""
     with LocalApiServer() as server:
         for body in (*starmap(a_node, nodes.items()), *starmap(a_lease, leases.items())):
             server.create(body)
@@ -190,7 +190,7 @@ def test_a_fleet_changes_only_what_it_has_made(
         with a_fleet(server) as world:
             run_until_decided(world, foreign - {MACHINE}, but_for=leases)
             after = objects(server)
-    # Claims belong to those who made them, and slices that are there to other drivers.
+    # Claims belong to whoever created them, and existing slices to other drivers.
     theirs = [
         (kind, name) for kind, name in before if kind in ("ResourceSlice", "ResourceClaim") or is_of(foreign, name)
     ]
@@ -201,7 +201,7 @@ def test_a_fleet_changes_only_what_it_has_made(
 
 
 def is_of(nodes: set[str], name: str) -> bool:
-    """Whether an object of this name is one of these nodes, or is on it."""
+    """Return whether an object is one of these nodes or is on one of them."""
     return any(name.endswith(node) for node in nodes)
 
 
@@ -222,7 +222,7 @@ ACTIONS = st.one_of(
 )
 @settings(max_examples=10)
 def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
-    """Law: a Node or Lease that somebody else recreates stays as it is, as do the pods that are bound to it then."""
+    """Law: a Node or Lease that somebody else recreates stays unchanged, and so do the pods bound to it then."""
     theirs: dict[tuple[str, str], Json] = {}
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
@@ -275,7 +275,7 @@ def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[st
 @given(names=st.permutations(NAMES))
 @settings(max_examples=3)
 def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[str]) -> None:
-    """Law: until its Node is known to be ours, a fleet sends nothing of its pods, however soon they are bound."""
+    """Law: until a Node is known to be ours, a fleet sends nothing about its pods, however soon they are bound."""
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
         for name in names:
@@ -286,7 +286,7 @@ def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[st
         for turn in range(1000):
             if refused(world) == set(NAMES):
                 break
-            if turn % 50 == 49:  # what was read between the two Nodes is looked for again at a tick
+            if turn % 50 == 49:  # whatever was read between the two Nodes is read again at a tick
                 for name in NAMES:
                     world.fleet.connections[name].tick()
             world.turn()

@@ -1,4 +1,4 @@
-"""Laws of strategic merge patches: what a node computes, and what an API server makes of it."""
+"""Laws of strategic merge patches: what a node computes, and how an API server applies it."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ CONDITIONS = st.dictionaries(st.sampled_from("XYZ"), PLAIN, max_size=3).map(
 STATUSES = st.fixed_dictionaries(
     {}, optional={"a": SCALARS, "b": PLAIN, "l": st.lists(PLAIN, max_size=2), "conditions": CONDITIONS}
 )
-"""Objects as a status is: scalars, maps, plain lists, and lists that are merged by a key."""
+"""Objects like a status: scalars, maps, plain lists, and lists that are merged by a key."""
 
 
 def said(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The value as clients read it: null is no value."""
+    """Return the value as clients read it: null is no value."""
     if isinstance(value, dict):
         return {name: said(below) for name, below in value.items() if below is not None}
     return [said(below) for below in value] if isinstance(value, list) else value
@@ -42,7 +42,10 @@ def test_a_patch_makes_what_is_wanted_and_is_made_once(before: Json, wanted: Jso
 
 @given(STATUSES, STATUSES)
 def test_merging_changes_neither_of_its_arguments(before: Json, change: Json) -> None:
-    """Object and patch are the same after a merge. What the patch does not name is the same in the result."""
+    """A merge changes neither the object nor the patch.
+
+    Fields that the patch does not name are unchanged in the result.
+    """
     kept = repr(before), repr(change)
     after = strategically_merged(before, change)
     assert (repr(before), repr(change)) == kept

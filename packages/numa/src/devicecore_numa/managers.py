@@ -131,7 +131,7 @@ class CpuManager(_Manager[CpuState]):
     _kind = _Kind("none", "static", CpuState(), decode_cpus, cpu_encoder, release_cpus)
 
     def take_back(self, before: CpuState) -> None:
-        """Free the CPUs of a pod that was refused after some of its containers had got theirs.
+        """Free the CPUs of a pod that was refused after some of its containers had received theirs.
 
         `before` is the state before.
 
@@ -152,7 +152,7 @@ class MemoryManager(_Manager[MemoryState]):
             self.save()
 
     def take_back(self, before: MemoryState, uid: str) -> None:
-        """Free the memory of a pod that was refused after some of its containers had got memory.
+        """Free the memory of a pod that was refused after some of its containers had received memory.
 
         `before` is the state before.
 

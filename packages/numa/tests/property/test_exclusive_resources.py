@@ -1,4 +1,4 @@
-"""Nothing is given twice, the shared pool is the rest, and a refusal or a restart changes nothing."""
+"""Nothing is allocated twice, the shared pool has the rest, and a refusal or a restart changes nothing."""
 
 from random import Random
 
@@ -42,7 +42,10 @@ def test_reserved_and_free_memory_are_together_what_can_be_allocated(case: Json)
 
 
 def of_groups(state: MemoryState) -> dict[tuple[int, ...], dict[str, int]]:
-    """The free bytes of each group of NUMA nodes: Kubernetes may give back other nodes of a group than it took."""
+    """Return the free bytes of each group of NUMA nodes.
+
+    Kubernetes may give memory back to different nodes of a group than it took it from.
+    """
     return {
         tuple(sorted(node.cells)): {
             name: sum(state.nodes[one].tables[name].free for one in node.cells) for name in node.tables

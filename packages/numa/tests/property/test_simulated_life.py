@@ -1,7 +1,7 @@
 """Random lives of a node whose CPUs and memory are pinned, with files that cannot be written and restarts.
 
-Laws: nothing is given twice, the shared pool is the rest, reserved and free memory are together what can be allocated,
-a pod that was refused has nothing, and a restart changes nothing.
+Laws: nothing is allocated twice, the shared pool has the rest, reserved plus free memory equals the allocatable memory,
+a refused pod has nothing, and a restart changes nothing.
 """
 
 from random import Random
@@ -20,7 +20,7 @@ from tests.oracle.asking import Json
 
 
 class FullDisk(MemoryStore):
-    """A store whose next saves fail, as often as `failures` says."""
+    """A store whose next `failures` saves fail."""
 
     failures = 0
 
@@ -32,7 +32,7 @@ class FullDisk(MemoryStore):
 
 
 class Life:
-    """A node that goes on when its files cannot be written, and when its process is killed."""
+    """A node that continues when its files cannot be written or its process is killed."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -46,7 +46,7 @@ class Life:
         return self.replay.cpus.state, self.replay.memory.state
 
     def step(self, step: Json) -> None:
-        """Play a step, and check the laws after it."""
+        """Perform a step, and check the laws after it."""
         disk = self.random.choice([*self.disks.values()])
         disk.failures = self.random.choice((0, 0, 0, 1, 2))
         before = self.states
@@ -64,7 +64,7 @@ class Life:
         check_memory(memory)
 
     def restart(self) -> None:
-        """Kill the node and start it again: it knows what it knew, once it has heard which pods are there."""
+        """Kill the node and restart it. Once it knows which pods exist, it knows what it knew before."""
         self.replay.admission.forget()
         before = self.states
         assert self.replay.begin()["ok"]
@@ -73,7 +73,7 @@ class Life:
         assert (after[1].nodes, after[1].assignments) == (before[1].nodes, before[1].assignments)
 
     def crash(self) -> None:
-        """Kill the node between the writes of its files: what pods that are gone had is free again."""
+        """Kill the node between writing its files. The resources of pods that are gone are free again."""
         known = {uid: read_pod(one) for uid, one in self.replay.pods.objects.items()}
         assert self.replay.begin()["ok"]
         self.replay.admission.forget()

@@ -377,4 +377,4 @@ def test_a_claim_whose_name_is_no_text_is_refused_with_its_place(tmp_path: Path,
     status = main(["why", str(tmp_path / "claims.yaml"), "--slices", str(tmp_path / "slices.json")])
     said = capsys.readouterr()
     assert (status, said.out) == (2, "")
-    assert "items[0].metadata.name: expected a text, got " in said.err
+    assert "items[0].metadata.name: expected a string, got " in said.err

@@ -224,7 +224,7 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
         ('{"policyName":"static","entries":{"u":{"c":"1"}}}', None, "default cpuset cannot be empty"),
         ('{"policyName":"static","entries":7}', None, "expected an object in entries, got 7"),
         ("{", None, "expected JSON in data, got {"),
-        (7, 7, "expected a text in data"),
+        (7, 7, "expected a string in data"),
     ],
 )
 def test_of_a_state_file_of_1_37_the_text_in_it_counts(
@@ -419,7 +419,10 @@ def test_a_kubelet_without_pods_prints_null() -> None:
         ('{"kind": "PodList", "items": [7]}', "f: items[0]: expected an object, got 7"),
         ('{"kind": "PodList", "items": [{"kind": "Node"}]}', "f: items[0].kind: expected a Pod, got 'Node'"),
         ('{"kind": "PodList", "items": [{"metadata": {}}]}', "f: items[0].metadata.uid: it is missing"),
-        ('{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}', "f: items[0].metadata.uid: expected a text, got"),
+        (
+            '{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}',
+            "f: items[0].metadata.uid: expected a string, got",
+        ),
     ],
 )
 def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem: str) -> None:
@@ -779,7 +782,7 @@ def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_pat
     with api_server_of(_Broken) as url:
         look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}), budget=Budget())["n1"]
     assert (look.pods.problem, look.slices.problem) == (
-        "API server: items[0].spec.nodeName: expected a text, got 1: put it in quotes",
+        "API server: items[0].spec.nodeName: expected a string, got 1: put it in quotes",
         "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
     )
 

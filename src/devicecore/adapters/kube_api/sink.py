@@ -41,7 +41,8 @@ class Pace:
         backoff: how long to wait after a failure.
         resync: seconds after which the Node is compared even if the watch shows no change.
         patches_per_second: the maximum number of patches in any second. Statuses published in the meantime are combined
-        into the next patch. clock: returns monotonic seconds, used to limit patches.
+            into the next patch.
+        clock: returns monotonic seconds, used to limit patches.
     """
 
     backoff: Backoff = Backoff()

@@ -53,10 +53,12 @@ class PodResourcesServer(HasLifecycle):
         socket: the path of the socket. The server creates the socket's directory if only its last part is missing.
         look: returns the input of the answers. It is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
-        `UpdateAllocatedDevices`). observe: called after each call with its method, its API version and whether it
-        failed. Must not block. allow_shared_directory: whether other users may write to the socket's directory.
-        requests_per_second: calls per second in the long run, for all callers and methods together. burst: calls at
-        once. clock: monotonic seconds. The rate limit is measured with it.
+            `UpdateAllocatedDevices`).
+        observe: called after each call with its method, its API version and whether it failed. Must not block.
+        allow_shared_directory: whether other users may write to the socket's directory.
+        requests_per_second: calls per second in the long run, for all callers and methods together.
+        burst: calls at once.
+        clock: monotonic seconds. The rate limit is measured with it.
 
     Raises:
         ValueError: the rate limit would reject every call.

@@ -220,11 +220,11 @@ class KubernetesSearch(Search):
 
 @frozen
 class KubernetesAnswer:
-    """What a scheduler of a release answers.
+    """The answer of a release's scheduler.
 
     Attributes:
         taken: the devices that it finds, in order, or None if it finds none.
-        is_right: whether the rules allow these.
+        is_right: whether the rules allow these devices.
         is_known: whether its search ends in a bounded number of steps.
         error: its error if a constraint forbids a device of a request for all.
         is_undecided: whether it ends with another error.
@@ -281,7 +281,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each single fault without which Kubernetes would be right, or else the first such pair.
+    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair.
 
     If no pair explains it either, the result is one empty cause.
 
@@ -330,7 +330,7 @@ def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence
 
 
 def _has_other_names(situation: Situation, devices: Sequence[PoolDevice]) -> bool:
-    """Return whether the request names a capacity differently than the device does."""
+    """Return whether the request spells the name of a capacity differently from the device."""
     names = {name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()}
     held = ((device, one) for device in devices for one in situation.held.get(device.key, ()))
     return (

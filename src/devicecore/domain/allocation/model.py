@@ -15,11 +15,11 @@ from attrs import field, frozen
 from devicecore.domain.quantity import Quantity
 
 MAX_RESULTS = 32
-"""Devices of one claim."""
+"""The maximum number of devices of one claim."""
 
 
 class DeviceKey(NamedTuple):
-    """Which device, in the whole cluster."""
+    """Identifies a device in the whole cluster."""
 
     driver: str
     pool: str
@@ -57,7 +57,7 @@ class Attribute:
 
 @frozen
 class RequestPolicy:
-    """What a share of a capacity may consume. At most one of `values` and `minimum` is set."""
+    """The amounts of a capacity that a share may consume. At most one of `values` and `minimum` is set."""
 
     default: Quantity | None = None
     values: tuple[Quantity, ...] = ()
@@ -111,9 +111,9 @@ class DeviceToleration(Toleration):
 
 @frozen
 class NodeRule:
-    """On which nodes something is available: one node by name, all nodes, or those that `matches` accepts.
+    """The nodes on which something is available: one node by name, all nodes, or those that `matches` accepts.
 
-    `source` is the NodeSelector as the API has it, or None if there is none.
+    `source` is the NodeSelector as it is in the API, or None if there is none.
     """
 
     node: str = ""
@@ -160,7 +160,7 @@ class PoolDevice:
     taints: tuple[Taint, ...] = ()
     counters: CounterUse = ()
     is_shared: bool = False  # API: allowMultipleAllocations
-    place: NodeRule | None = None  # None: the place of its slice
+    place: NodeRule | None = None  # None means the place of its slice
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()
@@ -190,10 +190,10 @@ class PoolSlice:
     place: NodeRule | None = field(factory=NodeRule)
     devices: tuple[PoolDevice, ...] = ()
     counters: CounterUse = ()
-    skip_node_operations: tuple[str, ...] = ()  # of all its devices (Kubernetes 1.37)
+    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices needs (Kubernetes 1.37)
 
     def place_of(self, device: PoolDevice) -> NodeRule:
-        """Return where a device of the slice is available."""
+        """Return the nodes on which a device of the slice is available."""
         return self.place or device.place or NodeRule()
 
     def targets(self, node: TargetNode) -> bool:

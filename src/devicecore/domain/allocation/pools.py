@@ -27,7 +27,7 @@ class Pool:
     Attributes:
         devices: with their slices, in the order in which they are tried, including devices of other nodes if a
             slice has devices of several nodes.
-        elsewhere: the other devices of the pool. They consume its counters too.
+        elsewhere: the other devices of the pool, which consume its counters, too.
         counters: quantities by counter, by counter set.
         problem: why the pool provides no devices, or empty if it does.
         is_incomplete: whether slices are missing, or there are more than they declare.
@@ -90,7 +90,7 @@ class Slices:
         return sorted(pools, key=lambda pool: (pool.binds_late, pool.key))
 
     def _broken_elsewhere(self, features: Features) -> list[Pool]:
-        """Return the pools that provide no devices if only their counters are checked, as Kubernetes 1.36 does."""
+        """Return the pools that provide no devices if only their counters are checked, as in Kubernetes 1.36."""
         if features not in self._foreign:
             nowhere, faults = TargetNode(""), frozenset({KubernetesFault.FOREIGN_COUNTERS})
             found = (self._pool(key, nowhere, features, faults) for key in self._pools)
@@ -117,7 +117,7 @@ class Slices:
         if len(here) != count:
             newest = max(one.generation for one in slices)
             if newest > generation:
-                problem = f"its slices for the node are of generation {generation}, and generation {newest} is there"
+                problem = f"its slices for the node have generation {generation}, but generation {newest} exists"
                 return Pool(key, devices, problem=problem, is_obsolete=True)
             current = [one for one in slices if one.generation == generation]
             if len(current) != count:

@@ -36,7 +36,7 @@ from devicecore.domain.quantity import Quantity
 MAX_SLICE_DEVICES = 128
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
-MAX_ATTRIBUTES = 64  # the API allows 32, and 48 values
+MAX_ATTRIBUTES = 64  # the API allows 32, with 48 values
 MAX_ATTRIBUTE_TEXT = 64
 
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
@@ -179,7 +179,7 @@ def _check_kind(one: Value, kind: str) -> str:
 
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The versions of resource.k8s.io that are read."""
+"""The supported versions of resource.k8s.io."""
 
 
 def _claim_name(claim: Value) -> str:
@@ -193,7 +193,7 @@ def _alternatives(request: Value, version: str) -> Iterator[DeviceRequest]:
         for alternative in _bounded(request["firstAvailable"], MAX_ALTERNATIVES):
             yield _request(alternative, alternative["name"].text(), name)
     else:
-        # In v1beta1 the fields of `exactly` are those of the request.
+        # In v1beta1, the request itself has the fields of `exactly`.
         is_flat = request["exactly"].data is None and request["deviceClassName"].data is not None
         if is_flat and version not in ("", "v1beta1"):
             request["deviceClassName"].refuse(f"it is a field of v1beta1; in {version} it is in `exactly`")
@@ -273,7 +273,7 @@ def _capacity(one: Value) -> Capacity:
     return Capacity(one["value"].amount(), _policy(one))
 
 
-@lru_cache(maxsize=1024)  # the devices of a cluster have the same few
+@lru_cache(maxsize=1024)  # cached, because the devices of a cluster have the same few values
 def _plain_capacity(text: str) -> Capacity:
     return Capacity(Quantity.parse(text))
 

@@ -22,7 +22,7 @@ class Reason:
     """Why a device is not allocated to a request. `_text` is the sentence, with the fields in braces."""
 
     summary: ClassVar[str]
-    """How a count of devices with this reason is labeled."""
+    """The label for a count of devices with this reason."""
     _text: ClassVar[str]
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class NotSelected(Reason):
 
     @property
     def values(self) -> list[str]:
-        """The values of the device that the expression names, such as `model is "A100"`."""
+        """The device's values that the expression names, such as `model is "A100"`."""
         return mentioned(self.expression, self.device)[:_MAX_VALUES]
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class CounterExhausted(Reason):
     counter: str
     needed: Quantity
     free: Quantity
-    _text = "needs {needed} of counter {counter}, and {free} is free"
+    _text = "needs {needed} of counter {counter}, but {free} is free"
 
 
 @frozen
@@ -141,7 +141,7 @@ class CapacityExceeded(Reason):
         elif self.asked.nanos != self.needed.nanos:
             wants = f"the request asks for {self.asked} of {self.name}, which its policy rounds up to {self.needed}"
         is_whole = self.total is None or self.free.nanos == self.total.nanos
-        return f"{wants}, and the device has {self.free}{'' if is_whole else f' left of {self.total}'}"
+        return f"{wants}, but the device has {self.free}{'' if is_whole else f' left of {self.total}'}"
 
 
 @frozen
@@ -181,11 +181,11 @@ class Undecided(Reason):
 
 
 ALWAYS = GateOff | InUse | NotSelected | NotTolerated | OnOtherNode
-"""Reasons that hold whatever else is taken."""
+"""Reasons that hold no matter what else is taken."""
 
 
 def mentioned(expression: str, device: PoolDevice) -> list[str]:
-    """Return the values of the device that an expression names: `model is "A100"`."""
+    """Return the device's values that an expression names: `model is "A100"`."""
     words = set(_WORD.findall(expression))
     found = [f"the driver is {device.key.driver}"] if "driver" in words else []
     capacities = [(name, one.value) for name, one in sorted(device.capacity.items())]
@@ -198,7 +198,7 @@ def mentioned(expression: str, device: PoolDevice) -> list[str]:
 
 
 class DeviceVerdict(NamedTuple):
-    """Why a device of the node does not help a request.
+    """Why a device on the node does not help a request.
 
     If `reason` is None, the device fits and something else is missing.
     """

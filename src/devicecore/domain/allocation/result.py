@@ -27,7 +27,7 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        causes: what keeps a scheduler of the release from finding correct devices. Empty if it finds them.
+        causes: what keeps the release's scheduler from finding correct devices, or nothing if it finds them.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -95,7 +95,7 @@ class DeviceAllocation:
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
         """Return the parameters of the classes, then those of the claim.
 
-        Parameters that apply to all requests name none.
+        Parameters that apply to all requests name no request.
         """
         chosen = [
             next(one for one in alternatives if any(device.request is one for device in taken))
@@ -124,7 +124,7 @@ class DeviceAllocation:
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
-        """Return on which nodes the devices can be used, or None if they can be used on all."""
+        """Return the nodes on which the devices can be used, or None if they can be used on all nodes."""
         term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
         for one in taken:
             place = one.candidate.slice.place_of(one.candidate.device)

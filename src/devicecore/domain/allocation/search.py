@@ -55,10 +55,10 @@ from devicecore.domain.allocation.reasons import (
 from devicecore.domain.quantity import Quantity
 
 MAX_STEPS = 200_000
-"""Devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
+"""How many devices a search tries before it gives up. Kubernetes gives up after ten seconds."""
 
 MAX_PAIRS = 500_000
-"""Pairs of a request and a device that a search examines before it gives up. Remembering one takes about 200 bytes."""
+"""How many pairs of a request and a device a search examines before it gives up. One pair takes about 200 bytes."""
 
 Charge = Callable[[int], None]
 """Charges a question for this many kept reasons. Raises QuestionGivenUpError if it has exceeded its budget."""
@@ -80,7 +80,7 @@ class Candidate:
 
     @property
     def key(self) -> DeviceKey:
-        """Which device it is."""
+        """The key of the device."""
         return self.device.key
 
 
@@ -90,12 +90,12 @@ class Taken:
 
     claim: int
     request: DeviceRequest = field(repr=lambda one: one.result_name)
-    candidate: Candidate = field(repr=lambda one: str(one.key))  # the whole pool belongs to it
+    candidate: Candidate = field(repr=lambda one: str(one.key))  # the device needs the whole pool
     consumed: Mapping[str, Quantity] = {}
 
     @property
     def key(self) -> DeviceKey:
-        """Which device it is."""
+        """The key of the device."""
         return self.candidate.key
 
 
@@ -316,8 +316,8 @@ class Search:
     def _devices_to_try(self, place: _Place, request: DeviceRequest, wanted: int) -> Sequence[Candidate]:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
-        # The first device is looked for everywhere, so that each expression is evaluated as in Kubernetes. Of the
-        # others, enough must be left.
+        # The first device is looked for everywhere, so that each expression is evaluated as in Kubernetes. For the
+        # others, it is enough that enough devices are left.
         end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
 
@@ -354,7 +354,7 @@ class Search:
     def _shortages(self) -> Iterator[Shortage]:
         """Return the constraints that no choice of devices can satisfy. Returns none if an expression has no value."""
         for number, claim in enumerate(self.claims):
-            if len(claim.constraints) < 2:  # the search itself soon finds one that cannot hold
+            if len(claim.constraints) < 2:  # the search itself soon finds a constraint that cannot hold
                 continue
 
             def usable(request: DeviceRequest, number: int = number) -> Sequence[PoolDevice]:
@@ -364,10 +364,10 @@ class Search:
             try:
                 yield from shortages(claim, usable)
             except UndecidedError:
-                continue  # a scheduler may find devices before it comes to the one without a value
+                continue  # a scheduler may find devices before it reaches the one without a value
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
-        """Return false if a request has too few devices: of one value, of distinct values, or by counters.
+        """Return false if a request has too few devices: with one value, with distinct values, or because of counters.
 
         This also finds the reasons against each device.
         """
@@ -407,10 +407,10 @@ class Search:
         return len(values) + sum(one is not None and not one.elements for one in found)
 
     def _counters_may_suffice(self, candidates: Sequence[Candidate], wanted: int) -> bool:
-        """Return whether the counters suffice for the devices that need the least of each."""
+        """Return whether the counters suffice for the devices that need the least of each counter."""
         for pool in {one.pool.key: one.pool for one in candidates if one.device.counters}.values():
             paying = [one.device.uses for one in candidates if one.pool is pool and not self._counters_are_paid(one)]
-            least = wanted - (len(candidates) - len(paying))  # devices that pay for counters of the pool
+            least = wanted - (len(candidates) - len(paying))  # devices that consume counters of the pool
             for use, free in self._free(pool).items():
                 needed = sorted(uses[use].nanos if use in uses else 0 for uses in paying)
                 if sum(needed[: max(least, 0)]) > max(free, 0):
@@ -589,7 +589,7 @@ class Search:
                 yield one.candidate.device
 
     def _is_paid_for(self, key: DeviceKey) -> bool:
-        """Return whether a share that was allocated before has paid for the counters of a shared device."""
+        """Return whether an earlier share already consumes the counters of a shared device."""
         return any(one.is_share for one in self._held.get(key, ()))
 
     def _repelled(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
@@ -630,7 +630,7 @@ class Search:
             self._attributes[key] = found if is_usable else None
         return self._attributes[key]
 
-    # A request with admin access takes nothing from others.
+    # A request with admin access takes nothing from other requests.
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access

@@ -22,7 +22,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
         search: the search. Its devices are given back.
         alone: whether to consider only reasons that hold while nothing else is taken.
 
-    Raises QuestionGivenUpError if there are more reasons than the question may have.
+    Raises QuestionGivenUpError if there are more reasons than the question allows.
     """
     search.taken.clear()
     found = []
@@ -81,7 +81,7 @@ def _lack(search: Search, about: Sequence[DeviceVerdict], request: DeviceRequest
         on_node = f"there {'is' if len(about) == 1 else 'are'} only {len(about):,} on the node"
     pools = [f"pool {pool}: {pool.problem}" for pool in search.pools if pool.problem][:_MAX_POOLS]
     if pools and not about:
-        on_node = "of the devices on the node nothing is known"
+        on_node = "nothing is known about the devices on the node"
     return "; ".join((f"request {request.result_name}: {fit:,} of {max(wanted, 1):,} devices fit", on_node, *pools))
 
 

@@ -1,8 +1,8 @@
 """The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
 
 `decode` turns a file into `CheckpointData`, and `encode` turns it back. `restore` turns the data into a `NodeState`,
-and `checkpoint_of` does the reverse. A `CheckpointWriter` renders the file after each change of the state, at the cost
-of what is new. `judge` says whether a file is sound. Within the domain, only `dra` uses this package.
+and `checkpoint_of` does the reverse. A `CheckpointWriter` renders the file after each change of the state, at a cost
+proportional to what is new. `judge` says whether a file is sound. Within the domain, only `dra` uses this package.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode

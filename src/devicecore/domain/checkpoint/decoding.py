@@ -54,7 +54,7 @@ class Decoded:
         if not self.stored:
             return "the file has no checksum"
         if self.stored >> 32:
-            return "no checksum has more than 32 bits"
+            return "a checksum cannot have more than 32 bits"
         other = 1 if self.format == NEWEST else NEWEST
         if self.stored == checksum(self.data, other):
             return f"it is the checksum of the same data in format {other}"
@@ -75,7 +75,7 @@ def decode(blob: bytes) -> Decoded:
     if plain := read_plain(checked(blob, bytes, "the checkpoint's content")):
         data, stored = plain
         computed = checksum(data)
-        if stored == computed or data.entries:  # only a file without entries can be one of format 1 as well
+        if stored == computed or data.entries:  # only a file without entries can have either format
             return Decoded(NEWEST, data, stored, computed)
     value = parse(blob)
     try:

@@ -21,7 +21,7 @@ AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
 _PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
-_PORTION_BYTES = 1_000_000  # of their answers; in the dump, a byte is up to four characters
+_PORTION_BYTES = 1_000_000  # bytes of their answers; in the dump, a byte takes up to four characters
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
@@ -51,7 +51,7 @@ def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - a
 
 
 def checksum(data: CheckpointData, format: int = NEWEST) -> int:  # noqa: A002 - as above
-    """Return the checksum a kubelet would write for `data`."""
+    """Return the checksum that a kubelet would write for `data`."""
     return reduce(lambda state, piece: fnv1a_32(piece, state), _dump(data, format), OFFSET)
 
 

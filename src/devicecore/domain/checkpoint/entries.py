@@ -21,7 +21,7 @@ from devicecore.domain.go_text import (
 )
 
 MAX_RESPONSE_TEXT = 6 * 1024 * 1024
-"""Characters of an answer to Allocate in base64.
+"""The maximum length of an answer to Allocate in base64.
 
 A kubelet accepts messages of at most 4 MiB, so a file cannot have more.
 """
@@ -55,7 +55,7 @@ class PodDevicesEntry:
 
     @property
     def json(self) -> JsonObject:
-        """The entry in a file of format 2."""
+        """The entry as written in a file of format 2."""
         return {
             "PodUID": self.pod_uid,
             "ContainerName": self.container_name,
@@ -66,17 +66,17 @@ class PodDevicesEntry:
 
     @property
     def dump(self) -> str:
-        """The entry in the dump of format 2."""
+        """The entry as written in the dump of format 2."""
         return self._dump(f"(checkpoint.DevicesPerNUMA){numa_dump(self.device_ids)}")
 
     @property
     def flat_json(self) -> JsonObject:
-        """The entry in a file of format 1."""
+        """The entry as written in a file of format 1."""
         return {**self.json, "DeviceIDs": self.flat_device_ids}
 
     @property
     def flat_dump(self) -> str:
-        """The entry in the dump of format 1."""
+        """The entry as written in the dump of format 1."""
         return self._dump(f"([]string){strings_dump(self.flat_device_ids)}")
 
     def _dump(self, device_ids: str) -> str:
@@ -88,7 +88,7 @@ class PodDevicesEntry:
 
 @frozen
 class ExtraFields:
-    """Fields of the file next to `Data` and `Checksum`, such as the `BootID` of newer kubelets: JSON by name.
+    """Fields of the file besides `Data` and `Checksum`, such as the `BootID` of newer kubelets, as JSON by name.
 
     The checksum does not cover them. They are written back where they were found: before `Data`, between `Data` and
     `Checksum`, or at the end.
@@ -104,7 +104,7 @@ class ExtraFields:
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
     def file(self, data: Sequence[bytes], checksum: int) -> bytes:
-        """Return the whole file, around the JSON of its data, which comes in pieces."""
+        """Return the whole file around the JSON of its data, which is given in pieces."""
         if not (self.before_data or self.before_checksum or self.at_end):
             return b"".join([b'{"Data":', *data, b',"Checksum":%d}' % checksum])
         start = b"".join([member + b"," for member in _members(self.before_data)])

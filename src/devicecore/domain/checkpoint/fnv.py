@@ -18,7 +18,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     _installed = fnv_hash_fast.fnv1a_32
 
 OFFSET = 0x811C9DC5
-"""The hash of zero bytes, with which every hash starts."""
+"""The hash of zero bytes, where every hash starts."""
 
 _PRIME = 0x01000193
 _INVERSE = pow(_PRIME, -1, 1 << 32)
@@ -82,9 +82,9 @@ def before(data: bytes, state: int) -> int:
 
 @define(eq=False)  # not frozen, because creating a frozen object takes twice as long
 class HashedText:
-    """A string that remembers the effect of hashing it, so that it is not read again for each state.
+    """A string that remembers the effect of hashing it, so that it need not be read again for each state.
 
-    Only the low eight bits of the state before are combined with the text. A string of n bytes leads from the state h
+    Only the low eight bits of the previous state are combined with the text. A string of n bytes leads from the state h
     to `prime**n * h + effect[h & 255]`.
     """
 

@@ -21,10 +21,13 @@ MAX_DEPTH = 10_000
 """Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
-"""Commas and brackets of a string that is nested deeper than Python calls. Such a string is read in Python, slowly."""
+"""The maximum number of commas and brackets of a string that is nested deeper than Python allows calls.
+
+Such a string is read slowly, in Python.
+"""
 
 MAX_REPLACED = 1_000_000
-"""The most bytes that are not UTF-8. This is also the most escapes to search for lone surrogates."""
+"""The maximum number of bytes that are not UTF-8, and of escapes that are searched for lone surrogates."""
 
 # Go replaces with U+FFFD every byte that is not UTF-8 (`surrogateescape` marks each of them), and every escaped
 # surrogate without its other half. The last branch of the second pattern steps over escaped backslashes.
@@ -45,7 +48,7 @@ class Literal:
 
 
 class Object(tuple[tuple[str, "Json"], ...]):
-    """The pairs of a JSON object, in order, repetitions included."""
+    """The pairs of a JSON object, in order, including repetitions."""
 
     __slots__ = ()
 
@@ -113,7 +116,7 @@ def unparse(value: Json) -> str:
 
 
 def kind(value: Json) -> str:
-    """Go's name for the type of `value`, for errors. Null has none here, because every Go type accepts it."""
+    """Return Go's name for the type of `value`, for errors. Null has none here, because every Go type accepts it."""
     match value:
         case str():
             return "string"
@@ -134,7 +137,7 @@ def _quoted(scalar: "str | bool | None") -> str:
 def _decoded(blob: bytes) -> str:
     text = blob.decode("utf-8", "surrogateescape")
     if not text.isascii() and (undecodable := len(blob) - len(text.encode("utf-8", "ignore"))):
-        _check_replaced("bytes that are no UTF-8", undecodable)
+        _check_replaced("bytes that are not UTF-8", undecodable)
         text = _UNDECODABLE.sub("\ufffd", text)
     if "\\ud" in text or "\\uD" in text:
         _check_replaced("escapes beside surrogates", text.count("\\"))

@@ -20,7 +20,10 @@ S = TypeVar("S", bound=AttrsInstance)
 
 INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
-"""Items of a list of structs. A node has at most a few thousand pods. Lists of names are limited only by their text."""
+"""The maximum number of items in a list of structs. A node has at most a few thousand pods.
+
+Lists of names are limited only by their text.
+"""
 
 _TOO_LARGE = 2**64
 _ONLY_STRINGS = {str}
@@ -138,19 +141,19 @@ def into_map(
 
 
 def member(name: str, into: Callable[[T, Json], T], default: T) -> T:
-    """Return the attrs field of a struct that `into` decodes from the JSON field called `name`."""
+    """Return a struct's attrs field that `into` decodes from the JSON field called `name`."""
     return field(default=default, metadata={_MEMBER: (name, into)})
 
 
 @cache
 def _members(cls: type[AttrsInstance]) -> Mapping[str, tuple[str, Callable[..., object]]]:
-    """Return attribute and decoder of each field, by its name and by the name as `attribute_called` folds it."""
+    """Return the attribute and decoder of each field, by its name and by the name as `attribute_called` folds it."""
     found = {one.metadata[_MEMBER][0]: (one.name, one.metadata[_MEMBER][1]) for one in fields(cls)}
     return {**{name.lower(): known for name, known in found.items()}, **found}
 
 
 def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable[..., object]] | None:
-    """Return attribute and decoder of the field called `name`: an exact match, or one that differs only in case.
+    """Return the attribute and decoder of the field called `name`: an exact match, or one that differs only in case.
 
     Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
     which `lower()` handles.

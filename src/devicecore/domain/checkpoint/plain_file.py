@@ -1,6 +1,6 @@
 """Read a kubelet's usual file several times faster than by the rules of `decoding`.
 
-Law: `read_plain` reads a file as the rules of `decoding` do, or leaves it to them.
+Law: `read_plain` gives the same result as the rules of `decoding`, or leaves the file to them.
 
 JSON libraries accept more than Go, and keep the last of repeated keys. So `read_plain` encodes the values again, and
 accepts them only if that reproduces the file's bytes: then the library has ignored nothing.

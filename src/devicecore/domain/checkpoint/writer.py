@@ -1,4 +1,4 @@
-"""Write the checkpoint after every change, at the cost of the entries that are new.
+"""Writes the checkpoint after every change, at a cost proportional to the new entries.
 
 Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
 any sequence of states. A file does not depend on earlier files of the writer.
@@ -25,7 +25,7 @@ from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 
-_FEW_PODS = 16  # every block has room for at least this many
+_FEW_PODS = 16  # every block has room for at least this many pods
 
 # In a block, a separator precedes every entry. Hashing starts in the state from which a space leads to the state
 # behind "[".
@@ -35,13 +35,13 @@ _WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 _OfPod = tuple[Allocation, ...]
 
-# Objects of the private classes never change after construction. They are not frozen, because creating a frozen object
+# Objects of the private classes do not change after construction. They are not frozen, because creating a frozen object
 # takes twice as long.
 
 
 @define(eq=False)
 class _PodText:
-    """The entries of one pod, each behind its separator: in the file (`json`) and in the dump."""
+    """The entries of one pod, each preceded by its separator, as in the file (`json`) and as in the dump."""
 
     allocations: _OfPod
     json: bytes
@@ -112,7 +112,7 @@ class _Entries:
     blocks: list[_Block] = field(factory=list)
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
-        """Return the entries of `ledger`. Objects it shares with the last ledger are not rendered again."""
+        """Return the entries of `ledger`. Objects shared with the last ledger are not rendered again."""
         pods, rendered = [*ledger.values()], len(self.pods)
         new = pods[rendered:]
         del pods[rendered:]  # because a copy of thousands takes as long as comparing them
@@ -137,7 +137,7 @@ class _Entries:
             if not is_same:
                 texts = [text for text in [pod.updated(ledger) for pod in block.pods] if text]
                 if [text.allocations for text in texts] != pods[place : place + len(texts)]:
-                    break  # the ledger has them in another order
+                    break  # the ledger has them in a different order
             start, place = end, place + len(texts)
             if blocks and len(blocks[-1].pods) + len(texts) <= few:
                 texts, is_same = [*blocks.pop().pods, *texts], False
@@ -184,7 +184,7 @@ class _Resources:
     dump: HashedText = field(factory=partial(HashedText, ()))
 
     def updated(self, inventory: Inventory) -> "_Resources":
-        """The devices of `inventory`. Reports it shares with the last inventory are not rendered again."""
+        """The devices of `inventory`. Reports shared with the last inventory are not rendered again."""
         if inventory is self.inventory:
             return self
         devices = {

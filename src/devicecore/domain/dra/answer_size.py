@@ -2,7 +2,7 @@
 
 Laws: `size_in_file` is at least the number of bytes that the devices have in the file. A refused answer changes
 nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. What a file already
-has may exceed the limits; a driver may repeat such an answer, and any other answer over the limit is refused.
+has may exceed the limits; a driver may repeat such an answer, but any other answer over the limit is refused.
 """
 
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError
@@ -11,7 +11,7 @@ from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import MAX_OF_OWNER, share_of_file
 
 MAX_SIZE = 256 * 1024
-"""Bytes that the answer of one driver for one claim may take up in the file.
+"""How many bytes one driver's answer for one claim may take up in the file.
 
 That is enough for 600 devices; a claim has at most 32 allocated ones. `MAX_OF_OWNER` is the limit for all answers of
 the driver, enough for 10,000 devices.
@@ -35,7 +35,7 @@ def devices_json(devices: tuple[PreparedDevice, ...] | None) -> list[dict[str, o
 
 
 def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
-    """Return the bytes of the file that an answer takes up (see `share_of_file`). Raises UnencodableCheckpointError."""
+    """Return how many bytes of the file an answer takes up (see `share_of_file`). Raises UnencodableCheckpointError."""
     if not devices:
         return 0
     text = json_text(devices_json(devices))

@@ -60,7 +60,7 @@ class CheckedDevices:
 
 @frozen
 class CheckedRelease:
-    """The claims that a driver says it has released, those it says it has not, and the error of its answer.
+    """The claims that a driver says it has released, those it says it has not, and the answer's error.
 
     A claim that the answer omits is in neither list: some drivers answer only for claims that failed.
     """

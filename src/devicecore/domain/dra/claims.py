@@ -24,7 +24,10 @@ _CALLS = frozenset({PREPARE, UNPREPARE})
 
 
 class ClaimPhase(Enum):
-    """What a manager knows about a claim since its start. It is not saved: after a restart every claim is `ENTERED`."""
+    """What a manager has learned about a claim since its start.
+
+    It is not saved: after a restart, every claim is `ENTERED`.
+    """
 
     ENTERED = "entered"
     """Not every driver has answered."""
@@ -90,7 +93,7 @@ class ClaimInfo:
         return not self.pods or self.pods == {pod}
 
 
-_IN_BLOCK = 256  # claims; a change of one claim copies its block
+_IN_BLOCK = 256  # claims per block; changing one claim copies its block
 
 
 class ClaimBlock(dict[ClaimKey, ClaimInfo]):
@@ -183,7 +186,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     def _joined(self) -> dict[ClaimKey, ClaimInfo]:
         joined: dict[ClaimKey, ClaimInfo] = {}
         for block in self.blocks:
-            joined.update(block)  # which does not hash the keys again
+            joined.update(block)  # `copy` does not hash the keys again
         return joined
 
 
@@ -207,7 +210,7 @@ class ClaimCache:
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
-        """Return a cache of these claims. Of two claims with one key, the last counts."""
+        """Return a cache of these claims. If two claims have the same key, the last one counts."""
         return cls(ClaimTable().put(claims))
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
@@ -216,7 +219,7 @@ class ClaimCache:
         return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
-        """The claims that each of `pods` uses, and under None the unused ones. Empty entries are left out.
+        """Return the claims that each of `pods` uses, and under None the unused ones. Pods without claims are left out.
 
         The manager never leaves a claim without pods, but a file may have some.
         """
@@ -239,13 +242,13 @@ class ClaimCache:
         return frozenset().union(*(block.pods for block in self.claims.blocks))
 
     def size_of(self, driver: DriverName) -> int:
-        """Return the bytes of the file that the answers of a driver take up (see `answer_size`)."""
+        """Return how many bytes of the file a driver's answers take up (see `answer_size`)."""
         return self._sizes.get(driver, 0)
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
         """Return the cache with these claims added, or replacing the claims with their keys.
 
-        Of two claims with one key, the last counts.
+        If two claims have the same key, the last one counts.
         """
         if not changed:
             return self
@@ -273,7 +276,7 @@ class ClaimCache:
 
 
 def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: ClaimInfo | None) -> None:
-    """Adjust the sizes of drivers by how much a claim has grown or shrunk. Equal objects are not measured."""
+    """Adjust the drivers' sizes by how much a claim has grown or shrunk. Equal objects are not measured."""
     old, new = (claim.drivers if claim else {} for claim in (before, after))
     if old is new:
         return

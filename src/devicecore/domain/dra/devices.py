@@ -18,8 +18,8 @@ from devicecore.domain.model import Container, Pod
 def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
     """Return the devices of a container, once for each request, in the order of claims and drivers by name.
 
-    Raises ClaimInfoError if no pod has asked to prepare a claim that the container names, and DraError if the claim of
-    an entry of the pod is not known.
+    Raises ClaimInfoError if the container names a claim that no pod has asked to prepare, and DraError if the claim for
+    one of the pod's entries is not known.
     """
     found: list[PreparedDevice] = []
     for key, requests in sorted(wanted_requests(pod, container).items()):

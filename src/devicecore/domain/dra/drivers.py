@@ -21,10 +21,11 @@ SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 """The known services, as drivers name them when they register."""
 
 WIPE_DELAY = 30.0
-"""Seconds that a driver may be without a connection before its ResourceSlices are deleted."""
+"""How many seconds a driver may be without a connection before its ResourceSlices are deleted."""
 
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
-"""Seconds between attempts to delete ResourceSlices: the first, doubled each time, up to the last."""
+"""The pauses in seconds between attempts to delete ResourceSlices: the first one, doubled each time up to the second.
+"""
 
 
 @frozen
@@ -121,7 +122,7 @@ class Wipe:
 
 @frozen
 class DriverRegistry:
-    """The instances of each driver, oldest first, those that are connected, and the wipes that are due.
+    """Each driver's instances, oldest first; the instances that are connected; and the wipes that are due.
 
     The wipe under None deletes the slices of all drivers. It is due at each start.
     """
@@ -135,7 +136,7 @@ class DriverRegistry:
         return driver in self.instances
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance that is called. Raises DriverNotRegisteredError if there is none."""
+        """Return the instance to call. Raises DriverNotRegisteredError if there is none."""
         known = self.instances.get(driver)
         if not known:
             raise DriverNotRegisteredError(driver)
@@ -202,7 +203,7 @@ class DriverRegistry:
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
     """Return whether `event` ended the last health stream of its driver.
 
-    A stream may end without a report. In that case the health saved before a restart no longer counts either.
+    A stream may end without a report. In that case, the health saved before a restart no longer counts, either.
     """
     driver = event.instance.driver
     if after.still_reports(driver):

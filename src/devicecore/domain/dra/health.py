@@ -21,16 +21,19 @@ SECOND = 1_000_000_000
 """Nanoseconds."""
 
 DEFAULT_LIMIT = 30 * SECOND
-"""Nanoseconds for which a report counts if the driver names no limit."""
+"""How many nanoseconds a report counts if the driver names no limit."""
 
 MAX_LIMIT = 2**63 - 1
 """Nanoseconds, because the file has a number of 64 bits."""
 
 MAX_MESSAGE = 1024
-"""Bytes of a driver's message; a longer one is cut to 1021 and `...`."""
+"""The maximum size of a driver's message in bytes. A longer one is truncated to 1021 bytes and `...`."""
 
 MAX_SIZE_OF_DRIVER = 6_000_000
-"""Characters of names and messages kept for one driver; each device counts 100 more. A report fits into it."""
+"""The maximum number of characters of names and messages kept for one driver. Each device counts for 100 more.
+
+One report always fits.
+"""
 
 MAX_SIZE = 12_000_000
 """The same for all drivers together."""
@@ -90,7 +93,7 @@ class HealthCache:
     """The health of all devices, by driver and by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
-    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # of drivers that have reported
+    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # the drivers that have reported
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """Return the health and the message of a device (kubelet: `getHealth`)."""
@@ -141,7 +144,7 @@ class HealthCache:
 
 @frozen
 class HealthUpdate:
-    """The cache after a report, and the devices (driver, pool, device) whose health it changed.
+    """The cache after a report, and the devices (driver, pool, device) whose health the report changed.
 
     `forgotten` is how many devices of the driver were dropped because they would be too large together.
     """
@@ -183,7 +186,7 @@ def _bounded(message: str) -> str:
 
 @frozen
 class ClaimHealthChanged:
-    """A driver reports that the health of a device has changed, in a claim that these pods use."""
+    """A driver reports that the health of a device has changed, and the device is in a claim that these pods use."""
 
     driver: DriverName
     pods: tuple[PodUid, ...]
@@ -215,7 +218,7 @@ class ClaimedDeviceHealth:
 
 @frozen
 class ClaimHealth:
-    """What a container holds of one claim (API: `allocatedResourcesStatus[]`).
+    """A container's devices of one claim (API: `allocatedResourcesStatus[]`).
 
     If `resources` is empty, the container has no device of the claim, and a kubelet removes the entry of this name from
     the status of the pod.

@@ -63,7 +63,7 @@ def decode(blob: bytes) -> HealthCache:
 
 
 def _time_text(nanoseconds: int) -> str:
-    """A time in RFC 3339, in UTC. A time outside of the years 1 to 9999 becomes the nearest one within them."""
+    """A time in RFC 3339, in UTC. A time outside the years 1 to 9999 becomes the nearest one within them."""
     seconds, rest = divmod(nanoseconds, SECOND)
     if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:
         seconds, rest = bounded, 0
@@ -75,7 +75,7 @@ def _time_text(nanoseconds: int) -> str:
 def _time_of(text: str) -> int:
     """Return an RFC 3339 time as nanoseconds since 1970. Raises ValueError if it is not one.
 
-    With its zone, the time may be outside of the years 1 to 9999.
+    With its time zone, the time may be outside the years 1 to 9999.
     """
     found = _TIME.fullmatch(text)
     if found is None:
@@ -100,7 +100,7 @@ def _into_int64(old: int, value: Json) -> int:
     if value is None:
         return old
     number = go.integer(value.text) if isinstance(value, Literal) else None
-    # None comes first, because a range would compare it with all its numbers.
+    # None is checked first, because a range would compare it with all its numbers.
     return number if number is not None and number in go.INT64 else go.refuse(value, "int64")
 
 
@@ -115,7 +115,7 @@ class _Device:
 
     def frozen(self) -> DeviceHealth:
         health = _HEALTHS.get(self.health, DraHealth.UNKNOWN)
-        # A file of a kubelet before 1.35 has no limits.
+        # A file from a kubelet before 1.35 has no limits.
         limit = self.limit or DEFAULT_LIMIT
         return DeviceHealth(self.pool, self.device, health, _time_of(self.updated), limit, self.message)
 

@@ -40,8 +40,8 @@ class PreparedDevice:
     """A device as its driver returned it, unchanged (kubelet-dra.md 4.7).
 
     `requests` are the requests of the claim that the device serves, without subrequests; if there are none, it serves
-    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file has null
-    then and not an empty list. `share_id` distinguishes the shares of one device.
+    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file then has
+    null rather than an empty list. `share_id` distinguishes the shares of one device.
     """
 
     pool: str
@@ -77,7 +77,9 @@ class AllocatedDevice:
 
 @frozen
 class DriverConfig:
-    """Parameters for a driver (API: `status.allocation.devices.config[]`). Without `requests` they are for all.
+    """Parameters for a driver (API: `status.allocation.devices.config[]`).
+
+    Without `requests`, they apply to all requests.
 
     `parameters` is JSON that only the driver understands.
     """
@@ -103,7 +105,7 @@ class ResourceClaim:
     config: tuple[DriverConfig, ...] = field(default=(), hash=False)
 
     def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:
-        """Return the claim's parameters for a device of its allocation. Later ones take precedence."""
+        """Return the claim's parameters for an allocated device. Later ones take precedence."""
         names = (device.request, device.request.partition("/")[0])
         return tuple(
             entry.parameters

@@ -31,7 +31,7 @@ from devicecore.domain.model import Pod, PodClaim, PodUid
 
 @frozen
 class AskDriver:
-    """One question to one driver, about some claims."""
+    """One question to one driver about some claims."""
 
     driver: DriverName
     claims: tuple[ClaimRef, ...]
@@ -95,7 +95,10 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
 
 
 def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
-    """The next question before these claims may be used, or None. Drivers are asked in the order of their names."""
+    """Return the next question before these claims may be used, or None.
+
+    Drivers are asked in the order of their names.
+    """
     claims = cache.present(keys)
     missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
     if not missing:
@@ -105,14 +108,14 @@ def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver |
 
 
 def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
-    """Count a call to a driver. The returned question omits what other pods have asked in the meantime."""
+    """Count a call to a driver. The returned question omits claims that other pods have asked about in the meantime."""
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.must_ask(ask.driver)]
     left = AskDriver(ask.driver, tuple(claim.ref for claim in claims)) if claims else None
     return Changed(cache.put(*(evolve(claim, calls=claim.calls + 1) for claim in claims)), ask=left)
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
-    """Keep the usable devices of an answer (see `check_prepared`), up to the first that is too large."""
+    """Keep the usable devices of an answer (see `check_prepared`), up to the first one that is too large."""
     checked = check_prepared(ask.claims, answer)
     driver, error, changed = ask.driver, checked.error, []
     before = total = cache.size_of(driver)

@@ -1,7 +1,7 @@
 """Releasing the claims of a pod (kubelet-dra.md 6).
 
-Laws: only a pod that uses a claim leaves it. Drivers are asked to release a claim only when no other pod uses it, and
-the claim is forgotten only after all of them have, if still no other pod uses it.
+Laws: only a pod that uses a claim can leave it. Drivers are asked to release a claim only when no other pod uses it,
+and the claim is forgotten only after all of them have, if still no other pod uses it.
 
 The manager does this in order: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
 `mark_uncertain`, asks the driver, and calls `restore_phases` for the claims that the driver did not release. At the end
@@ -81,7 +81,7 @@ def next_to_release(
 
 @frozen
 class Uncertain:
-    """The cache before and after claims became uncertain, and what to ask, or None if nothing is left to ask."""
+    """The cache before and after claims became uncertain, and the question, or None if nothing is left to ask."""
 
     before: ClaimCache
     cache: ClaimCache

@@ -22,23 +22,23 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
 MAX_DEVICES = 128
-"""Devices of one slice."""
+"""The maximum number of devices of one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
-"""Devices of one slice if a device has taints, consumes counters, or has lists or additional fields."""
+"""The same if a device has taints, consumes counters, or has lists or additional fields."""
 
 MAX_COUNTER_SETS = 8
-"""Counter sets of one slice, which then has no devices."""
+"""The maximum number of counter sets of one slice, which then has no devices."""
 
 MAX_GENERATION = 2**63 - 1
 
 NUMA_NODE = "resource.kubernetes.io/numaNode"
 """The attribute for the NUMA node or nodes that a device is attached to (KEP-6072, Kubernetes 1.37)."""
 
-_MAX_ATTRIBUTES = 32  # together with capacities
+_MAX_ATTRIBUTES = 32  # attributes and capacities together
 _MAX_TEXT = 64  # bytes
 _MAX_DRIVER, _MAX_DOMAIN = 63, 63
-_NODE_PART = 160  # characters of a node's name in the name of a slice, which has at most 253
+_NODE_PART = 160  # how many characters of a node's name are used in a slice's name, which has at most 253
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
@@ -183,8 +183,8 @@ class DevicePool:
     def slices(self) -> dict[str, list[dict[str, object]]]:
         """Return the counter sets or the devices of each slice, by slice name.
 
-        If there are no devices, one empty slice is published: otherwise an absent driver and a node without devices
-        would look the same.
+        If there are no devices, one empty slice is published, because otherwise an absent driver and a node without
+        devices would look the same.
         """
         limit = MAX_DEVICES_WITH_FIELDS if any(device.has_details for device in self.devices) else MAX_DEVICES
         counters = _parts([dict(one) for one in self.counters], MAX_COUNTER_SETS)
@@ -201,7 +201,10 @@ def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, obj
 
 @frozen
 class StoredSlice:
-    """A ResourceSlice as the API server has it. `metadata` is kept whole; `devices` are its devices or its counters."""
+    """A ResourceSlice as stored by the API server.
+
+    `metadata` is kept whole; `devices` are its devices or its counters.
+    """
 
     name: str
     uid: str
@@ -251,7 +254,7 @@ def changes(
     generation = max([least_generation, *(one.generation for one in in_pool)])
     wanted = _WantedSlices(pool, node_uid, pool.slices(), generation)
     if any(one.generation == generation and not wanted.is_shown_by(one, returned) for one in in_pool):
-        if generation >= MAX_GENERATION:  # there is no higher one, so these have to be deleted first
+        if generation >= MAX_GENERATION:  # there is no higher generation, so these slices have to be deleted first
             return SliceChanges(generation, delete=tuple(one for one in in_pool if one.generation == generation))
         wanted = evolve(wanted, generation=generation + 1)
     stored_by_name = {one.name: one for one in in_pool}
@@ -294,7 +297,7 @@ class _WantedSlices:
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
-        """Return a slice as it is sent. It keeps the metadata of the stored one."""
+        """Return a slice as it is sent, with the metadata of the stored one."""
         pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
         return {
             "apiVersion": "resource.k8s.io/v1",

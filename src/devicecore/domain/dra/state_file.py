@@ -30,7 +30,7 @@ _DATA = b'{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1
 _FILE = b'{"Data":"%b","Checksum":%d}'
 _EMPTY = _DATA % b"null"
 
-# The text before the claims. `%` takes 50 times as long as joining for a file of some megabytes.
+# The text before the claims. For a file of several megabytes, `%` takes 50 times as long as joining.
 _START = b'{"Data":"%b[' % _DATA.removesuffix(b"%b}").replace(b'"', b'\\"')
 _CHECKSUM_OF_START = crc32(_DATA.removesuffix(b"%b}") + b"[")
 
@@ -154,7 +154,7 @@ class StateWriter:
         for number, block in enumerate(blocks):
             checksum = block.checksum(checksum, b"," if number else b"")
         self._blocks = tuple(blocks)
-        # Memory for a string of some megabytes costs more than all before, so it is joined once.
+        # Allocating a string of several megabytes costs more than everything before, so it is joined only once.
         pieces = [block.escaped for block in blocks] or [b""]
         pieces[0] = _START + pieces[0]
         pieces[-1] += b']}","Checksum":%d}' % crc32(b"]}", checksum)
@@ -187,7 +187,7 @@ class DecodedState:
 
     @property
     def cache(self) -> ClaimCache:
-        """The claims. Of two entries with one key, the last counts."""
+        """The claims. If two entries have the same key, the last one counts."""
         return ClaimCache.of(entry.claim for entry in self.entries)
 
 
@@ -264,7 +264,7 @@ def _struct(struct: go.S, value: Json) -> go.S:
 
 def _explain(data: bytes, stored: int) -> str:
     if data == _EMPTY:
-        return "it is the file of a kubelet before 1.32, or it holds no data"
+        return "it is the file of a kubelet before 1.32, or it has no data"
     return "the file has no checksum" if not stored else ""
 
 
@@ -282,7 +282,7 @@ class _Nothing:
 
 
 def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
-    """A list of names, or a set as Go writes one.
+    """Read a list of names, or a set as Go writes one.
 
     The field is alpha, so an unexpected form does not mean that an operation is skipped.
     """

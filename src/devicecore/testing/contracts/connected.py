@@ -68,7 +68,8 @@ class Probe(DevicePlugin):
     options = BOTH_OPTIONS
 
     def __init__(self, resource: str = GPU, listed: Sequence[Device] = DEVICES) -> None:
-        self.resource: ResourceName = ResourceName(resource)  # not parsed: transports must refuse some of these names
+        # not parsed, because transports must refuse some of these names
+        self.resource: ResourceName = ResourceName(resource)
         self.calls: list[tuple[object, ...]] = []
         self.prefers: Sequence[str] = ()
         self.answers: ContainerAllocateResponse | None = ANSWER
@@ -128,7 +129,7 @@ class EventLog:
     _changed: threading.Condition = field(factory=threading.Condition)
 
     def __call__(self, event: Event) -> None:
-        """Record `event`; raise if it is the registration of a plugin to be refused."""
+        """Record `event`. Raise an error if it is the registration of a plugin to be refused."""
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()

@@ -68,7 +68,7 @@ def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def reads_what_was_written_last(make: MakeClaimSource) -> None:
-    """A claim that was deleted and created again is the new one."""
+    """A claim that was deleted and recreated is returned as the new one."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         harness.source.get(ALLOCATED_CLAIM.key)

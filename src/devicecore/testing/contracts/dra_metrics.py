@@ -20,7 +20,7 @@ class DraMetricsHarness(Protocol):
         """The adapter."""
 
     def operations(self, operation: str, *, failed: bool) -> tuple[int, float]:
-        """The number of operations that failed or did not, and their total duration in seconds."""
+        """Return how many operations failed (or did not), and their total duration in seconds."""
 
 
 MakeDraMetrics = Callable[[], DraMetricsHarness]

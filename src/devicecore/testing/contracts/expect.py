@@ -11,7 +11,7 @@ from typing import TypeVar
 from devicecore.domain.model import resource_name
 
 EVENT_TIMEOUT = 30.0
-"""Seconds that a check waits for an event that should arrive at once."""
+"""How many seconds a check waits for an event that should arrive at once."""
 
 GPU = resource_name("example.com/gpu")
 RDMA = resource_name("example.com/rdma")

@@ -28,10 +28,10 @@ from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, ex
 from devicecore.testing.interrupts import Interrupts
 
 _PAUSE = 0.005  # seconds between two checks for leftovers
-_MOST_PLACES = 12  # during a start or stop, to call something else
+_MOST_PLACES = 12  # how many places during a start or stop are tried for nested calls
 _STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
-_SOON = 2.0  # seconds after which a call is made again, to see whether as much is left again
-_STILL = 20  # looks at a thread that has done nothing since: then it waits
+_SOON = 2.0  # seconds after which a call is repeated, to see whether it leaves as much again
+_STILL = 20  # after this many checks without progress, a thread counts as waiting
 
 
 class LifecycleHarness(Protocol):
@@ -49,7 +49,7 @@ class LifecycleHarness(Protocol):
         """The modules in which their starts and stops are interrupted."""
 
     def use(self, subject: Runs) -> bool:
-        """Use it in a way that works only between its start and its stop. Return False if there is none."""
+        """Use it in a way that works only between its start and its stop. Return False if there is no such way."""
 
     def broken(self) -> AbstractContextManager[object] | None:
         """Return a context in which each start fails. Return None if a start cannot fail."""
@@ -72,7 +72,7 @@ def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
         _warm_up(harness)
         before = _Taken.now(harness)
         subject = harness.new()
-        expect("what the constructor took", _Taken.now(harness).beyond(before), {})
+        expect("what the constructor acquired", _Taken.now(harness).beyond(before), {})
         subject.stop()
 
 
@@ -185,7 +185,7 @@ def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
             stop.result()
             subject.stop()
             _expect_nothing_left("after a stop during a start", harness, before)
-        expect("what a stop during a start made of it", "failed" if failed else "succeeded", "failed")
+        expect("the state after a stop during a start", "failed" if failed else "succeeded", "failed")
 
 
 @LIFECYCLE.check
@@ -198,7 +198,7 @@ def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
                 is_used = harness.use(subject)
             except DeviceCoreError as error:
                 says_so = "not started" in str(error) or "not running" in str(error)
-                expect(f"the error of a use {when}", error, error if says_so else "an error that says `not started`")
+                expect(f"the error of a call {when}", error, error if says_so else "an error that says `not started`")
             else:
                 expect(f"a use {when}", "no error" if is_used else "no use", "no use")
             subject.start()
@@ -220,13 +220,13 @@ def a_context_starts_and_stops(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def an_interrupted_start_leaves_nothing(make: MakeLifecycle) -> None:
-    """After a start that was interrupted at any place, a stop releases everything, and a start works."""
+    """After a start is interrupted at any place, a stop releases everything, and a new start works."""
     _interrupt(make, _start)
 
 
 @LIFECYCLE.check
 def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
-    """After a stop that was interrupted at any place, another one releases everything, and a start works."""
+    """After a stop is interrupted at any place, another stop releases everything, and a new start works."""
     _interrupt(make, _stop)
 
 
@@ -272,11 +272,11 @@ def _descriptors() -> Iterator[str]:
 def _children() -> Iterator[int]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there are none, so there is no need to read about every process of the machine
+    except ChildProcessError:  # there are none, so there is no need to look at every process on the machine
         return
     threads = list(Path("/proc/self/task").glob("*/children"))
     for of_thread in threads:
-        with suppress(OSError):  # the thread has just ended, and its children belong to another one
+        with suppress(OSError):  # the thread has just ended, and its children belong to another thread
             yield from map(int, of_thread.read_bytes().split())
     for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # a kernel without these lists
         with suppress(OSError):  # the process has just ended
@@ -288,7 +288,7 @@ def _warm_up(harness: LifecycleHarness) -> _Taken:
     """Run one object, because a library may keep resources from its first use. Return the resources in use after it."""
     with harness.new() as subject:
         harness.use(subject)
-    del subject  # otherwise resources that it still holds after its stop would count as used before
+    del subject  # otherwise resources that it still holds after its stop would count as resources from before
     gc.collect()
     return _Taken.now(harness)
 
@@ -298,7 +298,7 @@ def _expect_nothing_left(when: str, harness: LifecycleHarness, before: _Taken) -
 
 
 def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[], None]) -> None:
-    """Call `action`, and once more if something is left: resources that a library caches do not grow again."""
+    """Call `action`, and repeat it if something is left: resources that a library caches do not grow twice."""
     before = _Taken.now(harness)
     action()
     if _left(harness, before, _SOON):
@@ -388,7 +388,7 @@ def _modules(harness: LifecycleHarness) -> tuple[ModuleType, ...]:
 
 
 def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequence[int]:
-    """Return the numbers of some places in a start or stop, as far apart as possible."""
+    """Return the numbers of some places in a start or stop, spread as far apart as possible."""
     point = Interrupts(sys.maxsize, *_modules(harness))
     with _prepared(harness, method) as subject:
         point.interrupt(partial(method, subject))

@@ -200,6 +200,6 @@ class _Subscriber:
         __tracebackhide__ = True
         with self._changed:
             if not self._changed.wait_for(lambda: self.calls > self._seen, EVENT_TIMEOUT):
-                message = f"expected {what} within {EVENT_TIMEOUT:g} s, and there was none"
+                message = f"expected {what} within {EVENT_TIMEOUT:g} s, but there was none"
                 raise AssertionError(message)
             self._seen = self.calls

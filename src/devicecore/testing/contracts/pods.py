@@ -20,7 +20,7 @@ class PodsHarness(Protocol):
         """The source."""
 
     def deliver(self, pods: Sequence[Pod]) -> None:
-        """Make these the active pods, reported by every source. On return, the pod source knows them."""
+        """Make these pods active, as reported by every source. When this returns, the pod source knows them."""
 
 
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]

@@ -22,13 +22,16 @@ MakePolicy = Callable[[], AllocationPolicy]
 """Creates a policy. For a function, pass `lambda: function`."""
 
 ALLOCATION_POLICY: Suite[MakePolicy] = Suite()
-"""The whole contract."""
+"""All checks of the contract."""
 
 _OWN, _OTHER = PodUid("own"), PodUid("other")
 
 
 def _cases() -> Iterator[Choice]:
-    """Eight cards with two replicas each, on two NUMA nodes or none; the first two and one of the fourth are in use."""
+    """Eight cards with two replicas each, on two NUMA nodes or none.
+
+    The first two cards and one replica of the fourth are in use.
+    """
     ids = [DeviceId(f"card-{number // 2}::{number % 2}") for number in range(16)]
     listed = DeviceSet.of(ids)
     in_use = listed.index.select([*ids[:4], ids[6]])
@@ -38,7 +41,7 @@ def _cases() -> Iterator[Choice]:
             choice = Choice(GPU, ContainerKey(_OWN, "main"), listed - in_use, DeviceSet(), size, (), nodes, in_use)
             yield choice
             yield evolve(choice, preferred=tuple(reversed(ids)), of_pod={RDMA: {DeviceId("nic"): (NumaNode(1),)}})
-            if size > 1:  # it reuses a device of an init container, and must get one of a chosen NUMA node
+            if size > 1:  # the container reuses a device of an init container, and must get one from a chosen NUMA node
                 must = listed.index.select([ids[0], ids[15]])
                 yield evolve(
                     choice,

@@ -49,7 +49,7 @@ def shows_what_was_published(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_what_was_published_last(make: MakeSink) -> None:
-    """A later status replaces an earlier one, up and down."""
+    """A later status replaces an earlier one, whether the numbers are higher or lower."""
     with make() as harness:
         for count in (3, 8, 0, 5):
             harness.sink.publish(NodeStatus({GPU: 8}, {GPU: count}))
@@ -106,7 +106,7 @@ def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]
-        modules = [one for one in found if one is not None and hasattr(one, "__file__")]  # a prompt has no file
+        modules = [one for one in found if one is not None and hasattr(one, "__file__")]  # code at a prompt has no file
         for place in count(1):
             is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
             status = NodeStatus({GPU: place}, {GPU: place})

@@ -102,7 +102,7 @@ def _short(blob: bytes | None) -> str:
 
 
 class StorePlace(Protocol):
-    """A harness: the place outside of the process where a store keeps its blob."""
+    """A harness: the place outside the process where a store keeps its blob."""
 
     def open(self) -> CheckpointStore:
         """Return a store of this place, as another process would open it."""
@@ -121,7 +121,7 @@ MakePlace = Callable[[], StorePlace]
 """Creates a place where nothing was saved yet."""
 
 DURABLE_CHECKPOINT_STORE: Suite[MakePlace] = Suite()
-"""Additional checks for stores that keep their blob outside of the process."""
+"""Additional checks for stores that keep their blob outside the process."""
 
 
 @DURABLE_CHECKPOINT_STORE.check
@@ -178,7 +178,7 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
 
 @DURABLE_CHECKPOINT_STORE.check
 def says_so_when_the_blob_cannot_be_read(make: MakePlace) -> None:
-    """`load` raises `StoreError` if a blob exists and cannot be read. It does not return None then."""
+    """`load` raises `StoreError` if a blob exists and cannot be read. In that case, it does not return None."""
     expect_error("load of an unreadable blob", StoreError, make().unreadable().load)
 
 

@@ -71,7 +71,7 @@ def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
-    """`DevicesReported` has every device as the plugin has it: health, NUMA nodes, and a missing or empty topology."""
+    """`DevicesReported` has every device unchanged: its health, its NUMA nodes, and a missing or empty topology."""
     for listed in (DEVICES, tuple(reversed(DEVICES)), ()):
         with started(make) as running:
             id_, _ = running.connect(Probe(listed=listed))
@@ -80,7 +80,7 @@ def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reports_every_change_of_the_list(make: MakeTransport) -> None:
-    """Every new list of the plugin is reported and replaces the list before."""
+    """Every new list of the plugin is reported and replaces the previous list."""
     with connected(make) as (running, plugin, id_):
         for listed in (DEVICES[:1], (), DEVICES):
             plugin.list(listed)
@@ -309,7 +309,7 @@ class RemoteTransportHarness(TransportHarness, Protocol):
         """Make the sockets or directories of the transport, which is not started yet, unusable."""
 
     def contents(self) -> object:
-        """Return a value that describes these files, and is equal as long as nothing changes."""
+        """Return a value that describes these files and stays equal as long as nothing changes."""
 
 
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]

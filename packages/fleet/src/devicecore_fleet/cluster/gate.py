@@ -38,12 +38,13 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer = writer
         self._claims = claims
         self._receiver = receiver
-        # Three locks, in this order. The receiver has its own lock, which it holds while it calls `put`.
+        # There are three locks, taken in this order. The receiver has its own lock, which it holds while it calls
+        # `put`.
         self._deciding = Lock()  # held from the decision whether to open until it is open
         self._passing = Lock()  # held while events are passed on
         self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
-        self._is_listing = False  # pods are being listed, and concurrent watch events are newer than the list
+        self._is_listing = False  # set while pods are being listed: concurrent watch events are newer than the list
         self._start = 0  # how often the node has restarted
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
@@ -68,7 +69,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
             self._is_closed = True
 
     def open(self) -> None:
-        """Let everything pass, starting with what has waited. Does nothing if the gate is open."""
+        """Let everything pass, starting with pending requests and events. Does nothing if the gate is open."""
         with self._passing:
             if not self._is_closed:
                 return

@@ -246,7 +246,7 @@ def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:
         return timedelta(seconds=behavior.lasts), 1
-    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # it waits every second time
+    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # every other state is a wait
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:

@@ -23,7 +23,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
-_SHORT = 1.0  # seconds; a server that ends watches sooner is left alone for a while
+_SHORT = 1.0  # seconds; if a server ends watches sooner, wait a while before the next one
 _LAST_SECONDS = 1.0  # seconds for the thread to end after its request was ended
 _BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server is back
 _REFUSALS = 3  # refusals in a row, after which the version itself may be the problem
@@ -31,7 +31,7 @@ _OF_CLIENT = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.TOO_MANY_REQUESTS,
-)  # for any request
+)  # seconds for any request
 
 GRANT_SECONDS = 10.0
 """Seconds for which a missing permission is not an error, because the role or the server may be brand new."""
@@ -46,7 +46,7 @@ class ObjectHandler(Protocol):
     """Receives objects. One thread calls it, and the handler owns the objects."""
 
     def wants(self, found: Json) -> bool:
-        """Whether an object matters. Others are dropped."""
+        """Return whether an object matters. Other objects are dropped."""
 
     def listed(self, objects: Sequence[Json]) -> None:
         """Take all existing objects. An object that is missing no longer exists or is not selected."""

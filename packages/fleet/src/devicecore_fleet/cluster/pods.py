@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MAX_EVENTS = 20  # pending events of one pod
 _MAX_REPEATS = 5  # attempts at a patch that another writer undoes
 _CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
-_LOOK_AGAIN = 30.0  # seconds; for a pod that the server did not know, or whose status other writers keep changing
+_LOOK_AGAIN = 30.0  # seconds, for a pod that the server did not know or whose status other writers keep changing
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +87,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
-        self._batch, self._last_proven = 0, -1  # of the pods that are seen now, and that were bound to this very Node
+        self._batch, self._last_proven = 0, -1  # the UIDs of the currently seen pods that were bound to this very Node
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
         self._is_listed = self._is_polled = self._is_ready = False
 
@@ -181,7 +181,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """No claims, because the claims of these pods are on the API server."""
+        """Return no claims, because the claims of these pods are on the API server."""
         return {}
 
     @property
@@ -206,7 +206,7 @@ class ClusterPods(PodFeed, PodReporter):
             return self._active
 
     def sources_ready(self) -> bool:
-        """Return whether the server has listed all pods once, and the pods that ran before have been tried."""
+        """Return whether the server has listed all pods once and the pods that ran before have been tried."""
         return self._is_ready
 
     def running_containers(self) -> Collection[ContainerKey]:
@@ -376,7 +376,7 @@ class ClusterPods(PodFeed, PodReporter):
         try:
             if patch is not None:
                 is_repeated = (sent := hash(json.dumps(wanted))) == record.last_wanted
-                if is_repeated and record.repeats == _MAX_REPEATS:  # or two writers would overload the server
+                if is_repeated and record.repeats == _MAX_REPEATS:  # otherwise two writers would overload the server
                     record.repeats = 0
                     return _LOOK_AGAIN
                 self._patch(uid, record, patch, requests)

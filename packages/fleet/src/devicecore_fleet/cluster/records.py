@@ -41,13 +41,15 @@ RUN_FOR = "devicecore.io/run-for"
 """The annotation with the time after which a pod's containers exit by themselves, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
-"""The annotation with the time that a deleted pod's containers keep running, at most its grace period. The default
-is 0."""
+"""The annotation with the time that a deleted pod's containers keep running, at most its grace period.
+
+The default is 0.
+"""
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which only shows a kubelet's static pod. A kubelet never runs it."""
 
-_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: on its own, after SIGTERM, after SIGKILL
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, after SIGTERM, after SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")
@@ -104,14 +106,14 @@ class PodRecord:
     _stop_code: int = _TERMINATED
     stage: Stage = Stage.SEEN
     awaits_node: bool = False  # it may not run on the known version of the Node, so the Node is read again
-    is_gone: bool = False  # from the server
+    is_gone: bool = False  # as last shown by the server
     events: list[tuple[Said, datetime]] = field(factory=list)
     last_wanted: int | None = None  # the hash of the last sent status, which many pods have in common
     repeats: int = 0
     """How often that status was resent because another writer had undone it."""
-    conflicts: int = 0  # in a row
+    conflicts: int = 0  # failures in a row
     is_patching: bool = False
-    batch: int = 0  # of the pods that were seen between two reads of the Node
+    batch: int = 0  # a number shared by the pods that were seen between two reads of the Node
     says: str = ""
     """The behavior of its containers in the fleet's file, if there is no annotation `CONTAINERS`."""
     change_at: float = math.inf
@@ -166,7 +168,10 @@ class PodRecord:
         return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
 
     def take(self, pod: Json) -> bool:
-        """Take the current pod from the server. Return whether the result of `next_step` may have changed."""
+        """Take the current pod from the server.
+
+        Return whether the result of `next_step` may have changed.
+        """
         before, self.object = self.object, reduced(pod)
         return _decisive(before) != _decisive(self.object)
 
@@ -373,7 +378,8 @@ class PodRecord:
             return now
         grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
         ends = None if self.is_given else _parsed(self.object["metadata"].get("deletionTimestamp"))
-        age = 0.0 if ends is None else max(0.0, grace + (wall - ends).total_seconds())  # of a deletion before a restart
+        # the time of a deletion before a restart
+        age = 0.0 if ends is None else max(0.0, grace + (wall - ends).total_seconds())
         self.deleted_at = min(self.deleted_at, now - age)
         self._stop_code = _KILLED if goes_on > grace else _TERMINATED
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
@@ -392,15 +398,15 @@ class PodRecord:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             is_new = any(one.waiting is not None and one.ended is None for one in self.lives(now).values())
-            phase = PENDING if is_new else RUNNING  # while a container has never run
+            phase = PENDING if is_new else RUNNING  # as long as a container has never run
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
         prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,
-            # A pod is shown as finished when nothing is left of it, because its devices can then be given to another
-            # pod.
+            # A pod is shown as finished only when nothing is left of it, because its devices can then be given to
+            # another pod.
             has_sandbox=not self.is_released if is_over else prepared,
             started=self.started,
             ended=self.ended,
@@ -490,7 +496,7 @@ def _parsed(text: object) -> datetime | None:
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):  # for a time that its zone moves out of the calendar
+    except (ValueError, OverflowError):  # raised for a time that its time zone moves out of the calendar
         return None
 
 

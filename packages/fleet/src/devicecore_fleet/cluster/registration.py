@@ -137,9 +137,9 @@ class RegisteredNode(NodeStatusSink):
         self._refusal: str | None = None
         self._must_read = False  # whether to read the Node again
         self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
-        self._is_overwritten = False  # by others; corrected at the next tick
-        self._may_repair = True  # at once, but not twice between two ticks
-        self._next_look: datetime | None = None  # for a Node that is gone
+        self._is_overwritten = False  # changed by others, and corrected at the next tick
+        self._may_repair = True  # corrected at once, but not twice between two ticks
+        self._next_look: datetime | None = None  # seconds between two reads of a Node that is gone
         self._next_report: datetime | None = None  # the next report of the conditions, or None if unknown or due
         self._problem: str | None = "the Node is not registered yet"
 
@@ -168,7 +168,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the Node exists and may be changed: devicecore created it, or was told to adopt it."""
+        """Whether the Node exists and may be changed because devicecore created it or was told to adopt it."""
         with self._lock:
             is_there = self._node is not None and self._next_look is None
             return is_there and not self._is_doubted and self._refusal is None

@@ -44,7 +44,7 @@ seconds counts as lost.
 """
 
 _BACKOFF = Backoff(0.5, 10.0)
-_OUTAGE = Backoff(0.5, 3.0)  # a cluster must see its nodes again 10 s after its return
+_OUTAGE = Backoff(0.5, 3.0)  # a cluster must see its nodes again 10 s after it is back
 _WINDOW = 10.0  # seconds over which requests are counted
 _GROW = 2.0  # seconds for which a due job may wait before connections are added
 _LATE = 10.0  # seconds for which a due job may wait before the reason is logged
@@ -73,7 +73,7 @@ class _Entry:
     due: float
     failures: int = 0
     is_running: bool = False
-    is_replaced: bool = False  # while it runs
+    is_replaced: bool = False  # set while it runs
     problem: object = None
     forbidden_since: float = math.inf
 
@@ -231,7 +231,7 @@ class ApiWriter(HasLifecycle, Writer):
         for name, kind in self._kinds.items():
             queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
-                heapq.heappop(queue)  # it was put again with another time
+                heapq.heappop(queue)  # it was put again with a different time
             if not queue:
                 continue
             soonest = min(soonest, queue[0][0])
@@ -321,7 +321,7 @@ class ApiWriter(HasLifecycle, Writer):
             return
         of_connections = self._count
         if self._may_grow and self._count < self._most:
-            self._add_threads(min(self._count, self._most - self._count))  # twice as many
+            self._add_threads(min(self._count, self._most - self._count))  # double the number of connections
         if window.latest < _LATE or now - self._said_slow < _SAY_AGAIN:
             return
         self._said_slow = now

@@ -191,11 +191,11 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import assembly  # needs the extra; errors in the file come first
+    from devicecore_fleet.fleet import assembly  # needs the extra, and errors in the file should come first
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
-    # Signals first, because every thread must inherit that they are blocked.
+    # Block signals first, because every thread must inherit the mask.
     reloading = () if _has_terminal() else (signal.SIGHUP,)
     with (
         Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals,
@@ -276,7 +276,7 @@ class _Loop:
 
     @property
     def _wanted(self) -> object:
-        """What a frame depends on."""
+        """The values that a frame depends on."""
         return self.fleet.version, tuple(self.log_lines)
 
     @property

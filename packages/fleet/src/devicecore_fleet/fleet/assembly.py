@@ -36,8 +36,9 @@ from devicecore_fleet.fleet.slices import StoredSlices
 from devicecore_fleet.fleet.virtual_node import SharedParts
 
 WORKERS = 16
-"""The number of threads that read claims, and also of threads that wait for disks and sockets of nodes. They end when
-idle. A server that does not answer blocks only the former.
+"""The number of threads that read claims, and also of threads that wait for disks and sockets of nodes.
+
+They end when idle. A server that does not answer blocks only the former.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
@@ -47,7 +48,8 @@ A server that takes 0.2 s per request then has three times the capacity needed f
 nodes and slower servers.
 """
 
-_MAX_LOCK, _MAX_BEFORE = 4096, 20  # bytes that are read, and processes that are remembered, because some end at once
+# how many bytes are read and how many processes are remembered; some processes end at once
+_MAX_LOCK, _MAX_BEFORE = 4096, 20
 
 LOCK_NAME = ".lock"
 """The file in the root that a fleet locks, with the identities of the processes that have locked it.

@@ -74,7 +74,7 @@ class ServerConnection(NodeConnection):
         self._shared = shared
         self._wake = wake
         self._starts = 0
-        self._changes = NOTHING  # of labels and annotations since the last start
+        self._changes = NOTHING  # changes of labels and annotations since the last start
         self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._proven)
         self._proven: NodeGate = NodeGate(self.gate, self.gate, lambda: self._pods, is_closed=True)
         self._node = self._new_node()

@@ -33,7 +33,7 @@ REBOOT = 30.0
 
 _TOGETHER = 0.05  # seconds within which ticks are combined, so that a large fleet sleeps between them
 _MAX_ANSWERS = 20  # maximum number of sentences in the answer to a command
-_MAX_TIMES = 4  # entries of each node in the queue, of which one counts
+_MAX_TIMES = 4  # entries of each node in the queue, only one of which counts
 
 _T = TypeVar("_T")
 
@@ -121,12 +121,12 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
-        self._rebooting: dict[str, float] = {}  # when each comes up, unless another command comes first
+        self._rebooting: dict[str, float] = {}  # when each node comes up again, unless another command comes first
         self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
         self._began = 0.0
-        self._thread = 0  # the one that calls `step`
+        self._thread = 0  # the thread that calls `step`
         self._lifecycle = Lifecycle("the fleet")
         self.connections: dict[str, NodeConnection] = {}
         """The connection of each node to the cluster, by the node's name."""
@@ -199,7 +199,7 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # before it runs, so that whatever wakes it during that counts
+            self._is_ready.discard(name)  # removed before it runs, so that a wake-up during the run counts
             if name in self.nodes:  # it may have been removed
                 yield name
 
@@ -207,7 +207,7 @@ class Fleet(HasLifecycle):
         self._due_of[name] = due = self.nodes[name].advance()
         if due < float("inf"):
             heapq.heappush(self._due, (due, name))
-        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most are from an earlier run, and may be days ahead
+        if len(self._due) > _MAX_TIMES * len(self.nodes):  # most entries are from an earlier run, and may be days ahead
             self._due = [(at, one) for one, at in self._due_of.items() if at < float("inf")]
             heapq.heapify(self._due)
         self.version += 1

@@ -75,7 +75,7 @@ class SharedParts:
         workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
         root: where nodes store their files, each in a directory with its name, or None for memory.
-        metrics: measures the managers of all nodes together, or None.
+        metrics: measures the managers metrics of all nodes together, or None.
     """
 
     saver: SaverThread
@@ -114,7 +114,7 @@ class VirtualNode(HasLifecycle):
         self._checkpoint, self._claims_file, *self._pinned_files = _stores(
             self._directory or (shared.root and shared.root / name)
         )
-        if (metrics := shared.metrics) is not None:  # of all nodes together
+        if (metrics := shared.metrics) is not None:  # metrics of all nodes together
             self._checkpoint = metrics.measured(self._checkpoint, CHECKPOINT_NAME)
             self._claims_file = metrics.measured(self._claims_file, CLAIMS_NAME)
         self._managers: NodeManagers | None = None

@@ -102,7 +102,7 @@ Request = Mapping[str, int]
 
 
 ReservedMemory = Sequence[tuple[int, Mapping[str, Quantity]]]
-"""What a kubelet's `reservedMemory` says of NUMA nodes, in its order."""
+"""The NUMA nodes' reservations in a kubelet's `reservedMemory`, in its order."""
 
 
 def bytes_by_node(reserved: ReservedMemory) -> dict[int, dict[str, int]]:

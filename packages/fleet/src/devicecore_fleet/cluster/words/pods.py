@@ -275,7 +275,7 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 
 
 def _ephemeral(container: Json) -> Json:
-    """Return the status of a container that `kubectl debug` added. It could not be run, so nobody waits for it."""
+    """Return the status of a container from `kubectl debug`: it could not be run, so that nobody waits for it."""
     message = "no container runs on a node of devicecore"
     return {
         "name": container["name"],
@@ -330,7 +330,7 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
-_OF_POD = ("cpu", "memory")  # and huge pages: what can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
+_OF_POD = ("cpu", "memory")  # and huge pages can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
 
 
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:

@@ -65,7 +65,8 @@ class Entry:
         kind: its kind.
         name: its name.
         hole: why it is unknown whether this thing is sound, as the end of a sentence, or an empty string if it is
-        known. resource: the resource or driver whose findings also apply to it.
+            known.
+        resource: the resource or driver whose findings also apply to it.
     """
 
     kind: Kind

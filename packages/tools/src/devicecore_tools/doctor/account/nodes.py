@@ -24,9 +24,11 @@ class Counts:
 
     Attributes:
         allocatable: devices that a scheduler may allocate: for a plugin, as many as the Node says; for a driver, those
-        without a taint that repels pods. requested: devices that bound pods request, or that are allocated to claims. A
-        share of a device counts as one. held: the part of `requested` whose pods a kubelet has started. free: devices
-        that another pod may get. unhealthy: devices in the capacity of the Node that are not allocatable.
+            without a taint that repels pods.
+        requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
+        held: the part of `requested` whose pods a kubelet has started.
+        free: devices that another pod may get.
+        unhealthy: devices in the capacity of the Node that are not allocatable.
     """
 
     allocatable: int | None
