@@ -86,8 +86,8 @@ REASONS = {
     "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # shared no more
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
-    "needs 3 of counter card/slots, and 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
-    "the request asks for 50Gi of memory, and the device has 40Gi": lambda: _first_reason(
+    "needs 3 of counter card/slots, but 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
+    "the request asks for 50Gi of memory, but the device has 40Gi": lambda: _first_reason(
         SHARED, request=_wants(memory="50Gi")
     ),
     "has no capacity speed": lambda: _first_reason(SHARED, request=_wants(speed="1")),

@@ -251,7 +251,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             ),
         ],
         1,
-        ["asks for 8G of bandwidth, and the device has 5G (", "request r of claim ml/train asks for 5G of bandwidth"],
+        ["asks for 8G of bandwidth, but the device has 5G (", "request r of claim ml/train asks for 5G of bandwidth"],
     ),
     "others hold the bandwidth of a shared NIC": (
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "8G"}})),
@@ -260,14 +260,14 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "gets them if  claim ml/other of pod infer-0 is released",
             "asks for 2G of bandwidth",
-            "and the device has 2G left of 10G; claim ml/other of pod infer-0 has 8G (",
+            "but the device has 2G left of 10G; claim ml/other of pod infer-0 has 8G (",
         ],
     ),
     "a request for no bandwidth gets all of it": (
         a_claim(a_request("r", "nic")),
         [NICS, a_slice("n1", NIC, [SHARED]), A_SHARE],
         1,
-        ["the request asks for no bandwidth, which means 10G, and the device has 2G left of 10G"],
+        ["the request asks for no bandwidth, which means 10G, but the device has 2G left of 10G"],
     ),
     "DRANET: a truth is compared with a text": (
         a_claim(a_request("r", "dranet", expression=f"device.attributes['{DRANET}'].rdma == 'true'")),

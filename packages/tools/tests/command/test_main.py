@@ -330,7 +330,7 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
         (("kind: Pod", "kind: Deployment"), "Its pods are created from spec.template: write that as a Pod"),
         (("kind: Pod", "kind: CronJob"), "Its pods are created from spec.jobTemplate.spec.template: write that"),
         (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
-        (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put a text that begins"),
+        (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put text that begins"),
         (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),
         (("image: i", "image: 'i"), "a quote or a bracket is not closed"),
     ],

@@ -268,7 +268,7 @@ def _content(file: bytes, fields: Callable[[_Json], _Json], checksums: Callable[
     data, stored = given.get("data", ""), given.get("dataChecksum", 0)
     if data or stored:
         if not isinstance(data, str):
-            raise CorruptStateError("expected a text in data")
+            raise CorruptStateError("expected a string in data")
         content = fields(_object(data.encode(), "data"))
         if stored != _data_checksum(data.encode()):
             raise CorruptStateError("could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit")
@@ -363,6 +363,6 @@ def _cpus(text: str, what: str) -> int:
 
 def _checked(value: object, of: type[_Value], what: str) -> _Value:
     if not isinstance(value, of):
-        kind = {"dict": "an object", "list": "a list"}.get(of.__name__, "a text")
+        kind = {"dict": "an object", "list": "a list"}.get(of.__name__, "a string")
         raise CorruptStateError(f"expected {kind} in {what}, got {foreign_text(repr(value), 60)}")
     return value
