@@ -7,6 +7,7 @@ import pytest
 from devicecore.domain.allocation import (
     DeviceAllocation,
     DeviceClass,
+    DeviceKey,
     Held,
     NoAllocation,
     TargetNode,
@@ -26,13 +27,15 @@ def answer(
     counter: int | None = None,
     held: list[Held] | None = None,
     max_steps: int = 2_000,
+    **others: int,
 ) -> Answer:
-    """What a claim gets of one pool, which may have one counter."""
+    """What a claim gets of one pool, which may have a counter of units, and others."""
     head = {"driver": DRIVER, "nodeName": "n1"}
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
     slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
     if counter is not None:
-        counters = [{"name": "c", "counters": {"units": {"value": str(counter)}}}]
+        known = {"units": counter, **others}
+        counters = [{"name": "c", "counters": {name: {"value": str(value)} for name, value in known.items()}}]
         slices.append(slice_of({"metadata": {"name": "t"}, "spec": {**head, "pool": pool, "sharedCounters": counters}}))
     claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     return allocate([claim], TargetNode("n1"), slices, held or [], [DeviceClass("any")], max_steps=max_steps)
@@ -42,10 +45,10 @@ def request(**fields: object) -> dict[str, Any]:
     return {"name": "a", "exactly": {"deviceClassName": "any", **fields}}
 
 
-def using(name: str, units: int, **fields: object) -> dict[str, Any]:
+def using(name: str, units: int, counter: str = "units", /, **fields: object) -> dict[str, Any]:
     return {
         "name": name,
-        "consumesCounters": [{"counterSet": "c", "counters": {"units": {"value": str(units)}}}],
+        "consumesCounters": [{"counterSet": "c", "counters": {counter: {"value": str(units)}}}],
         **fields,
     }
 
@@ -84,6 +87,35 @@ def test_counters_that_suffice_for_no_choice_are_found_without_trying() -> None:
 def test_a_device_without_counters_pays_for_none() -> None:
     found = answer([request(count=2)], [using("large", 4), using("small", 3), {"name": "free"}], counter=3)
     assert sorted(names(found)) == ["free", "small"]
+
+
+LARGE_FIRST = [using("large", 2), using("d0", 1), using("d1", 1)]
+"""With a counter of 2, the search takes the large one first and has to go back, if the counter may suffice."""
+
+
+def test_a_device_without_counters_in_the_same_pool_leaves_the_counter_to_the_others() -> None:
+    found = answer([request(count=3)], [{"name": "free"}, *LARGE_FIRST], counter=2)
+    assert sorted(names(found)) == ["d0", "d1", "free"]
+
+
+def test_a_share_that_is_paid_for_leaves_the_counter_to_the_others() -> None:
+    devices = [using("shared", 5, allowMultipleAllocations=True), *LARGE_FIRST]
+    held = [Held(DeviceKey(DRIVER, "p", "shared"), is_share=True)]
+    found = answer([request(count=3)], devices, counter=7, held=held)
+    assert sorted(names(found)) == ["d0", "d1", "shared"]
+
+
+def test_a_counter_that_is_used_up_twice_over_keeps_no_device_back_that_does_not_need_it() -> None:
+    devices = [using("held", 2, "others"), *LARGE_FIRST]
+    found = answer([request(count=2)], devices, counter=2, held=[Held(DeviceKey(DRIVER, "p", "held"))], others=1)
+    assert names(found) == ["d0", "d1"]
+
+
+def test_admin_access_has_not_paid_for_the_share_of_another_request() -> None:
+    shared = using("d", 2, allowMultipleAllocations=True)
+    admin, share = request(adminAccess=True), {**request(), "name": "b"}
+    assert names(answer([admin, share], [shared], counter=2)) == ["d", "d"]
+    assert not answer([admin, share], [shared], counter=1)
 
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
