@@ -20,7 +20,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.api_server.faults import Answer, Drop, RunFirst
 from tests.cluster.jobs import Jobs
 
-from devicecore import NodeStatus
+from devicecore import NodeStatus, ResourceName
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.access import RequestError
 from devicecore.adapters.kube_api.dra import KubeApiClaims
@@ -108,6 +108,33 @@ def test_a_lease_is_not_renewed_while_the_node_is_in_doubt(node: Connected) -> N
     node.connection.tick()
     node.replaced()
     node.connection.seen(None)
+    assert node.sent() == ["get nodes"]
+    assert node.connection.refusal
+
+
+def test_a_node_of_another_that_the_watch_shows_is_not_ours(node: Connected) -> None:
+    node.replaced()
+    node.connection.seen(node.server.get("Node", NAME))
+    assert node.sent() == ["get nodes"]
+    assert node.connection.refusal
+
+
+def test_of_a_pod_that_was_bound_to_a_node_of_another_nothing_is_sent(node: Connected) -> None:
+    """Nobody has shown yet that the Node is another one."""
+    node.replaced()
+    node.takes(node.bound("theirs"))
+    assert {*node.sent()} == {"get nodes"}
+    assert node.connection.refusal, "so that the Lease of the other Node is not renewed either"
+
+
+def test_a_status_is_not_written_into_the_node_of_another(node: Connected) -> None:
+    node.replaced()
+    before = node.server.get("Node", NAME)
+    node.link.sink.publish(NodeStatus({ResourceName("example.com/gpu"): 2}, {}))
+    with pytest.raises(RequestError, match="uid"):
+        node.sent()
+    assert node.server.get("Node", NAME) == before
+    node.link.sink.publish(NodeStatus())
     assert node.sent() == ["get nodes"]
     assert node.connection.refusal
 
