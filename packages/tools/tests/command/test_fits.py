@@ -94,6 +94,15 @@ def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert document["nodes"][1]["devices_not_certain"].startswith("the kubelet's answer was not read")
 
 
+def test_nodes_of_the_same_name_are_told_apart_by_their_files(place: Path, capsys: Capsys) -> None:
+    for file in ("a.yaml", "b.yaml"):
+        (place / file).write_text(f"name: n1\ndevices: [{{resource: {GPU}, device: gpu-0}}]\n")
+    assert fits(place, "two.yaml", "a.yaml", "b.yaml") == 1
+    out = capsys.readouterr().out
+    assert f"n1 ({place}/a.yaml): does not fit" in out
+    assert f"n1 ({place}/b.yaml): does not fit" in out
+
+
 def test_a_description_without_its_devices_says_what_is_missing(place: Path, capsys: Capsys) -> None:
     (place / "bare.yaml").write_text("name: node-1\n")
     assert main(["fits", str(place / "one.yaml"), "--node", str(place / "bare.yaml")]) == 2

@@ -257,6 +257,7 @@ def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, 
 
 def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
     """A pod without claims that a kubelet has refused, of which no file says anything."""
+    in_the_event = REFUSAL.removeprefix("Pod was rejected: ")
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "team"}})
         spec = {"containers": [{"name": "main", "image": "i"}], "nodeName": "n1"}
@@ -264,10 +265,13 @@ def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) 
             server.create({"kind": "Pod", "metadata": {"name": "twice", "namespace": namespace}, "spec": spec})
         refused = {"kind": "Pod", "metadata": {"name": "big", "namespace": "team"}, "spec": spec}
         server.create({**refused, "status": {"phase": "Failed", "message": REFUSAL}})
+        about = {"kind": "Pod", "name": "big", "namespace": "team"}
+        event = {"kind": "Event", "metadata": {"name": "big.1", "namespace": "team"}, "involvedObject": about}
+        server.create({**event, "type": "Warning", "reason": "UnexpectedAdmissionError", "message": in_the_event})
         config = str(server.kubeconfig(tmp_path / "config"))
         for name in ("big", "team/big"):
             assert why(name, "--kubeconfig", config) == 0
-            assert "DM-05" in capsys.readouterr().out
+            assert capsys.readouterr().out.count("DM-05") == 1  # not again for the event, which has the same message
         for name in ("default/big", "twice"):
             assert why(name, "--kubeconfig", config, "--node-name", "n1") == 1
         assert why("big", "--kubeconfig", str(tmp_path / "none")) == 2

@@ -158,8 +158,9 @@ def fits(
     if as_json:
         print_json({"nodes": [one.document for one in tried], "note": note})
     else:
-        for one in tried:
-            one.show()
+        names = [one.answer.node for one in tried]
+        for place, one in zip(places or (DEFAULT_ROOT,), tried, strict=True):
+            one.show(place if names.count(one.answer.node) > 1 else "")
         click.echo(note)
     return min((one.status for one in tried), key=_PREFERENCE.index)
 
@@ -215,12 +216,13 @@ class _Tried:
         document["doubts"] = list(self.doubts)
         return {**document, **({"claims": self.report.document} if self.report is not None else {})}
 
-    def show(self) -> None:
-        """Print the answer."""
+    def show(self, place: str) -> None:
+        """Print the answer. `place` tells the node from others of the same name, or is empty."""
         rows = [*_pairs(self.answer), *(("but", foreign_text(one)) for one in self.doubts)]
         if self.problem:
             rows.append(("not known", self.problem))
-        print_pairs(f"{self.answer.node}: {self.says}", rows)
+        name = f"{self.answer.node} ({foreign_text(place)})" if place else self.answer.node
+        print_pairs(f"{name}: {self.says}", rows)
         if self.report is not None:
             self.report.show(all_devices=False)
 

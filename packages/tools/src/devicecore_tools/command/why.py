@@ -176,11 +176,15 @@ def _explain_messages(
 ) -> int:
     """Print what messages mean, and related problems on the node. Return the exit status."""
     from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need it
+    from devicecore_tools.doctor.pod.messages import without_prefix
 
     facts, pod = read.facts, about and about[0]
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
     nodes = _nodes(read.options, read.budget) if any(_SCHEDULER in text for text in found) else None
-    explained = list({one.text: one for text in found for one in explain(text, pod, facts, nodes)}.values())
+    told: dict[str | None, Explanation] = {}
+    for one in (one for text in found for one in explain(text, pod, facts, nodes)):
+        told.setdefault(without_prefix(one.text), one)  # a kubelet repeats its message in an event, without the prefix
+    explained = list(told.values())
     named = [value for one in explained for name, value in one.values if name == "resource"]
     wrong = concerning(pod, facts, named) if facts is not None and (pod is not None or explained) else ()
     stands = "" if explained else _standing(said)

@@ -128,7 +128,7 @@ def find(text: str) -> Match | None:
     """
     text = text[:MAX_MESSAGE].strip()
     for _, message, pattern in sentences_in(text):
-        stripped = _without(text, message.prefix)
+        stripped = without_prefix(text, message.prefix)
         if stripped is not None and (found := pattern.fullmatch(stripped)):
             values = {name: value for name, value in found.groupdict().items() if value is not None}
             return Match(message, values, text)
@@ -197,7 +197,7 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
             yield from _rows([row | bare | {"prefix": "", "bare": None}])
 
 
-def _without(text: str, prefix: str) -> str | None:
+def without_prefix(text: str, prefix: str = "") -> str | None:
     """Return the string without the kubelet's prefix for this kind of message.
 
     Return None if a required prefix is missing.
