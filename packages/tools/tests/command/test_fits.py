@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.command.main import main
+from devicecore_tools.doctor import DEFAULT_ROOT
 
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 
@@ -215,6 +216,12 @@ def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsy
     error = capsys.readouterr().err
     assert "nothing.yaml" in error
     assert "--node" not in error
+
+
+@pytest.mark.skipif(Path(DEFAULT_ROOT).exists(), reason="this machine has a kubelet")
+def test_without_a_kubelet_here_it_says_how_to_name_other_nodes(place: Path, capsys: Capsys) -> None:
+    assert fits(place, "one.yaml") == 2
+    assert "with --node, or try the nodes of a cluster with: devicecore why POD --slices" in capsys.readouterr().err
 
 
 def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(place: Path, capsys: Capsys) -> None:

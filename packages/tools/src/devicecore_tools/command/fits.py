@@ -286,7 +286,8 @@ def _node(
 
     path = Path(place)
     if problem := missing_file(place, "file or directory"):
-        hint = "; name the node with --node" if place == DEFAULT_ROOT else ""
+        others = "; name a node with --node, or try the nodes of a cluster with: devicecore why POD --slices FILE"
+        hint = others if place == DEFAULT_ROOT else ""
         raise ValueError(f"{place}: {problem}{hint}")
     if not path.is_dir():
         document = _description(path, pod)
