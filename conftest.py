@@ -1,7 +1,8 @@
-"""What all tests share: our own fixtures, the examples of the guides as tests, and the profiles of Hypothesis.
+"""Configuration for all tests: our own fixtures, the guides' examples as tests, and the Hypothesis profiles.
 
 The Python blocks of README.md and docs/ run as tests; the blocks of one document share one namespace. The profile
-`test` gives everybody the same few examples, `quick` fewer (`make quick`), `thorough` finds new ones (`make laws`).
+`test` runs the same few examples everywhere, `quick` runs fewer (`make quick`), and `thorough` finds new ones (`make
+laws`).
 """
 
 import gc
@@ -26,7 +27,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from tests.guides import forbid_private_modules
 
-# All folders `tests` are parts of this namespace package. If pytest imported it first, it would know only one of them.
+# All `tests` folders are parts of this namespace package. If pytest imported it first, it would find only one of them.
 import_module("tests")
 
 pytest_plugins = ["devicecore_tools.testing.pytest_plugin", "tests.workers"]
@@ -37,23 +38,23 @@ pytest_collect_file = Sybil(
     setup=forbid_private_modules,
 ).pytest()
 
-# No deadlines: under coverage, and with another worker next to it, the time of one example says nothing.
+# No deadlines: under coverage and next to other workers, the time of one example means nothing.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
 settings.register_profile("quick", settings.get_profile("test"), max_examples=5)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
 
-# Hypothesis also draws constants from the modules that are loaded, so that the examples of a test would depend on which
-# tests the same worker has run before. `make laws` keeps them.
+# Hypothesis also draws constants from the loaded modules, so a test's examples would depend on which tests the same
+# worker ran before. `make laws` keeps them.
 _constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting
 providers._get_local_constants = lambda: (  # noqa: SLF001 - as above
     _constants_of_modules() if settings.get_current_profile_name() == "thorough" else _NO_CONSTANTS
 )
 
-# gRPC would log each connection that a stopped server ends, in the middle of pytest's dots.
+# Otherwise, gRPC logs each connection that a stopped server closes, in the middle of pytest's dots.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-# A shell ignores SIGINT in its background jobs, and so would all processes that the tests start and interrupt.
+# Background jobs of a shell ignore SIGINT, and so would all processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -79,9 +80,11 @@ MEASURED = {
     TESTS / "unit" / f"test_{name}.py"
     for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
 }
-"""The files of tests of which `make test` measures the coverage: enough for the packages that must be covered, and
-not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
-all of them."""
+"""The test files for which `make test` measures coverage.
+
+They are enough for the packages that must be covered, without those whose many cases run the same lines. Measuring
+coverage more than doubles a test's time. `make coverage` measures it for all files.
+"""
 
 _MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 
@@ -95,19 +98,19 @@ _LONGEST = {
     "test_conformance_health.py",
     "test_wild.py",
 }
-"""Files that take longest of all, although they have many tests."""
+"""The files that take longest, although they have many tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the marker of pytest-cov also where it is not installed."""
+    """Register the marker of pytest-cov even if pytest-cov is not installed."""
     config.addinivalue_line("markers", "no_cover: measure no coverage")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Keep the thousands of tests out of all collections of garbage, because each would look at all of them.
+    """Exclude the thousands of tests from garbage collection, because each collection would visit all of them.
 
-    Coverage is measured while the measured packages are imported, and not of the rest of the collection.
+    Coverage is measured while the measured packages are imported, but not during the rest of pytest's collection.
     """
     gc.disable()
     for package in session.config.getoption("cov_source", []):
@@ -125,7 +128,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mix the files that wait for processes with the others.
 
-    The workers take one file after the other, and the last files should be short ones.
+    The workers take one file after another, and the last files should be short.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -139,13 +142,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure coverage only where it tells something, because even a test's set-up takes longer with it."""
+    """Measure coverage only where it is useful, because it slows down even a test's setup."""
     _measure(item.config, on=_MEASURES_ALL or item.path in MEASURED)
     return (yield)
 
 
 def _measure(config: pytest.Config, *, on: bool) -> None:
-    """Begin to measure coverage, or end it, if this run measures any."""
+    """Start or stop measuring coverage, if this run measures it."""
     plugin = config.pluginmanager.getplugin("_cov")
     controller = plugin and plugin.cov_controller
     if controller and controller.started != on:
@@ -154,11 +157,11 @@ def _measure(config: pytest.Config, *, on: bool) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After the last test no manager has a thread. One that nobody has stopped is collected, and its thread ends."""
+    """After the last test, no manager has a thread. One that was never stopped is collected, and its thread ends."""
     yield
     for item in request.session.items:
         if isinstance(item, pytest.Function) and item.funcargs:
-            item.funcargs.clear()  # pytest keeps those of the last test until everything is torn down
+            item.funcargs.clear()  # pytest keeps the fixtures of the last test until everything is torn down
     gc.collect()
     for thread in threading.enumerate():
         if thread.name == "devicecore-saver" and not request.session.testsfailed:  # a failed test keeps its objects
@@ -169,7 +172,7 @@ def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A new directory with a name so short that sockets fit into it, which pytest's own have not."""
+    """A new directory whose name, unlike those of pytest's own, is short enough for sockets."""
     path = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)

@@ -117,7 +117,7 @@ class Shown:
 
 
 def is_ready(node: Any) -> bool:  # noqa: ANN401 - parsed JSON
-    """Whether a Node is Ready and has its devices."""
+    """Return whether a Node is Ready and has its devices."""
     status = node.get("status") or {}
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
     return conditions.get("Ready") == "True" and "example.com/gpu" in (status.get("allocatable") or {})
@@ -168,7 +168,7 @@ class Bench:
     bound_at: dict[str, float] = field(factory=dict)
 
     def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
-        """A pod's name and node, and the devices of its claim if it has one. Two of a node's ten pods have a claim."""
+        """The name and node of a pod, and the devices of its claim. Two of the ten pods on a node have a claim."""
         node, of_node = number % self.nodes, number // self.nodes
         device = {
             "request": "nic",

@@ -67,7 +67,7 @@ def history(pods: int, newcomers: int) -> Json:
 
 
 def ours(case: Json, newcomers: int) -> list[float]:
-    """The CPU seconds that our last admissions took."""
+    """Return the CPU seconds that our last admissions took."""
     replay, taken = NumaReplay(case), list[float]()
     assert replay.begin()["ok"]
     for step in case["steps"]:
@@ -84,7 +84,7 @@ def ours(case: Json, newcomers: int) -> list[float]:
 
 
 def theirs(case: Json, newcomers: int, version: str) -> list[float]:
-    """The seconds that Kubernetes' last admissions took."""
+    """Return the seconds that Kubernetes' last admissions took."""
     with Oracle(program("oracle", version)) as oracle:
         answers = oracle.ask("numa", case)
     found = [one["seconds"] for one in answers if "seconds" in one]

@@ -28,13 +28,13 @@ TITLES = {
 }
 COLUMNS = 3
 WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
-ACROSS, DOWN = 190, 130  # of the field in a panel
+ACROSS, DOWN = 190, 130  # of the plot area in a panel
 DECADES = (-2, 4)  # of milliseconds
 COLORS = {"devicecore": "#0b6", "Kubernetes": "#777"}
 
 
 def place(size: int, milliseconds: float) -> tuple[float, float]:
-    """The position of a time in a panel; both axes are logarithmic."""
+    """Return the position of a time in a panel; both axes are logarithmic."""
     low, high = DECADES
     right = (log10(size) - 1) / (log10(5000) - 1) * ACROSS
     return LEFT + right, TOP + DOWN - (log10(milliseconds) - low) / (high - low) * DOWN

@@ -32,7 +32,7 @@ TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """The seconds that the call takes."""
+    """Return the seconds that the call takes."""
     began = clock()
     work()
     return clock() - began
@@ -54,7 +54,7 @@ def admit(size: Size) -> Times:
 
 
 def admit_after_a_pod_has_gone(size: Size) -> Times:
-    """Admit one more pod, during which the manager notices that another is gone."""
+    """Admit one more pod; during the admission, the manager notices that another pod is gone."""
     with running(size) as bench:
         while True:
             newcomer = bench.newcomer()
@@ -70,7 +70,7 @@ def admit_with_hints(size: Size) -> Times:
 
 
 def hints(size: Size) -> Times:
-    """Ask for hints, and nothing else."""
+    """Ask only for hints."""
     with running(size, TWO_NODES) as bench:
         newcomer = bench.newcomer()
         while True:
@@ -93,7 +93,7 @@ def decode_and_verify(size: Size) -> Times:
 
 
 def bare_write(size: Size) -> Times:
-    """Write a file of that size, fsync and rename it: the minimum for any implementation."""
+    """Write a file of the same size, fsync it and rename it: the minimum for any implementation."""
     with running(size) as bench:
         blob = bench.path.read_bytes()
         new, target = f"{bench.path}.bare", f"{bench.path}.target"

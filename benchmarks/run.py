@@ -64,7 +64,7 @@ except KeyboardInterrupt:  # it is told to those who read us, too
 
 @frozen
 class Figure:
-    """The result of one row at one size: medians in milliseconds, and the number of samples.
+    """The result of one row at one size: the medians in milliseconds and the number of samples.
 
     `theirs` is None where Kubernetes is not measured.
     """
@@ -173,7 +173,7 @@ def main() -> None:
     except PeersError as error:
         print(f"devicecore alone, and nothing over gRPC: {error}", file=sys.stderr)
         needs_go = set(GRPC)
-    logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not report that a plugin ends with its row
+    logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not report that a plugin ends when its row ends
     wanted = [row for row in options.rows or ROWS if row not in needs_go]
     seconds, sizes = (0.3, SIZES[:-1]) if options.quick else (3.0, SIZES)
     figures = []

@@ -57,7 +57,7 @@ class Size:
 
 
 def device(number: int, health: Health = Health.HEALTHY, nodes: int = 2) -> Device:
-    """The device with this number."""
+    """Return the device with this number."""
     return Device(DeviceId(f"dev-{number:06d}"), health, (NumaNode(number % nodes),))
 
 
@@ -67,13 +67,13 @@ def devices(count: int, nodes: int = 2) -> tuple[Device, ...]:
 
 
 def pod(number: int) -> Pod:
-    """The pod with this number: one container that requests one device."""
+    """Return the pod with this number: one container that requests one device."""
     uid = PodUid(f"{number:08x}-6b1f-4a5e-9c3d-2f8e7a901b4c")
     return Pod(uid, containers=(Container(CONTAINER, {RESOURCE: 1}),))
 
 
 def checkpoint(size: Size) -> CheckpointData:
-    """The saved state when each pod has a device."""
+    """Return the saved state when each pod has a device."""
     entries = tuple(
         PodDevicesEntry(pod(number).uid, CONTAINER, RESOURCE, {number % 2: (f"dev-{number:06d}",)}, bytes(RECEIPT))
         for number in range(size.pods)
@@ -139,7 +139,7 @@ class Sink(MemorySink):
 
 @define
 class Bench:
-    """A manager that runs `size` pods, its checkpoint on a tmpfs, its plugin in memory."""
+    """A manager that runs `size` pods, with its checkpoint on a tmpfs and its plugin in memory."""
 
     size: Size
     manager: DeviceManager
@@ -150,7 +150,7 @@ class Bench:
     _random: random.Random
 
     def newcomer(self) -> Pod:
-        """A pod that was never admitted."""
+        """Return a pod that was never admitted."""
         self._next += 1
         return pod(self._next)
 

@@ -1,4 +1,4 @@
-"""The pytest fixtures of devicecore-tools in a project of your own: they are there as soon as it is installed."""
+"""The pytest fixtures of devicecore-tools in your own project: they are available as soon as it is installed."""
 
 from collections.abc import Mapping, Sequence
 

@@ -10,16 +10,16 @@ from devicecore.domain.errors import PolicyError
 from devicecore.domain.policies import Choice, answer
 from devicecore.testing.strategies import choices
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a machine that is busy
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a busy machine
 
 
 def from_the_end(choice: Choice) -> Collection[DeviceId]:
-    """Take the last devices. The bug: `must_include` is not looked at, and is empty for most containers."""
+    """Take the last devices. The bug: this ignores `must_include`, which is empty for most containers."""
     return list(choice.available)[len(choice.available) - choice.size :]
 
 
 def corrected(choice: Choice) -> Collection[DeviceId]:
-    """Take the last devices, besides those that must be included."""
+    """Take the last devices, in addition to those that must be included."""
     return choice.with_chosen(reversed(list(choice.free)))
 
 

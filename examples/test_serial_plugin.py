@@ -13,7 +13,7 @@ SERIAL = "example.com/serial"
 
 
 def serial_plugin(directory: Path) -> DirectoryPlugin:
-    """Return the plugin. A container sees its ports in /dev, as programs expect them there."""
+    """Return the plugin. A container sees its ports in /dev, where programs expect them."""
 
     def answer(devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         return device_nodes(devices, str(directory), "/dev")

@@ -1,4 +1,4 @@
-"""A checkpoint store in SQLite, proved by the contract of its port. docs/write-an-adapter.md explains it."""
+"""A checkpoint store in SQLite, tested with the contract of its port. docs/write-an-adapter.md explains it."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class SqliteStore:
     @contextmanager
     def _database(self, action: str) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(sqlite3.connect(self.path)) as database, database:  # the inner one commits, or rolls back
+            with closing(sqlite3.connect(self.path)) as database, database:  # the inner one commits or rolls back
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute("CREATE TABLE IF NOT EXISTS checkpoint (kept INTEGER, blob BLOB)")
                 yield database
@@ -45,6 +45,6 @@ class SqliteStore:
 
 @pytest.mark.parametrize("check", CHECKPOINT_STORE)
 def test_the_store_keeps_the_contract(check: Callable[..., None], tmp_path: Path) -> None:
-    """Each check is one sentence of the port, and needs a function that makes a new, empty store."""
+    """Each check tests one sentence of the port, and needs a function that makes a new, empty store."""
     numbers = count()
     check(lambda: SqliteStore(tmp_path / f"{next(numbers)}.db"))

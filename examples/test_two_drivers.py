@@ -1,4 +1,4 @@
-"""Two DRA drivers over a restart of the kubelet: it knows their claims, and asks again before the next sandbox."""
+"""Two DRA drivers and a restart of the kubelet: it knows their claims, and asks again before the next sandbox."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from devicecore.ports.dra_driver import DraDriver
 
 
 class CountingDriver(DraDriver):
-    """A driver that counts how often it has prepared a claim."""
+    """A driver that counts how often it has prepared each claim."""
 
     def __init__(self, name: str) -> None:
         self.name = DriverName(name)
@@ -32,7 +32,7 @@ def test_a_restart_forgets_no_claim() -> None:
             kubelet.publish(driver.name, "d-0")
         pod = kubelet.prepare(*(kubelet.claim(driver.name) for driver in drivers))
         before = pod.cdi_devices()
-        kubelet.restart()  # the drivers are not restarted, and register again
+        kubelet.restart()  # the drivers are not restarted, but register again
         pod.prepare()
         assert pod.cdi_devices() == before == ("gpu.example.com/device=d-0", "nic.example.com/device=d-0")
-    assert [driver.prepared for driver in drivers] == [2, 2]  # each has answered the same again
+    assert [driver.prepared for driver in drivers] == [2, 2]  # each gave the same answer again

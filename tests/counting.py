@@ -7,7 +7,7 @@ from types import FrameType
 
 
 def function_calls(action: Callable[[], object]) -> int:
-    """Return how many functions `action` calls, those that are written in C included."""
+    """Return how many functions `action` calls, including those that are written in C."""
     count = 0
 
     def profile(_frame: FrameType, event: str, _argument: object) -> None:

@@ -19,7 +19,7 @@ from devicecore.domain.objects import pod_of
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 
-Json = Any  # recorded data, whose shape the replay itself checks
+Json = Any  # recorded data, whose structure the replay itself checks
 
 STATE_OPS = {"prepare", "unprepare", "reconcile", "restart"}
 CODES = (
@@ -66,7 +66,7 @@ class ScriptedDriver(DraDriver):
         return script
 
     def _answered(self, claims: Sequence[ClaimRef], script: Json) -> list[tuple[ClaimRef, Json]]:
-        """The claims that the script does not leave out, each with its rule."""
+        """Yield the claims that the script does not leave out, each with its rule."""
         rules = script.get("claims", {})
         found = [(c, rules.get(c.uid) or rules.get(c.key.name) or rules.get("*") or {}) for c in claims]
         assert all(rule.keys() <= {"error", "missing", "devices"} for _, rule in found)
@@ -150,7 +150,7 @@ class Replay:
         return outcome
 
     def state(self) -> ClaimCache:
-        """The file's content; the manager's memory is the same."""
+        """Change the file's content; the manager's memory stays the same."""
         saved = ClaimCache() if self.store.blob is None else decode(self.store.blob).cache
         in_memory = {key: (claim.uid, claim.pods, claim.drivers) for key, claim in self.manager.claims.claims.items()}
         assert {key: (claim.uid, claim.pods, claim.drivers) for key, claim in saved.claims.items()} == in_memory
@@ -162,7 +162,7 @@ class Replay:
         key = step["name"], step.get("instance", "a")
         driver = ScriptedDriver(self, step)
         if key in self.instances and self.instances[key][0].is_up:
-            # The process that is there goes on; it only says something else when it registers.
+            # The same process continues; it only says something else when it registers.
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
         self.instances[key] = driver, self._register(driver)

@@ -1,7 +1,7 @@
-"""How the guides run: README.md and docs/ import nothing but what is public.
+"""Runs the guides: README.md and docs/ import only public names.
 
-Law: an import of a block that `tests/data/public_names.txt` does not list fails. What the library and the tools import
-by themselves is not looked at.
+Law: an import of a block that `tests/data/public_names.txt` does not list fails. Imports by the library and the tools
+themselves are not checked.
 
 Run with a directory, it writes the guides there as programs, for mypy.
 """
@@ -28,7 +28,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 @cache
 def public() -> Mapping[str, frozenset[str]]:
-    """The public names by module, as the list has them."""
+    """Return the public names by module, as in the list."""
     found: dict[str, frozenset[str]] = {}
     for part in re.split(r"\n(?=\S)", _LIST.read_text(encoding="utf-8")):
         module, _, names = part.partition(":")
@@ -37,7 +37,7 @@ def public() -> Mapping[str, frozenset[str]]:
 
 
 def forbid_private_modules(namespace: dict[str, object]) -> None:
-    """Let the code that runs in `namespace` import only what is public of the library."""
+    """Let the code that runs in `namespace` import only public names of the library."""
     namespace["__builtins__"] = {**vars(builtins), "__import__": _import}
 
 

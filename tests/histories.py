@@ -34,17 +34,17 @@ from devicecore.domain.checkpoint import decode
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.ports.policy import AllocationPolicy
 
-Json = Any  # recorded data, whose shape the replay itself checks
+Json = Any  # recorded data, whose structure the replay itself checks
 
 
 class RecordedPlugin(DevicePlugin):
-    """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first.
+    """The plugin of the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    Its manner is that of the step with which it connects. `prefers` is `largest` for the largest ones, and `largest and
-    more` if it also names what nobody asked for. It is `short` for half of what is asked for, `all` for all that there
-    is, `nothing`, `foreign` for as many devices as are missing, which it may not be free to choose, and `none` if the
-    plugin offers no preference. `fails` are the methods that fail, `answer` what it answers to Allocate, and `prestart`
-    that it requires PreStartContainer. `calls` gets all calls.
+    The step with which it connects determines its behavior. `prefers` is `largest` for the largest ids, and `largest
+    and more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for
+    all available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none`
+    if the plugin offers no preference. `fails` has the methods that fail, `answer` the answer to Allocate, and
+    `prestart` says that it requires PreStartContainer. `calls` gets all calls.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
@@ -91,7 +91,7 @@ class RecordedPlugin(DevicePlugin):
 
 
 def response_of(told: Json) -> ContainerAllocateResponse:
-    """The answer of a plugin to Allocate."""
+    """Return the answer of a plugin to Allocate."""
     return ContainerAllocateResponse(
         told.get("envs", {}),
         tuple(Mount(inside, host, mode == "ro") for inside, host, mode in told.get("mounts", ())),
@@ -115,7 +115,7 @@ class Replay:
         self.topology = topology
         self.updates: list[HealthChanged] | None = [] if updates else None
         self.connections: dict[str, MemoryConnection] = {}
-        self.older: dict[str, MemoryConnection] = {}  # where two instances are connected
+        self.older: dict[str, MemoryConnection] = {}  # if two instances are connected
         self.calls: list[Json] = []
         self._start()
 
@@ -247,7 +247,7 @@ class Replay:
             return {"ok": True, "containers": held, "checkpoint": self.checkpoint()}
         if step["op"] == "allocate":
             self._remove(recorded.uid)
-        said = Refused(verdict.error, verdict.container)  # which a kubelet also says about a pod that is not ready
+        said = Refused(verdict.error, verdict.container)  # a kubelet also says this about a pod that is not ready
         status = {"reason": said.reason, "message": said.message}
         return {"ok": False, "container": verdict.container, "error": str(verdict.error), **status}
 
@@ -286,7 +286,7 @@ class Replay:
         return {"allocatable": self.manager.sanitize_allocatable(PodUid(step["pod_uid"]), step["allocatable"])}
 
     def checkpoint(self) -> Json:
-        """The checkpoint as the recordings show it: as sets."""
+        """Return the checkpoint as the recordings show it: as sets."""
         if self.store.blob is None:
             return {"entries": [], "registered": {}}
         data = decode(self.store.blob).verified()
@@ -308,13 +308,13 @@ class Replay:
 
 
 def device(listed: Json) -> Device:
-    """A device as recorded: no `numa` means no topology."""
+    """Return a recorded device: no `numa` means no topology."""
     topology = tuple(NumaNode(node) for node in listed["numa"]) if listed.get("numa") is not None else None
     return Device(DeviceId(listed["id"]), Health.parse(listed["health"]), topology)
 
 
 def pod(recorded: Json) -> Pod:
-    """A pod as recorded."""
+    """Return a recorded pod."""
     claimed = [RequestMapping(*one) for one in recorded.get("claimed", ())]
     return Pod(
         PodUid(recorded["uid"]),
@@ -327,5 +327,5 @@ def pod(recorded: Json) -> Pod:
 
 
 def container(recorded: Mapping[str, Json]) -> Container:
-    """A container as recorded."""
+    """Return a recorded container."""
     return Container(recorded["name"], recorded["limits"], recorded.get("restartPolicy") == "Always")

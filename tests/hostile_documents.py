@@ -1,4 +1,4 @@
-"""Texts that cost a careless reader of YAML and JSON much time or memory, or end its process."""
+"""Documents that cost a careless YAML or JSON reader much time or memory, or end its process."""
 
 from collections.abc import Mapping
 
@@ -32,4 +32,4 @@ HOSTILE: Mapping[str, str] = {
     "UTF-16": _POD.encode("utf-16").decode("latin-1"),
     "half of a surrogate pair": _POD.replace("train", '"\\ud800"'),
 }
-"""By what is wrong with it."""
+"""The documents by what is wrong with each."""

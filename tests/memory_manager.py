@@ -1,4 +1,4 @@
-"""A device manager with adapters in memory, which most tests of the manager need."""
+"""A device manager with in-memory adapters, which most tests of the manager use."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,7 +10,10 @@ from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
 class MemoryManager(DeviceManager):
-    """It keeps its adapters, and connects `plugins` when a `with` begins. `script` lets store and sink fail."""
+    """It keeps its adapters, and connects `plugins` when a `with` statement begins.
+
+    `script` makes the store and the sink fail.
+    """
 
     def __init__(self, *plugins: DevicePlugin, store: MemoryStore | None = None, **options: Any) -> None:  # noqa: ANN401 - those of a manager
         self.transport, self.store, self.sink = MemoryTransport(), store or MemoryStore(), MemorySink()

@@ -1,6 +1,6 @@
-"""Mutations: functions that take one protection away, each registered with what must notice that.
+"""Mutations: functions that each remove one protection, registered with the test or law that must notice it.
 
-Law: a mutation patches the part that has the protection, so that all who use the part lose it.
+Law: a mutation patches the part that has the protection, so all users of the part lose it.
 """
 
 from collections.abc import Callable
@@ -25,5 +25,5 @@ class Mutations(list[tuple[Any, ...]]):
 
     @property
     def names(self) -> list[str]:
-        """The name of each mutation, and of the function that must notice it."""
+        """Return the names of each mutation and of the function that must notice it."""
         return ["-".join(part.__name__ for part in one if hasattr(part, "__name__")) for one in self]

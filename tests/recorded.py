@@ -28,7 +28,7 @@ DATA = Path(__file__).parent / "data"
 
 T = TypeVar("T")
 
-Json = Any  # recorded data, whose shape the tests themselves check
+Json = Any  # recorded data, whose structure the tests themselves check
 
 
 def cases(name: str) -> Json:
@@ -37,14 +37,14 @@ def cases(name: str) -> Json:
 
 
 def lines(pattern: str) -> Iterator[Json]:
-    """Every file of that name, with a recording a line."""
+    """Every file with this name, which has one recording per line."""
     for path in sorted(DATA.glob(pattern)):
         with path.open() as recordings:
             yield from map(json.loads, recordings)
 
 
 def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> None:
-    """Check each recording in one test, because hundreds of tests that take a millisecond take seconds.
+    """Check all recordings in one test, because hundreds of tests of a millisecond take seconds.
 
     Raises:
         ExceptionGroup: with what failed, each with the id of its recording.
@@ -61,35 +61,35 @@ def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> Non
 
 
 def share(recordings: Sequence[T], of: int) -> Sequence[T]:
-    """Return every `of`th recording, and in `make laws` all: where more of them are other data for the same code."""
+    """Return every `of`th recording, or all in `make laws`, if more of them only test the same code again."""
     return recordings if settings.get_current_profile_name() == "thorough" else recordings[::of]
 
 
 def device(row: Json) -> Device:
-    """A device of the cases' common vocabulary."""
+    """Return a device in the cases' common notation."""
     topology = None if row.get("numa") is None else tuple(NumaNode(node) for node in row["numa"])
     return Device(DeviceId(row["id"]), Health.HEALTHY if row.get("healthy", True) else Health.UNHEALTHY, topology)
 
 
 def resource(name: str, devices: Sequence[Json], options: PluginOptions = PluginOptions()) -> Resource:
-    """A resource that a live plugin serves and has reported."""
+    """Return a resource that a live plugin serves and has reported."""
     plugin = Plugin(PluginId(ResourceName(name), "plugin.sock", 1), options)
     return Resource(ResourceName(name), (plugin,), DeviceReport.of(map(device, devices)))
 
 
 def inventory(*resources: Resource) -> Inventory:
-    """An inventory of these resources."""
+    """Return an inventory of these resources."""
     return Inventory({listed.name: listed for listed in resources})
 
 
 def allocation(pod: str, container: str, name: str, devices: Sequence[str]) -> Allocation:
-    """Devices that a container holds, without topology."""
+    """Return devices that a container holds, without topology."""
     nodes: dict[DeviceId, tuple[NumaNode, ...]] = {DeviceId(id_): () for id_ in devices}
     return Allocation(ContainerKey(PodUid(pod), container), ResourceName(name), nodes, Receipt(b""))
 
 
 def ledger(allocated: Json) -> Ledger:
-    """A ledger of `{pod: {container: {resource: [ids]}}}`."""
+    """Return a ledger of `{pod: {container: {resource: [ids]}}}`."""
     return Ledger.of(
         allocation(pod, container, name, devices)
         for pod, containers in allocated.items()
@@ -99,7 +99,7 @@ def ledger(allocated: Json) -> Ledger:
 
 
 def pod(row: Json) -> Pod:
-    """A pod; containers without a name get one."""
+    """Return a pod; containers without a name get one."""
 
     def containers(rows: Sequence[Json], kind: str) -> tuple[Container, ...]:
         return tuple(

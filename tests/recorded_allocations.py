@@ -1,4 +1,4 @@
-"""Reads the recorded allocations of Kubernetes from the directory `shared` next to the repository, where they lie."""
+"""Reads the recorded allocations of Kubernetes from the directory `shared` next to the repository."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "alloc
 
 
 def recordings(name: str) -> Iterator[Json]:
-    """Each recording of a file. The test is skipped if the directory is not there."""
+    """Return each recording of a file. The test is skipped if the directory does not exist."""
     if not RECORDINGS.is_dir():
         pytest.skip(f"the recordings of Kubernetes' allocator are not at {RECORDINGS}")
     path = RECORDINGS / name
@@ -29,7 +29,7 @@ def recordings(name: str) -> Iterator[Json]:
 
 
 def features_of(recorded: dict[str, bool]) -> allocation.Features:
-    """The feature gates of a recording."""
+    """Return the feature gates of a recording."""
     gates = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
     return allocation.Features(*(recorded[gate] for gate in (*gates, "ConsumableCapacity", "ListTypeAttributes")))
 
@@ -38,7 +38,7 @@ selectors = cache(CelSelectors)
 
 
 def held_of(recorded: Json) -> list[allocation.Held]:
-    """What is allocated already."""
+    """Return what is already allocated."""
 
     def key(one: Json) -> allocation.DeviceKey:
         return allocation.DeviceKey(one["driver"], one["pool"], one["device"])
@@ -52,7 +52,7 @@ def held_of(recorded: Json) -> list[allocation.Held]:
 
 
 def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situation:
-    """What a search for a recording starts from."""
+    """Return what a search for a recording starts from."""
     features, node = features_of(recording["features"]), allocation.node_of(recording["node"])
     return Situation(
         [allocation.claim_of(one) for one in recording["claims"]],
@@ -67,7 +67,7 @@ def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situ
 
 
 def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ...] | None:
-    """Claim, request and device of each result, or None if there are no results."""
+    """Return claim, request and device of each result, or None if there are no results."""
     if results is None:
         return None
     return tuple(
@@ -80,7 +80,7 @@ def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ..
 def allocation_of(
     recording: Json, release: allocation.Release = RELEASE
 ) -> allocation.DeviceAllocation | allocation.NoAllocation:
-    """What our allocation answers to a recording."""
+    """Return the answer of our allocation to a recording."""
     features = features_of(recording["features"])
     return allocation.allocate(
         [allocation.claim_of(one) for one in recording["claims"]],
@@ -95,14 +95,14 @@ def allocation_of(
 
 
 def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) -> Json:
-    """The results with the ids of shares as in the recordings, or None if there are none."""
+    """Return the results with share ids as in the recordings, or None if there are no results."""
     if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))
 
 
 def hold(allocated: Json, results: Json, number: int) -> None:
-    """Add devices that claims have got to what is allocated."""
+    """Add devices that claims have received to the allocated ones."""
     for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
         if one.get("adminAccess"):
             continue

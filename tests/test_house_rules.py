@@ -1,4 +1,4 @@
-"""What no other tool checks about how this repository is written.
+"""House rules for this repository that no other tool checks.
 
 Each test reads all files and reports every offender, as `file:line: text`.
 """
@@ -46,15 +46,15 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 PEERS = [path for pattern in ("*.go", "*.md") for path in (ROOT / "peers").rglob(pattern)]
 TEXTS = sorted([*SOURCES, *GUIDES, *PEERS, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
-# A comment that switches a check off, and what it must look like: which check, then why.
+# A comment that switches off a check, and its required form: which check, then why.
 EXCUSES = {
     re.compile(r"#\s*type:\s*ignore"): re.compile(r"# type: ignore\[[a-z, -]+\]\s+# \S.+"),
     re.compile(r"#.*\bnoqa\b"): re.compile(r"# noqa: [A-Z]+\d+(, [A-Z]+\d+)*\s+[-#] \S.+"),
     re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
 }
 
-# Phrases that were in many sentences and that a native engineer would not write, each with the better one. American
-# English, as in Kubernetes.
+# Phrases that occurred in many sentences and that a native engineer would not write, each with a better one. The
+# language is American English, as in Kubernetes.
 BETTER = {
     r"\banew\b(?![\"=:-]| =)": "again, over, or a verb such as recreate and rewrite",
     r"\b[Ii]n the place of\b": "in place of, or instead of",
@@ -71,10 +71,10 @@ BETTER = {
 }
 
 QUOTES = {"CHANGELOG.md", "cards.md"}
-"""Pages that keep what was written: what a release could do, and what programs answered."""
+"""Pages that keep their wording: what a release could do, and what programs answered."""
 
 # A document of rules that code cites, and the clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a document
-# are in the folder of its name.
+# are in the folder with its name.
 CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*)")
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
@@ -86,7 +86,7 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def report(offenders: Iterable[object]) -> None:
-    """Fail with every offender, one per line; pytest would shorten a list."""
+    """Fail with all offenders, one per line; pytest would shorten a list."""
     lines = [str(offender) for offender in offenders]
     assert not lines, "\n".join(["", *lines])
 
@@ -97,7 +97,7 @@ def location(path: Path, line: int, text: str) -> str:
 
 @cache
 def with_parts(name: str) -> str:
-    """The text of a guide and of its parts, which are in the folder of its name; empty if there is no such guide."""
+    """Return the text of a guide and of its parts in the folder with its name; empty if there is no such guide."""
     guide = ROOT / "docs" / name
     return "\n".join(
         path.read_text("utf-8") for path in GUIDES if path == guide or path.parent == guide.with_suffix("")
@@ -106,7 +106,7 @@ def with_parts(name: str) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    gc.disable()  # nothing of it is garbage, and a collection would look at all of its nodes
+    gc.disable()  # none of it is garbage, and a collection would visit all of its nodes
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     finally:
@@ -114,7 +114,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and text of each name in the code, without strings and comments."""
+    """Yield the line and the text of each name in the code, without strings and comments."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
@@ -139,7 +139,7 @@ def identifiers_in(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
-    """The lines of `paths` that `pattern` matches. This file is left out because it has the patterns."""
+    """Return the lines of `paths` that `pattern` matches. This file is left out because it has the patterns."""
     return [
         location(path, number, line.strip())
         for path in paths
@@ -150,7 +150,7 @@ def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
 
 
 def is_bare_excuse(text: str) -> bool:
-    """Whether a text switches a check off and does not name the check or has no reason."""
+    """Return whether a text switches off a check without naming the check or the reason."""
     return any(silences.search(text) and not excuse.search(text) for silences, excuse in EXCUSES.items())
 
 
@@ -188,7 +188,7 @@ def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
         location(path, line, comment)
         for path in SOURCES
         if any(is_bare_excuse(line) for line in path.read_text(encoding="utf-8").splitlines())
-        for line, comment in comments_of(path)  # which take seconds if they are looked for in all files
+        for line, comment in comments_of(path)  # searching all files for them takes seconds
         if is_bare_excuse(comment)
     )
 
@@ -225,7 +225,7 @@ def test_the_text_of_an_error_names_its_own_fields() -> None:
 
 
 def test_every_module_states_its_law() -> None:
-    """Packages, lists of messages (they have a stub) and examples for guides need none."""
+    """Packages, lists of messages (which have a stub) and examples for guides need none."""
     report(
         path.relative_to(ROOT)
         for path in SOURCES
@@ -277,7 +277,7 @@ def anchors(guide: Path) -> set[str]:
 
 
 def links_of(guide: Path) -> Iterator[tuple[Path, str]]:
-    """File and anchor of each link to another place in this repository, relative or with its address."""
+    """Yield the file and the anchor of each link to another place in this repository, relative or with its address."""
     prose = re.sub(r"`[^`]*`", "", guide.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]*)\)|^\[[^\]]*\]: (\S+)$", prose, re.MULTILINE):
         place, _, anchor = "".join(link).partition("#")
@@ -318,7 +318,7 @@ def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() 
 
 
 def test_the_address_of_the_repository_is_that_of_the_project() -> None:
-    """`[project.urls]` says it; no other file has another one, so that a fork can replace it everywhere."""
+    """It is in `[project.urls]`; no other file has a different one, so a fork can replace it everywhere."""
     urls = [loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["urls"] for folder in PROJECTS]
     assert urls[0] == urls[1]
     owner, name = SOURCE_URL.split("/")[-2:]
@@ -330,7 +330,7 @@ def test_the_address_of_the_repository_is_that_of_the_project() -> None:
         location(path, number, line)
         for path in (*TEXTS, *READMES, *others)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if name in line  # which is found sooner than what is around it
+        if name in line  # it is found sooner than its context
         for match in address.finditer(line)
         if (match[1] or match[2]) != owner
     )
@@ -401,7 +401,7 @@ def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
     named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))
     paths = (ROOT / "src" / "devicecore" / folder).glob("[!_]*")
     modules = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
-    assert modules - named <= {"adapters"}  # the table names each adapter instead
+    assert modules - named <= {"adapters"}  # instead, the table names each adapter
 
 
 def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:

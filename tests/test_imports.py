@@ -1,7 +1,7 @@
-"""Which module may import what, read from the sources themselves.
+"""Which module may import what, according to the sources themselves.
 
-import-linter (pyproject.toml) checks the layers as a graph. Here are the allow-lists, so that a new dependency is a
-decision: somebody has to write it down in this file.
+import-linter (pyproject.toml) checks the layers as a graph. This file has the allowlists, so a new dependency is a
+decision that somebody has to record here.
 """
 
 import ast
@@ -22,12 +22,15 @@ MODULES = {
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of `text`; a leading dot, slash or plus stands for `devicecore.`, `devicecore_tools.`, the fleet."""
+    """Return the words of `text`.
+
+    A leading dot, slash or plus stands for `devicecore.`, `devicecore_tools.` or the fleet.
+    """
     places = {".": "devicecore.", "/": "devicecore_tools.", "+": "devicecore_fleet."}
     return frozenset(places[word[0]] + word[1:] if word[0] in places else word for word in text.split())
 
 
-# Modules of the standard library that compute and do nothing else.
+# Modules of the standard library that only compute.
 PURE = names(
     "abc base64 binascii bisect collections contextlib decimal enum functools heapq itertools json math operator re "
     "string struct types typing"
@@ -37,7 +40,7 @@ ANY = frozenset(sys.stdlib_module_names)
 
 @frozen
 class Layer:
-    """What a module may import at once, and lazily: in a function, where only callers pay, or for its types only."""
+    """What a module may import eagerly, and what only lazily: in a function that pays for it, or for types only."""
 
     at_once: frozenset[str]
     lazily: frozenset[str] = frozenset()
@@ -47,12 +50,12 @@ ADAPTER = ANY | names("attrs .domain .ports .runtime .system .wire")
 TESTING = ANY | names("attrs .domain .ports .runtime .manager .plugins .system .wire .adapters.memory .adapters.file")
 DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 
-# The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
+# The longest name that matches a module applies. In addition, a module may always import from its own layer, but an
 # adapter only from itself.
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
-    # The ids of shares follow from their names (uuid5): nothing is random.
+    # The ids of shares are derived from their names (uuid5): nothing is random.
     "devicecore.domain.allocation.result": Layer(PURE | names("attrs uuid .domain")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
@@ -90,7 +93,8 @@ LAYERS = {
         PURE | names("attrs .domain .manager .plugins .adapters.memory /budget /numa")
     ),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson /budget .adapters /numa")),
-    # A look is written whole, by its types: `system.json_values` has no form for mappings whose keys are no texts.
+    # A look is written completely, according to its types: `system.json_values` cannot write mappings whose keys are
+    # not strings.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(
         ANY | names("attrs .adapters .domain .manager .ports .system .wire /numa"), names(".dra_manager")
@@ -139,29 +143,29 @@ def prefixes(module: str) -> Iterator[str]:
 
 
 def home(module: str) -> str:
-    """What `module` is part of: its layer, or its adapter."""
+    """Return what `module` is part of: its layer, or its adapter."""
     parts = module.split(".")
     return ".".join(parts[: 3 if parts[1:2] == ["adapters"] else 2])
 
 
 def is_allowed(importer: str, imported: str, *, lazy: bool) -> bool:
-    """Whether the table lets `importer` import `imported`."""
+    """Return whether the table lets `importer` import `imported`."""
     layer = next(LAYERS[name] for name in prefixes(importer) if name in LAYERS)
     allowed = layer.at_once | (layer.lazily if lazy else frozenset())
-    if importer != "devicecore":  # which, as a prefix, would be everything
+    if importer != "devicecore":  # as a prefix, it would match everything
         allowed |= {home(importer)}
     return not allowed.isdisjoint(prefixes(imported))
 
 
 def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Line, module and laziness of every import; `from a import b` imports `a.b` if that is a module of ours."""
+    """Yield line, module and laziness of every import; `from a import b` imports `a.b` if that is our module."""
 
     def walk(node: ast.AST, *, lazy: bool) -> Iterator[tuple[int, str, bool]]:
         match node:
             case ast.Import(names=aliases):
                 yield from ((node.lineno, alias.name, lazy) for alias in aliases)
             case ast.ImportFrom(module=module, names=aliases, level=level):
-                package = "." * level + (module or "")  # no table allows a relative name: write the whole one
+                package = "." * level + (module or "")  # no table allows a relative name: write the full one
                 for alias in aliases:
                     submodule = f"{package}.{alias.name}"
                     yield node.lineno, submodule if submodule in MODULES else package, lazy
@@ -169,14 +173,14 @@ def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
                 types_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
                 deferred = types_only or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 for child in ast.iter_child_nodes(node):
-                    if not isinstance(child, ast.expr):  # which holds no import
+                    if not isinstance(child, ast.expr):  # it contains no import
                         yield from walk(child, lazy=lazy or deferred)
 
     yield from walk(ast.parse(source), lazy=False)
 
 
 def refused(module: str, source: str) -> list[str]:
-    """The imports in `source` that the table does not let `module` do."""
+    """Yield the imports in `source` that the table does not allow `module` to have."""
     return [
         f"line {line}: {imported}"
         for line, imported, lazy in imports_of(source)
@@ -235,7 +239,7 @@ def test_the_table_refuses(module: str, source: str) -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The modules that a fresh interpreter holds after `statement`."""
+    """Return the modules that a new interpreter has loaded after `statement`."""
     script = f"import sys\n{statement}\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     return set(run.stdout.split())

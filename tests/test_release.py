@@ -1,4 +1,4 @@
-"""What a release is made of agrees: versions, changelog, workflows. RELEASING.md says what needs GitHub itself."""
+"""The parts of a release are consistent: versions, changelog, workflows. RELEASING.md says what needs GitHub itself."""
 
 import re
 import shlex

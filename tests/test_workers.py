@@ -1,4 +1,4 @@
-"""The tests in several processes (`-n 2`) come out as in one, and a process that dies is not overlooked."""
+"""Tests in several processes (`-n 2`) have the same results as in one, and a process that dies is noticed."""
 
 import os
 import subprocess

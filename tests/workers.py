@@ -1,10 +1,10 @@
-"""Runs the tests in several processes, which are forks of one that has imported and collected them: `-n 6`.
+"""Runs the tests in several processes (`-n 6`), which are forks of one that has imported and collected them.
 
 Law: Each test runs once. The tests of a file run in one process, one after another. A test with the mark
 `apart` runs in any process, as if it were the only one of its file.
 
-pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of computing for each
-worker, and 24 where Python has not compiled the tests yet.
+pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of CPU time for each
+worker, and 24 if Python has not compiled the tests yet.
 """
 
 import os
@@ -21,7 +21,7 @@ _NUMBER = 4  # bytes of the number of a unit in the pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the option by which pytest-xdist is known."""
+    """Accept the option that pytest-xdist uses."""
     group = parser.getgroup("workers")
     group._addoption(  # noqa: SLF001 - the only way to a short option in lower case
         "-n", "--numprocesses", dest="workers", metavar="N", type=_count, help="run the tests in N processes, or auto"
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _unit(test: pytest.Item) -> object:
-    """Return what the tests that have to run in one process have in common."""
+    """Return a key that is equal for tests that must run in one process."""
     return test.nodeid if test.get_closest_marker("apart") else test.path
 
 
@@ -44,7 +44,7 @@ def _count(text: str) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run all tests in processes, or leave it to pytest if none are asked for."""
+    """Run all tests in processes, or leave this to pytest if no processes are requested."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
     units = [list(tests) for _, tests in groupby(session.items, _unit)]
@@ -97,12 +97,12 @@ def _report(session: pytest.Session, working: dict[Connection, Any]) -> None:
 
 
 class _Reports:
-    """Sends what pytest would print to the process that prints."""
+    """Sends pytest's output to the process that prints."""
 
     def __init__(self, config: pytest.Config, results: Connection) -> None:
         self._config = config
         self._results = results
-        # Without these options nobody reads that a set-up or a tear-down has passed, two reports of three.
+        # Without these options, nobody reads reports of passed setups and teardowns, which are two of three.
         self._needs_all = config.option.durations is not None or config.option.xmlpath is not None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -116,19 +116,19 @@ class _Reports:
 
 
 def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
-    """Run the tests of one unit after the other, until none is left."""
+    """Run the tests of one unit after another until none is left."""
     plugins = session.config.pluginmanager
     for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
         plugins.unregister(name=name)
     plugins.register(_Reports(session.config, results))
     capture = plugins.getplugin("capturemanager")
     assert capture is not None
-    capture.stop_global_capturing()  # the file into which the first process captures
+    capture.stop_global_capturing()  # the capture file of the first process
     capture.start_global_capturing()
     tests = _tests(units, queue)
     test = next(tests, None)
     while test is not None and not session.shouldfail:
-        following = next(tests, None)  # pytest ends fixtures that this one does not need
+        following = next(tests, None)  # pytest tears down fixtures that this test does not need
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
         test = following
     coverage = plugins.getplugin("_cov")

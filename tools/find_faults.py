@@ -1,7 +1,7 @@
 """Write docs/maintain/found-faults.md: which planted faults the conformance checks find, and by which name.
 
 `make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
-first with the default checks, and again with any check of theirs that needs `--full`. No test compares the page,
+first with the default checks, and then again with any of its checks that need `--full`. No test compares the page,
 because that takes many minutes.
 """
 

@@ -13,11 +13,11 @@ CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
 def lines(*, possible: bool) -> Iterator[str]:
-    """Cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
+    """Return cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:
-            continue  # other allocators may lack it
+            continue  # other allocators may not support it
         del case["later"]
         judge = Judge(case, evaluate)
         first, is_impossible = judge.first(), not judge.problem_with(None)

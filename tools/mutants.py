@@ -365,7 +365,7 @@ def _prepare(session: pytest.Session) -> _Failures:
         plugins.unregister(name=name)
     capture = plugins.getplugin("capturemanager")
     assert capture is not None  # noqa: S101 - for mypy
-    capture.stop_global_capturing()  # the file into which the first process captures
+    capture.stop_global_capturing()  # the capture file of the first process
     capture.start_global_capturing()
     failures = _Failures()
     plugins.register(failures)

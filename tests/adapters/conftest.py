@@ -1,4 +1,4 @@
-"""What the tests of adapters share."""
+"""Fixtures for the tests of adapters."""
 
 import pytest
 

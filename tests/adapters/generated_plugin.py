@@ -1,7 +1,7 @@
-"""A program with protoc's own modules of the API, which are imported first, and devicecore next to them.
+"""A program with protoc's own modules of the API, which are imported first, and with devicecore.
 
-`test_wire.py` runs it. A plugin made of the generated modules registers with our transport and is called; then a
-generated kubelet's stub calls a plugin that we serve.
+`test_wire.py` runs it. A plugin that uses the generated modules registers with our transport and is called; then a
+generated kubelet stub calls a plugin that we serve.
 """
 
 import sys
@@ -22,7 +22,7 @@ from tests.adapters.peers import Gpus, Recorder  # noqa: E402 - after the genera
 
 
 class Generated(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by protoc just now, hence of type Any
-    """A plugin as its author writes it."""
+    """A plugin as its author would write it."""
 
     def __init__(self) -> None:
         self.ended = Event()

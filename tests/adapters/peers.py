@@ -1,6 +1,6 @@
-"""What the tests connect to transports and plugins: real listeners, real plugins, real sockets.
+"""Real listeners, plugins and sockets that the tests connect to transports and plugins.
 
-The plugins here use grpc's other API, the synchronous one, so that the two sides do not share a mistake.
+The plugins here use grpc's synchronous API, so that the two sides do not share a mistake.
 """
 
 import os
@@ -29,7 +29,7 @@ from devicecore.wire import deviceplugin
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 60.0
-"""Seconds until a test gives up on something that should come at once."""
+"""Seconds until a test stops waiting for something that should come at once."""
 
 E = TypeVar("E")
 
@@ -60,19 +60,19 @@ class Recorder:
         return self.of(kind)
 
     def of(self, kind: type[E]) -> list[E]:
-        """Every event of `kind`."""
+        """Return every event of `kind`."""
         return [event for event in tuple(self.events) if isinstance(event, kind)]
 
     def about(self, plugin: PluginId) -> list[Event]:
-        """Every event about `plugin`."""
+        """Return every event about `plugin`."""
         return [event for event in tuple(self.events) if getattr(event, "plugin", None) == plugin]
 
     def plugin(self, number: int = 1) -> PluginId:
-        """The plugin that registered as the `number`-th."""
+        """Return the `number`-th plugin that registered."""
         return self.wait(PluginRegistered, number)[number - 1].plugin
 
     def lists(self, plugin: PluginId, number: int = 1) -> list[tuple[str, ...]]:
-        """The ids in each list of `plugin`, once there are `number` of them."""
+        """Return the ids in each list of `plugin`, once there are `number` lists."""
 
         def lists() -> list[tuple[str, ...]]:
             reports = [event for event in self.of(DevicesReported) if event.plugin == plugin]
@@ -87,7 +87,7 @@ class Recorder:
 
 
 class Gpus(DevicePlugin):
-    """A plugin that keeps to the API."""
+    """A plugin that follows the API."""
 
     def __init__(self, *devices: str, resource: str = "acme.io/gpu", options: PluginOptions | None = None) -> None:
         self.resource = resource_name(resource)
@@ -133,7 +133,7 @@ class Gpus(DevicePlugin):
 class RawPlugin:
     """A plugin that does exactly what its test says: override the methods that matter.
 
-    The calls of `mute`, a method, succeed without an answer.
+    Calls of the method `mute` succeed without an answer.
     """
 
     def __init__(self, path: Path, *lists: Sequence[str], threads: int = 4, mute: str = "") -> None:
@@ -234,13 +234,13 @@ class RawKubelet:
 
 
 def leave_socket(path: Path) -> None:
-    """Make a socket at which nobody listens."""
+    """Make a socket on which nobody listens."""
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Look again and again whether `condition` holds, where there is no event to wait for; `what` is for the error."""
+    """Poll until `condition` holds, if there is no event to wait for; `what` is for the error message."""
     given_up_at = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < given_up_at, f"still waiting until {what}"
@@ -249,7 +249,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def deep_tree(top: Path) -> Iterator[None]:
-    """Have 1,100 directories `d/d/d/...` below `top`, and remove them with `rm`, because Python's own way recurses."""
+    """Make 1,100 directories `d/d/d/...` below `top`, and remove them with `rm`, because Python's function recurses."""
     here = Path.cwd()
     os.chdir(top)
     try:
@@ -266,7 +266,7 @@ def deep_tree(top: Path) -> Iterator[None]:
 
 @contextmanager
 def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Serve a socket by hand: `serve` is called with each connection, in one thread, and may close it or not."""
+    """Serve a socket manually: `serve` is called with each connection, in one thread, and may close it."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(100)
@@ -277,7 +277,7 @@ def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[No
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with suppress(OSError):  # the client has gone
+                with suppress(OSError):  # the client has disconnected
                     serve(connection)
 
         thread = threading.Thread(target=accept, daemon=True)
@@ -290,7 +290,7 @@ def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[No
 
 
 Answer = Callable[[bytes, grpc.ServicerContext], object] | bytes
-"""The bytes of an answer, or a function that returns them. A method with a stream needs an iterator of them."""
+"""An answer as bytes, or a function that returns it. A streaming method needs an iterator of such bytes."""
 
 
 @frozen
@@ -314,7 +314,7 @@ class _Answers(grpc.GenericRpcHandler):
 def answering(
     path: Path, answers: Mapping[str, Answer], options: Sequence[tuple[str, object]] = (), threads: int = 8
 ) -> Iterator[list[str]]:
-    """Answer calls of gRPC in bytes, by the end of their path, and know no others. Yield the paths asked for."""
+    """Answer gRPC calls with bytes, selected by the end of their path. Yield the requested paths."""
     asked: list[str] = []
     options = [("grpc.max_send_message_length", -1), *options]
     server = grpc.server(ThreadPoolExecutor(threads), handlers=[_Answers(answers, asked)], options=options)
@@ -336,7 +336,7 @@ def flood(connection):
             while True:
                 connection.sendall(frames)
         except OSError:
-            pass  # the client has gone
+            pass  # the client has disconnected
 
 with socket.socket(socket.AF_UNIX) as listener:
     listener.bind(sys.argv[1])
@@ -380,14 +380,15 @@ with socket.socket(socket.AF_UNIX) as listener:
 
 
 def flood_of_pings(path: Path) -> AbstractContextManager[None]:
-    """A process at a socket that sends gRPC's clients PING after PING, and reads no answer."""
+    """A process on a socket that sends endless PINGs to gRPC clients, and reads no answer."""
     return _process_at(path, PINGS)
 
 
 def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
-    """A plugin that answers one call, and then reads nothing.
+    """A plugin that answers one call and then reads nothing.
 
-    If `then` is pings, it sends PING without end; if it is accept, it takes other connections, and reads nothing there.
+    If `then` is pings, it sends endless PINGs; if it is accept, it accepts other connections but reads nothing from
+    them.
     """
     return _process_at(path, READS_NO_MORE, then)
 
@@ -405,7 +406,7 @@ def _process_at(path: Path, script: str, *arguments: str) -> Iterator[None]:
 
 
 def environment(*folders: Path) -> dict[str, str]:
-    """Let a child import devicecore, these tests, and what lies in `folders`."""
+    """Return an environment in which a child can import devicecore, these tests, and the modules in `folders`."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*folders, ROOT / "src", ROOT]))}
 
 
@@ -417,7 +418,7 @@ def register(
     version: str = "v1beta1",
     method: str = "/v1beta1.Registration/Register",
 ) -> tuple[grpc.StatusCode, str]:
-    """Call Register as a plugin does; status and text of the answer."""
+    """Call Register as a plugin does, and return the status and the text of the answer."""
     request = deviceplugin.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource)
     with grpc.insecure_channel(f"unix:{directory}/kubelet.sock") as channel:
         call = channel.unary_unary(method, _serialize, deviceplugin.Empty.FromString)
@@ -429,12 +430,12 @@ def register(
 
 
 def running(directory: Path, listener: Callable[[Event], None], **settings: object) -> "Running":
-    """A started transport, for a `with`."""
+    """Return a started transport, for a `with` statement."""
     return Running(GrpcUnixTransport(directory, **settings), listener)  # type: ignore[arg-type]  # as it says
 
 
 class Running:
-    """A transport, started and stopped by a `with`."""
+    """A transport that a `with` statement starts and stops."""
 
     def __init__(self, transport: GrpcUnixTransport, listener: Callable[[Event], None]) -> None:
         self.transport = transport

@@ -1,4 +1,4 @@
-"""CDI files, as the library in Go that container runtimes use accepts, refuses and resolves them."""
+"""CDI files, as accepted, refused and resolved by the Go library that container runtimes use."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The process that evaluates expressions that might take much: its limits, and that nothing of it is left behind."""
+"""The process that evaluates possibly expensive expressions: its limits, and that it leaves nothing behind."""
 
 import gc
 import os
@@ -30,13 +30,13 @@ LOOP = "[1, 2].exists(x, x == 2)"
 
 
 def pid_of(cel: CelSelectors) -> int:
-    """The process that evaluates, 0 if there is none."""
+    """Return the id of the process that evaluates, or 0 if there is none."""
     process = getattr(getattr(cel._ask, "__self__", None), "_process", None)  # noqa: SLF001 - to look at the process
     return process.pid if process is not None else 0
 
 
 def memory_of(pid: int) -> int:
-    """The most bytes that a process has had."""
+    """Return the peak memory of a process in bytes."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:  # noqa: PTH123 - as `ps` reads it
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
@@ -60,7 +60,7 @@ def test_an_expression_of_fifty_characters_takes_no_gigabyte(expression: str) ->
 
 
 def problem_of(cel: CelSelectors, expression: str) -> str:
-    """What is wrong with an expression, empty if nothing is."""
+    """Return what is wrong with an expression, empty if it is valid."""
     try:
         cel(expression, DEVICE)
     except SelectorError as error:
@@ -88,7 +88,7 @@ def test_an_expression_that_takes_too_long_is_not_asked_again() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error_that_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where no process can be started, or Python does not find the library there."""
+    """As if no process could be started, or Python did not find the library there."""
     cel = CelSelectors()
     for program in ("/nonexistent/python", "/bin/false"):
         with monkeypatch.context() as patched:
@@ -126,7 +126,7 @@ def test_what_most_classes_have_needs_no_process() -> None:
 
 
 def test_a_fork_asks_a_process_of_its_own_and_leaves_that_of_its_parent() -> None:
-    """Both shared one pipe, so each might read the answer to the question of the other: a wrong value, and no error."""
+    """Both shared one pipe, so each could read the answer to the other's question: a wrong value without an error."""
     cel = CelSelectors()
     assert cel(LOOP, DEVICE)
     first = pid_of(cel)
@@ -154,7 +154,7 @@ def test_a_fork_while_another_thread_asks_is_not_locked_out() -> None:
 
 
 def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It uses no processor time, so the limit of that does not end it."""
+    """It uses no processor time, so that limit does not end it."""
     monkeypatch.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 0.2)
     cel = CelSelectors()
     with monkeypatch.context() as patient:
@@ -165,7 +165,7 @@ def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
-    """While an expression is evaluated, it cannot see that nobody waits for the answer anymore."""
+    """While it evaluates an expression, it cannot notice that nobody waits for the answer anymore."""
     told, tell = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -181,13 +181,13 @@ def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() 
     os.waitpid(parent, 0)
     ready = select.poll()
     ready.register(watched, select.POLLIN)
-    assert ready.poll(2_000)  # before the limit of processor time would end it
+    assert ready.poll(2_000)  # before the processor time limit would end it
     for descriptor in (told, tell, watched):
         os.close(descriptor)
 
 
 def test_all_evaluations_of_one_question_take_bounded_time() -> None:
-    """Each of many expressions may be just fast enough, and all together took an hour."""
+    """Each of many expressions may be just fast enough, but all together took an hour."""
     cel = CelSelectors(max_seconds=60.0)
     assert cel("true", DEVICE)
     cel._left = 0.0  # noqa: SLF001 - as after a minute of evaluations

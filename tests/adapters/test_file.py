@@ -44,7 +44,7 @@ class TestFileStore:
     ) -> None:
         store.save(b"x")
         found = os.stat_result((*store.path.lstat()[:8], written, 0))
-        monkeypatch.setattr(Path, "lstat", lambda _: found)  # few file systems hold such times
+        monkeypatch.setattr(Path, "lstat", lambda _: found)  # few file systems can store such times
         aside = store.set_aside()
         monkeypatch.undo()
         assert aside == f"{store.path}.corrupt-{written:.0f}"
@@ -58,7 +58,7 @@ class TestFileStore:
         with pytest.raises(StoreError, match="Input/output error"):
             store.set_aside()
         assert names(directory) == {CHECKPOINT_NAME}
-        assert store.load() == b"corrupt"  # else nobody would hear of it at the next start
+        assert store.load() == b"corrupt"  # otherwise, the next start would not report it
 
     @pytest.mark.parametrize("after", ["set aside", "not read"])
     def test_a_store_refuses_to_overwrite_a_foreign_file_after_other_calls(
@@ -83,7 +83,7 @@ class TestFileStore:
         with pytest.raises(StoreError, match="another process has written it since"):
             second.save(b"second")
         assert store.load() == second.load() == b"first"
-        second.save(b"second")  # it has read what the first wrote
+        second.save(b"second")  # it has read the data of the first
         with pytest.raises(StoreError, match="only one manager at a time"):
             store.save(b"third")
         assert second.load() == b"second"
@@ -118,7 +118,7 @@ class TestFileStore:
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
         with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in one"):
             store.set_aside()
-        assert store.path.is_dir()  # whosever it is, it stays where it is
+        assert store.path.is_dir()  # it stays where it is, whoever owns it
         missing = FileStore(directory / "missing" / "file")
         assert missing.load() is None
         with pytest.raises(StoreError) as failed:
@@ -171,12 +171,12 @@ class TestFileStore:
         blobs = {bytes([number]) * 100_000 for number in range(8)}
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
-            each.save(b"")  # from here on nobody looks for leftovers
+            each.save(b"")  # from here on, nobody checks for leftovers
 
         def save(store: FileStore, blob: bytes) -> None:
             for _ in range(5):
                 store.load()
-                with suppress(StoreError):  # another one was first
+                with suppress(StoreError):  # another process was first
                     store.save(blob)
 
         with ThreadPoolExecutor(8) as writers:
@@ -213,7 +213,7 @@ class TestJsonFileSink:
             JsonFileSink(path).publish(NodeStatus({GPU: 1}))
         assert refused.value.sink == str(path)
         assert refused.value.cause.endswith("correct or delete the file")
-        assert "object has no" not in refused.value.cause  # a sentence of Python
+        assert "object has no" not in refused.value.cause  # a message of Python
         assert path.read_text(encoding="latin-1") == text
 
     def test_a_file_that_cannot_be_written_is_named(self, directory: Path) -> None:
@@ -223,7 +223,7 @@ class TestJsonFileSink:
 
 
 def fails_the_nth_time(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """Have one call to the OS fail: there is no way to ask a healthy disk for it."""
+    """Make one call to the OS fail, because a healthy disk does not fail on request."""
     real: Callable[..., object] = getattr(os, name)
     calls = 0
 

@@ -1,6 +1,6 @@
-"""Public objects with a process, thread or connection in a fork: an error, or an own one, and never another's answer.
+"""Public objects with a process, thread or connection, used in a fork: an error or a new one, never a foreign answer.
 
-Law: no fork gets an answer to a question of its parent, and none ends what its parent has. Managers and servers with a
+Law: no fork gets an answer to its parent's question, and none stops anything of its parent. Managers and servers with a
 life cycle are in `tests/reliability/test_life_cycle.py`, and evaluators in `test_cel_limits.py`.
 """
 
@@ -44,7 +44,7 @@ def in_multiprocessing(action: Callable[[], object]) -> int:
 
 
 def in_fork_of_thread(action: Callable[[], object]) -> int:
-    """Call `action` in a fork of another thread than the main one, and return the number of its errors."""
+    """Call `action` in a fork of a thread other than the main one, and return the number of its errors."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(in_os_fork(action)))
     thread.start()
@@ -62,7 +62,7 @@ def node_of(server: ApiServer, name: str) -> object:
 
 @FORKS
 def test_a_connection_to_an_api_server_is_not_shared_with_a_fork(fork: Fork, tmp_path: Path) -> None:
-    """Both read from one socket, so each could get the answer to the request of the other."""
+    """Both read from one socket, so each could get the answer to the other's request."""
     with LocalApiServer() as api:
         for name in ("parent", "child"):
             api.create({"kind": "Node", "metadata": {"name": name}})
@@ -85,7 +85,7 @@ def test_a_connection_to_an_api_server_is_not_shared_with_a_fork(fork: Fork, tmp
 
 @FORKS
 def test_objects_of_an_api_server_for_tests_are_refused_in_a_fork(fork: Fork) -> None:
-    """A fork has a copy of the objects, which is not what the server serves."""
+    """A fork has a copy of the objects, but the server does not serve that copy."""
     with LocalApiServer() as api:
 
         def use() -> None:
@@ -103,7 +103,7 @@ def test_objects_of_an_api_server_for_tests_are_refused_in_a_fork(fork: Fork) ->
 
 
 class Saved:
-    """Counts how often it was saved."""
+    """Counts how often it saves."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -114,7 +114,7 @@ class Saved:
 
 @FORKS
 def test_a_saver_refuses_requests_in_a_fork(fork: Fork) -> None:
-    """The fork does not have its thread, so a request would wait without end."""
+    """The fork does not have its thread, so a request would wait forever."""
     saver, saved = SaverThread(), Saved()
 
     def use() -> None:
@@ -144,7 +144,7 @@ def test_a_client_of_pod_resources_is_refused_in_a_fork(fork: Fork, tmp_path: Pa
 
 @FORKS
 def test_a_store_in_a_fork_spoils_no_save_of_its_parent(fork: Fork, tmp_path: Path) -> None:
-    """Both wrote under one name, so that one could rename what the other had written in part."""
+    """Both wrote under one name, so one could rename a file that the other had only partly written."""
     store = FileStore(tmp_path / "file")
     before = store._file._new  # noqa: SLF001 - the name of the new file
 

@@ -1,4 +1,4 @@
-"""Calls to a plugin: directly, in a thread that waits, or through the event loop."""
+"""Calls to a plugin: directly in a waiting thread, or through the event loop."""
 
 import random
 import signal
@@ -30,7 +30,7 @@ class Interrupted(BaseException):
 
 
 class NamedPlugin(RawPlugin):
-    """A plugin whose answer has its name."""
+    """A plugin whose answer contains its name."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class NamedPlugin(RawPlugin):
 
 
 def connections(path: Path) -> int:
-    """How many connections lead to the socket that was bound at `path`."""
+    """Return how many connections the socket that was bound at `path` has."""
     entries = [line.split() for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()]
     connected = "03"
     return sum(entry[-1] == str(path) and entry[5] == connected for entry in entries)
@@ -53,7 +53,7 @@ async def nothing() -> None:
 
 
 def name(transport: GrpcUnixTransport, plugin: PluginId) -> str:
-    """Who answers to Allocate."""
+    """Return which plugin answers Allocate."""
     return transport.read(transport.allocate(plugin, [D0])).envs["NAME"]
 
 
@@ -106,7 +106,7 @@ def test_a_call_reaches_the_plugin_that_registered_whatever_is_at_its_path_now(
 
 @contextmanager
 def one_connection(path: Path, behind: Path) -> Iterator[None]:
-    """A server at `path` that takes one connection and no more, and passes it to the one at `behind`."""
+    """A server at `path` that accepts only one connection, and forwards it to the server at `behind`."""
 
     def copy(source: socket.socket, sink: socket.socket) -> None:
         while data := source.recv(65536):
@@ -147,7 +147,7 @@ def test_a_call_for_which_no_thread_can_be_started_goes_through_the_event_loop(
         problem = "can't start new thread"
         raise RuntimeError(problem)
 
-    monkeypatch.setattr(in_time, "start_new_thread", refuse)  # no limit of this process would refuse only this thread
+    monkeypatch.setattr(in_time, "start_new_thread", refuse)  # no limit of this process would affect only this thread
     with NamedPlugin(directory / "p.sock", "a"), running(directory, recorder, wipe=False) as transport:
         register(directory, "p.sock")
         assert name(transport, recorder.plugin()) == "a"

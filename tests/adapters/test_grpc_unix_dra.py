@@ -1,6 +1,6 @@
 """DRA drivers over real sockets: connections, calls that fail, health, and drivers that misbehave.
 
-The drivers that misbehave use grpc's synchronous API and bytes, so that both sides do not share one misunderstanding.
+The drivers that misbehave use grpc's synchronous API and bytes, so that the two sides do not share a misunderstanding.
 """
 
 import subprocess
@@ -76,7 +76,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordedEvents(DriverEvents):
-    """A listener that records, and wakes the threads that wait for a state."""
+    """A listener that records events, and wakes the threads that wait for a state."""
 
     def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
         self.wait_for(HealthReported, count)
@@ -112,7 +112,7 @@ def raw_driver(
     /,
     **info: str,
 ) -> AbstractContextManager[list[str]]:
-    """Serve a driver of bytes. Yield the paths that it was asked for. `options` are those of its gRPC server."""
+    """Serve a driver that answers with bytes. Yield the requested paths. `options` are those of its gRPC server."""
 
     def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
         given = {"type": "DRAPlugin", "name": GPU_DRIVER, **info}
@@ -289,7 +289,7 @@ class TestConnections:
             with served(directory, AnsweringDriver()):
                 old, new = recorded.wait_for(
                     DriverRegistered, 2
-                )  # the old one may be connected to the new process first
+                )  # the old instance may be connected to the new process first
                 assert recorded.wait_for(DriverRemoved) == [old]
         assert old.endpoint == new.endpoint
         assert old.generation < new.generation
@@ -338,7 +338,7 @@ class TestConnections:
             plugin.wait_registered(PATIENCE)
             drivers.stop()
             again = DriverEvents()
-            drivers.start(again)  # the watcher goes on, and asks drivers again
+            drivers.start(again)  # the watcher continues, and asks drivers again
             again.wait_for(DriverConnected)
         drivers.stop()
         plugins.stop()
@@ -408,7 +408,7 @@ class TestRegistration:
         assert recorded.of(DriverConnected) == []
 
     def test_what_waits_for_a_registration_follows_it(self, directory: Path) -> None:
-        """A scheduler that sees devices before the kubelet knows their driver sends pods that are refused."""
+        """If a scheduler sees devices before the kubelet knows the driver, it assigns pods that are refused."""
         recorded, refusing, done = DriverEvents(), DriverEvents(), threading.Event()
         refusing.refusal = DriverNotRegisteredError(GPU_DRIVER)
         seen: list[object] = []
@@ -508,7 +508,7 @@ class TestHealth:
         limits = DriverLimits(health_pause=0.0)
         with started(directory, recorded, limits) as transport, raw_driver(directory, {}) as asked:
             (instance,) = recorded.wait_for(HealthEnded)
-            for _ in range(20):  # a second stream would be opened meanwhile
+            for _ in range(20):  # a second stream would be opened in the meantime
                 with pytest.raises(DriverCallError, match="Unimplemented"):
                     transport.prepare(instance, [CLAIM])
             assert [path for path in asked if path.endswith(WATCH_PATH)] == [

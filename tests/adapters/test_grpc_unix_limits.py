@@ -1,4 +1,4 @@
-"""A transport is not affected by plugins, or processes that pretend to be plugins, that send too much or too often."""
+"""A transport is not affected by plugins or other processes that send too much or too often."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def umask() -> Iterator[Callable[[int], object]]:
-    """Set the umask, until the test is over."""
+    """Set the umask until the test is over."""
     before = os.umask(0o022)
     yield os.umask
     os.umask(before)
@@ -137,7 +137,7 @@ class TestWhatIsSaid:
     def test_a_list_that_comes_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, with its health and its framing
+        ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, including health and framing
         with (
             running(directory, recorder, limits=PluginLimits(message_bytes=25_000)),
             RawPlugin(directory / "p.sock", ids[:950], ids, ids, [*ids, *(f"more-{n:03}" for n in range(191))]),
@@ -149,7 +149,7 @@ class TestWhatIsSaid:
         told = [message for message in caplog.messages if "unless message_bytes is" in message]
         assert len(told) == 1
         assert "lists 1,000 devices in 21000 bytes, and a message may have 25000" in told[0]
-        assert "more than about 1190 devices" in told[0]  # and 1191 were too many
+        assert "more than about 1190 devices" in told[0]  # 1191 were too many
         assert "ResourceExhausted" in caplog.text
 
 
@@ -167,24 +167,24 @@ class TestHowOften:
             text = "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: try again in 2 s"
             refusal = (StatusCode.UNKNOWN, text)
             assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
-            assert register(directory, "q.sock", "acme.io/nic") == OK  # another resource's storm is not its own
+            assert register(directory, "q.sock", "acme.io/nic") == OK  # a storm of another resource does not count
             clock.now = 2.0
             assert register(directory, "p.sock") == OK
             assert register(directory, "p.sock") == refusal
             assert len(recorder.of(PluginRegistered)) == 2
-        assert len(recorder.of(RegistrationRequested)) == 56  # all are counted, refused or not
+        assert len(recorder.of(RegistrationRequested)) == 56  # all are counted, whether refused or not
 
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """A plugin in use registers so; it makes its socket after a second."""
+        """A widely used plugin registers this way; it makes its socket after a second."""
         with running(directory, recorder, clock=clock):
             answers = []
             for call in range(600):
                 clock.now = call / 600
                 answers.append(register(directory, "p.sock")[1])
             too_often = sum("try again" in answer for answer in answers)
-            assert 340 < too_often < 360  # 200 at once, and 50 in the second, were looked at
+            assert 340 < too_often < 360  # 200 at once, and 50 in the second, were checked
             assert sum("no such file" in answer for answer in answers) == 600 - too_often
             with RawPlugin(directory / "p.sock", ["d0"]):
                 tries = 0
@@ -214,7 +214,7 @@ class TestHowOften:
             GrpcUnixTransport(directory, limits=limits)
 
     def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: ManualClock) -> None:
-        """Names can be made up; the memory for them cannot."""
+        """Names can be made up, but they need memory."""
         rate = RegistrationRate(1.0, 10, clock)
         for number in range(100_000):
             rate.take(resource_name(f"acme.io/r{number}"))
@@ -222,11 +222,11 @@ class TestHowOften:
         assert len(rate._buckets) <= 2001  # noqa: SLF001 - it is about memory
         for _ in range(10):
             rate.take(GPU)
-        for _ in range(1500):  # others, who make the table long
+        for _ in range(1500):  # others, which fill the table
             clock.now += 0.0001
             rate.take(resource_name(f"acme.io/s{clock.now:.4f}"))
         with pytest.raises(TooManyRegistrationsError) as refused:
-            rate.take(GPU)  # is not forgotten with them
+            rate.take(GPU)  # it is not forgotten with them
         assert refused.value.args == ("acme.io/gpu", 10, 1.0, pytest.approx(0.85))
 
 
@@ -245,7 +245,7 @@ class TestWhere:
         allowed = GrpcUnixTransport(directory, allow_shared_directory=True)
         allowed.start(recorder)
         allowed.stop()
-        directory.chmod(mode & ~0o022)  # what the sentence says
+        directory.chmod(mode & ~0o022)  # as the message says
         with running(directory, recorder):
             pass
 

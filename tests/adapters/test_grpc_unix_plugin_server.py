@@ -1,4 +1,4 @@
-"""The plugin's side over real sockets: it registers, sends lists, registers again, and stops."""
+"""The plugin's side over real sockets: it registers, sends lists, registers again and stops."""
 
 import asyncio
 import math
@@ -43,11 +43,11 @@ from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder
 
 D0 = DeviceId("d0")
 SOON = 0.05
-"""Seconds between two looks at the sockets, so that nothing here takes long."""
+"""Seconds between two checks of the sockets, so that nothing here takes long."""
 
 
 def call(path: str, method: str, request: deviceplugin.AllocateRequest | deviceplugin.Empty) -> bytes:
-    """Call a plugin as a kubelet does; the answer as it came, or the name of the status."""
+    """Call a plugin as a kubelet does. Return the unparsed answer, or the name of the status."""
     with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
         try:
             return channel.unary_unary(f"/v1beta1.DevicePlugin/{method}", bytes, bytes)(
@@ -58,7 +58,7 @@ def call(path: str, method: str, request: deviceplugin.AllocateRequest | devicep
 
 
 def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(directory: Path) -> None:
-    """Else Ctrl-C during a wait could stop the event loop, and with it every transport of the process."""
+    """Otherwise, Ctrl-C during a wait could stop the event loop, and with it every transport of the process."""
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
 
         def wait() -> None:
@@ -69,7 +69,7 @@ def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(dire
             try:
                 is_interrupted = Interrupts(place, threading, served_module).interrupt(wait)
             except RuntimeError:
-                is_interrupted = True  # Condition.wait released the lock, and did not get it again
+                is_interrupted = True  # Condition.wait released the lock, and did not acquire it again
             in_time(wait, PATIENCE)
             if not is_interrupted:
                 break
@@ -169,7 +169,7 @@ def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, reco
 
 
 class NotesItsDrop(ServedPlugin):
-    """Sets an event when it has seen that it was dropped."""
+    """Sets an event when it notices that it was dropped."""
 
     dropped = threading.Event()
 
@@ -179,7 +179,7 @@ class NotesItsDrop(ServedPlugin):
 
 
 class CutsTheFirstRegister(RawKubelet):
-    """Cuts the stream of a plugin before it answers its first call of Register."""
+    """Cuts the stream of a plugin before answering its first Register call."""
 
     def register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         if not NotesItsDrop.dropped.is_set():
@@ -212,7 +212,7 @@ def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, capl
         recorder.refusal = None
         served.wait_registered(PATIENCE)
     told = [record for record in caplog.records if "cannot register" in record.message]
-    assert len(told) <= 2  # "no such socket", perhaps, and this; not once for every attempt
+    assert len(told) <= 2  # perhaps "no such socket", and this; not once for every attempt
 
 
 def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder: Recorder) -> None:
@@ -231,14 +231,14 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
         recorder.lists(recorder.plugin())
         with RawPlugin(directory / "p.sock", ["new"]):
             while (why := problem(served)) in ("it was lost a moment ago", None):
-                pass  # it has not looked yet
+                pass  # it has not checked yet
             assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1
             served.stop()
 
 
 def problem(served: ServedPlugin) -> str | None:
-    """Why it is not registered, a short while from now."""
+    """Return why it is not registered, after a short while."""
     try:
         served.wait_registered(SOON)
     except KubeletUnreachableError as error:
@@ -390,7 +390,7 @@ def test_a_plugin_that_cannot_be_subscribed_to_is_not_served(directory: Path) ->
 
 
 class IgnoresTheFirstCancellation(ServedPlugin):
-    """Its task ignores the first cancellation, as it happens in a grpc server's stop before Python 3.12."""
+    """Its task ignores the first cancellation, as happens in a grpc server's stop before Python 3.12."""
 
     looking = threading.Event()
 
@@ -403,7 +403,7 @@ class IgnoresTheFirstCancellation(ServedPlugin):
 
 
 def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
-    """So it was, once in a hundred times, when the kubelet had just deleted the plugin's socket."""
+    """This happened once in a hundred times, when the kubelet had just deleted the plugin's socket."""
     served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON)
     served.start()
     assert served.looking.wait(PATIENCE)
@@ -472,7 +472,7 @@ def test_the_environment_says_where_the_kubelet_is(
         served.wait_registered(PATIENCE)
         assert served.kubelet_socket == str(directory / name)
     transport.stop()
-    with serve_plugin(Gpus("d0"), directory / "elsewhere") as served:  # what the caller says counts more
+    with serve_plugin(Gpus("d0"), directory / "elsewhere") as served:  # the caller's value takes precedence
         assert served.kubelet_socket == str(directory / "elsewhere" / "kubelet.sock")
 
 

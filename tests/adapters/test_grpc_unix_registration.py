@@ -1,4 +1,4 @@
-"""The kubelet's side over real sockets: which plugins may register, their events, and the answers of calls."""
+"""The kubelet's side over real sockets: which plugins may register, their events, and their answers to calls."""
 
 import os
 import re
@@ -52,7 +52,7 @@ class TestRegister:
     def test_a_socket_that_comes_a_moment_after_the_call_is_found(
         self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As of a plugin that listens in one goroutine and registers in another."""
+        """As for a plugin that listens in one goroutine and registers in another."""
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         with ThreadPoolExecutor(2) as callers:
             answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
@@ -71,7 +71,7 @@ class TestRegister:
         assert refusal[1].startswith("failed to dial device plugin:")
         assert "no such file" in refusal[1]
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
-        assert register(directory, "missing.sock") == refusal  # not that the dial's time was over
+        assert register(directory, "missing.sock") == refusal  # not that the dial timed out
 
     @pytest.mark.parametrize("transport", [1.0], indirect=True)
     def test_a_socket_without_a_listener_is_dialled_until_the_deadline(self, directory: Path) -> None:
@@ -87,12 +87,12 @@ class TestRegister:
             answer = caller.submit(register, directory, "p.sock")
             recorder.wait(RegistrationRequested)
             with RawPlugin(directory / "new.sock", ["d0"]):
-                (directory / "new.sock").rename(directory / "p.sock")  # there is no moment without a socket
+                (directory / "new.sock").rename(directory / "p.sock")  # a socket always exists
                 assert answer.result() == OK
                 assert register(directory, "p.sock") == OK
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
-                # Not later: when the plugin ends its stream now, so soon after it has registered again, it is dialed
-                # again, and may still answer while it stops.
+                # Not later: if the plugin ends its stream now, so soon after registering again, it is dialed again, and
+                # may still answer while it stops.
                 assert len(recorder.of(PluginRegistered)) == 1
 
     @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 99, "\0", "kubelet.sock"])
@@ -208,7 +208,7 @@ class TestInstances:
             released.set()
             assert recorder.lists(recorder.plugin(1), 2) == [("s0",), ("s1",)]
 
-    @pytest.mark.parametrize("failure", [LookupError("bug"), SystemExit("bug")], ids=repr)  # no errors of ours
+    @pytest.mark.parametrize("failure", [LookupError("bug"), SystemExit("bug")], ids=repr)  # no errors from us
     def test_a_listener_that_fails_refuses_a_plugin_but_not_a_list(
         self, directory: Path, caplog: pytest.LogCaptureFixture, failure: BaseException
     ) -> None:
@@ -252,7 +252,7 @@ with plugin_that_reads_no_more(directory / "p.sock", sys.argv[2]):
 with running(directory, recorder, wipe=False):
     print(register(directory, "none.sock")[1])
 print(f"{len(started)} thread")
-"""  # it sends 580 KB; a socket holds 200
+"""  # it sends 580 KB, but a socket buffers only 200
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class TestCalls:
     def test_a_long_text_of_a_plugin_comes_back_cut_and_in_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """It is sent in the headers, of which grpc accepts 16 KiB by default."""
+        """It is sent in the headers; grpc accepts 16 KiB of headers by default."""
 
         class Talkative(Gpus):
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -283,7 +283,7 @@ class TestCalls:
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
                 return ContainerAllocateResponse(envs={"A": "x" * int(devices[0])})
 
-        fits = 256 * 1024 - 11  # the rest is what protobuf adds
+        fits = 256 * 1024 - 11  # protobuf adds the rest
         with serve_plugin(Generous("d0"), directory):
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
@@ -369,10 +369,10 @@ class TestCalls:
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:
-        """By itself, gRPC ends such a call neither at its deadline nor when it is cancelled, and waits for it later.
+        """By itself, gRPC does not end such a call at its deadline or when it is cancelled, and waits for it later.
 
-        Only the first may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next run
-        of the transport, which has another event loop.
+        Only the first call may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next
+        run of the transport, which has another event loop.
         """
         child = [sys.executable, "-c", CALLS_WITH_MUCH, str(directory), then]
         run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=60, check=True)
@@ -406,7 +406,7 @@ class TestStartAndStop:
     def test_a_directory_may_have_any_name(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Also one that is not a string, or none in this locale."""
+        """Including one that is not a string, or that cannot be decoded in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
@@ -579,7 +579,7 @@ class TestStartAndStop:
 
 def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
     tasks = Path("/proc/self/task")
-    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # tests before this one may leave some
+    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave some
     with running(directory, recorder) as transport:
         served = [serve_plugin(Gpus("d0", resource=f"acme.io/gpu{number}"), directory) for number in range(100)]
         plugins = [event.plugin for event in recorder.wait(PluginRegistered, 100)]
@@ -612,6 +612,6 @@ def test_fifty_starts_and_stops_leave_nothing_behind(directory: Path) -> None:
     few = len(before) + 25  # the pools of grpc and of Python may grow a little; a leak would be 50
     deadline = time.monotonic() + PATIENCE
     while len(held()) > few and time.monotonic() < deadline:
-        time.sleep(0.05)  # idle workers end by themselves, soon
+        time.sleep(0.05)  # idle workers soon end by themselves
     assert len(held()) <= few, (before, held())
     assert list(directory.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The plugin watcher's way in, from the plugin's side; and how a kubelet lets go of a plugin."""
+"""Registration through the plugin watcher, from the plugin's side, and how a kubelet drops a plugin."""
 
 import logging
 import signal
@@ -22,13 +22,13 @@ from devicecore.wire import deviceplugin, pluginregistration
 from tests.adapters.peers import PATIENCE, Gpus, Recorder, environment, running
 
 SOON = 0.05
-# With a pool of the process, a new socket would get the connection to the former one.
+# With a pool for the whole process, a new socket would get the connection to the former one.
 _OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
 
 
 @contextmanager
 def watcher(served: ServedPlugin) -> Iterator[grpc.Channel]:
-    """What a kubelet has that has found the plugin's socket; it dials it without an authority of its own."""
+    """A kubelet that has found the plugin's socket; it dials the socket without setting an authority."""
     with grpc.insecure_channel(f"unix:{served.socket}", _OPTIONS) as channel:
         yield channel
 

@@ -1,4 +1,4 @@
-"""The node's status on an API server, over HTTP, and what becomes of it when the server, the network or a file fail."""
+"""The node's status on an API server, over HTTP, and what happens to it if the server, the network or a file fails."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ from tests.adapters import certificates
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
 NODE = "worker-1"
 PATIENCE = 60.0
-"""Seconds until a test gives up on something that should come at once."""
+"""Seconds until a test stops waiting for something that should come at once."""
 
 FOREIGN: dict[str, Any] = {
     "capacity": {"cpu": "8", "memory": "16Gi", "other.io/thing": "2"},
@@ -46,7 +46,7 @@ FOREIGN: dict[str, Any] = {
     "nodeInfo": {"kubeletVersion": "v1.36.0"},
 }
 
-FILE = "kubeconfig"  # in place of a certificate
+FILE = "kubeconfig"  # instead of a certificate
 EXEC_V1 = "client.authentication.k8s.io/v1"
 
 every_strategy = pytest.mark.parametrize("strategy", PatchStrategy)
@@ -57,7 +57,7 @@ def status(count: int, allocatable: int | None = None) -> NodeStatus:
 
 
 def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
-    """The status of the node, all that is not ours unchanged."""
+    """Return the status of the node, after checking that nothing but our part has changed."""
     counts = {"capacity": capacity, "allocatable": allocatable}
     ours = {section: {} if count is None else {GPU: count} for section, count in counts.items()}
     return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
@@ -69,7 +69,7 @@ def moved(options: dict[str, Any], kind: type[Access | Pace]) -> dict[str, Any]:
 
 
 class Server(NodeServer):
-    """An API server with the node, and the sinks of it that a test makes."""
+    """An API server with the node, and the sinks that a test makes for it."""
 
     def __init__(self, directory: Path, **options: Any) -> None:  # noqa: ANN401 - those of a NodeServer
         super().__init__(**options)
@@ -97,7 +97,7 @@ class Server(NodeServer):
         path.write_text(json.dumps(config))
 
     def failing(self, count: int, pattern: str, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
-        """Publish so many GPUs by a new sink, and wait until it has a problem that fits."""
+        """Publish this many GPUs with a new sink, and wait until it has a matching problem."""
         sink = self.connect(**options)
         sink.publish(status(count))
         wait_for_problem(sink, self, pattern)
@@ -106,7 +106,7 @@ class Server(NodeServer):
 
 @contextmanager
 def serving(directory: Path, **options: Any) -> Iterator[Server]:  # noqa: ANN401 - those of a NodeServer
-    """Serve the API, and stop all sinks in the end."""
+    """Serve the API, and finally stop all sinks."""
     with Server(directory, **options) as server:
         yield server
         server.release()
@@ -127,7 +127,7 @@ def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
 
 
 def wait_for_problem(sink: KubeApiSink, server: NodeServer, pattern: str) -> SinkError:
-    """The problem, once there is one that fits."""
+    """Return the first problem that matches."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         problem = sink.problem
@@ -331,10 +331,10 @@ class TestTrouble:
             wait_for_problem(sink, server, "^no connection: .*refused")
         server.start()
         sink.wait_until_published(PATIENCE)
-        assert len(server.patches) <= 2  # the second, if the first was begun before the last of them was published
+        assert len(server.patches) <= 2  # the second, if the first was started before the last of them was published
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
-        down, up = logged(caplog)  # each once, however long it was
+        down, up = logged(caplog)  # each once, however long it took
         assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
         assert up.endswith("is published again")
 
@@ -365,7 +365,7 @@ class TestTrouble:
             (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
             (Drop(), "no connection: Remote end closed connection"),
-            (Drop(after=True), ""),  # the second time it finds the node as it should be
+            (Drop(after=True), ""),  # the second time, the node is already as it should be
         ],
     )
     def test_every_failure_is_reported_and_tried_again(
@@ -548,7 +548,7 @@ class TestCredentials:
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
             published(server.connect(service_account=directory), status(4))
             assert server.status(NODE) == with_gpus("4", "4")
-            with pytest.raises(ApiAccessError, match="No such file"):  # a file that is named counts more
+            with pytest.raises(ApiAccessError, match="No such file"):  # a named file takes precedence
                 KubeApiSink(NODE, Access(directory / "none", service_account=directory))
 
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -651,7 +651,7 @@ class TestCredentials:
 
 @pytest.fixture
 def program(server: Server, directory: Path) -> Callable[..., Path]:
-    """Write a program that gives credentials, and a kubeconfig that names it."""
+    """Write a program that prints credentials, and a kubeconfig that names it."""
 
     def write(script: str, **more: Any) -> Path:  # noqa: ANN401 - fields of a kubeconfig
         path = directory / "bin" / "credentials"

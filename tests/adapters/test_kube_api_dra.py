@@ -1,4 +1,4 @@
-"""ResourceClaims and ResourceSlices on an API server, over HTTP, and what becomes of them when it fails."""
+"""ResourceClaims and ResourceSlices on an API server, over HTTP, and what happens to them if it fails."""
 
 import threading
 from collections.abc import Iterator

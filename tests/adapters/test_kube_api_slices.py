@@ -55,7 +55,7 @@ def names(server: LocalApiServer) -> list[str]:
 
 
 def shows(server: LocalApiServer, count: int) -> Callable[[], bool]:
-    """Whether the newest pool is complete and has so many devices."""
+    """Return whether the newest pool is complete and has this many devices."""
 
     def is_shown() -> bool:
         slices = server.objects("ResourceSlice")

@@ -1,4 +1,4 @@
-"""Pods from a directory, which people edit while it is read."""
+"""Pods from a directory that people edit while it is read."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_a_file_may_have_many_documents_and_lists_in_yaml_and_json() -> None:
     assert names(read_pods(listed, "x")) == ["a", "b"]
     nameless = manifest("a").replace('"apiVersion": "v1", "kind": "Pod", ', "")
     assert names(read_pods(f'{{"apiVersion": "v1", "kind": "PodList", "items": [{nameless}]}}', "x")) == ["a"]
-    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # half of a surrogate pair is no YAML
+    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # half of a surrogate pair is not YAML
     assert names(read_pods(json.dumps(annotated, indent="\t"), "x")) == ["a"]
 
 
@@ -141,7 +141,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len(uid(manifest("train"))) == 32
     assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
     others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
-    labeled = uid(manifest("train", namespace="default"))  # says more, so it is another pod, as for a kubelet
+    labeled = uid(manifest("train", namespace="default"))  # it has more fields, so it is another pod, as for a kubelet
     assert len({uid(manifest("train")), *others, labeled}) == 5
 
 
@@ -267,7 +267,7 @@ def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None
 
 
 def test_a_change_that_keeps_size_and_time_is_seen_for_two_seconds(place: Path) -> None:
-    """As git does: a file that was read in the moment in which it was written is read once more."""
+    """As git does: a file that was read at the same time as it was written is read once more."""
     file = place / "a.json"
     file.write_text(manifest("a", 1))
     when = file.stat().st_mtime_ns
@@ -294,7 +294,7 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
 def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None:
-    """Nothing else about it has to change, and it may say what it has always said."""
+    """Nothing else about it has to change, and its content may be the same as ever."""
     place = directory / "manifests"
     place.mkdir()
     directory.chmod(0o755)
@@ -342,7 +342,7 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     [
         (b"\n\xff", "expected UTF-8 text, got other bytes"),
         (b"#" * (MAX_DOCUMENT_SIZE + 1), f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}"),
-        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as when somebody is about to write it
+        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as if somebody were about to write it
     ],
     ids=["not text", "too long", "empty"],
 )
@@ -466,7 +466,7 @@ def running(pods: ManifestPods) -> set[tuple[str, str]]:
 
 
 def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) -> None:
-    """But for init containers that end; after a reboot, none does."""
+    """Except for init containers that end; after a reboot, no container runs."""
     pods = source(place)
     (place / "a.yaml").write_text(POD)
     (place / "b.json").write_text(manifest("b", uid="b"))
@@ -513,7 +513,7 @@ def test_a_broken_state_file_is_ignored(place: Path, state: str, caplog: pytest.
     pods = source(place)
     assert pods.running_containers() == ()
     assert names(pods.poll().added) == ["a"]
-    assert "subscriptable" not in caplog.text  # a sentence of Python
+    assert "subscriptable" not in caplog.text  # a message of Python
 
 
 def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.LogCaptureFixture) -> None:

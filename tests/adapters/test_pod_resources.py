@@ -28,7 +28,7 @@ from tests.adapters.peers import flood_of_pings
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
 BURST = 10
 PATIENCE = 60.0
-"""Seconds until a test gives up on something that should come at once."""
+"""Seconds until a test stops waiting for something that should come at once."""
 
 Element = tuple[str, str, int | None]
 
@@ -42,7 +42,7 @@ def pod(name: str, *containers: Container, init: tuple[Container, ...] = (), nam
 
 
 def elements(devices: "list[podresources.ContainerDevices]") -> list[Element]:
-    """Resource, device and NUMA node of each; each has exactly one device, and at most one node."""
+    """Return resource, device and NUMA node of each; each has exactly one device, and at most one node."""
     found: list[Element] = []
     for one in devices:
         (id_,) = one.device_ids
@@ -103,7 +103,7 @@ def test_every_device_is_listed_once_for_each_numa_node(stage: Stage, client: Po
             (GPU, "gpu-1", 0),
             (GPU, "gpu-1", 1),
             (GPU, "gpu-2", None),
-            (GPU, "gpu-3", None),  # stored under no node, like one without topology
+            (GPU, "gpu-3", None),  # stored without a node, like a device without topology
             (NIC, "nic-0", 7),
         ]
         assert (idle.name, list(idle.devices)) == ("idle", [])
@@ -136,7 +136,7 @@ def test_held_devices_are_listed_whatever_their_health_and_allocatable_ones_are_
     with stage.server, client:
         plugin.set_devices([device("gpu-0", 1, health=Health.UNHEALTHY), device("gpu-1", 1)])
         held = client.list().pod_resources[0].containers[0].devices
-        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # as it was when it was allocated
+        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # as when it was allocated
         assert elements(list(client.get_allocatable_resources().devices)) == [(GPU, "gpu-1", 1)]
         connection.disconnect()
         assert list(client.get_allocatable_resources().devices) == []
@@ -177,7 +177,7 @@ def test_a_missing_pod_is_an_error_with_the_kubelets_message(stage: Stage, clien
 
 def test_the_older_api_is_served_too(stage: Stage) -> None:
     stage.transport.connect(SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1", 0, 1)]))
-    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # which it does not know
+    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # which is unknown
     stage.admit(pod("train", Container("main", {GPU: 1}), init=(sidecar,)))
     with stage.server, grpc.insecure_channel(f"unix:{stage.server.socket}") as channel:
         call = channel.unary_unary(
@@ -210,7 +210,7 @@ def test_more_calls_than_the_burst_are_rejected_until_the_clock_goes_on(stage: S
             call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
         with pytest.raises(PodResourcesError):
             impatient.list()
-    assert len(stage.calls) == BURST + 1  # what is rejected is not a call
+    assert len(stage.calls) == BURST + 1  # a rejected call is not counted
 
 
 def test_the_client_tries_again_when_it_is_rejected(stage: Stage, client: PodResourcesClient) -> None:
@@ -276,7 +276,7 @@ def test_a_socket_is_replaced_only_if_no_process_serves_it(stage: Stage, directo
     left_by_a_dead_server(stage.server.socket)
     with stage.server, pytest.raises(DirectoryInUseError):
         Stage(directory).server.start()
-    stage.server.stop()  # twice is not an error
+    stage.server.stop()  # calling it twice is not an error
 
 
 def test_a_directory_may_have_any_name(directory: Path) -> None:

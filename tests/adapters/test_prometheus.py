@@ -46,7 +46,7 @@ GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
 IDLE = scale(100, 900)
 PATIENCE = 60.0
-"""Seconds until a test gives up on something that should come at once."""
+"""Seconds until a test stops waiting for something that should come at once."""
 
 
 _ADMISSION, _CALLS = "kubelet_topology_manager_admission", "kubelet_pod_resources_endpoint"
@@ -68,7 +68,7 @@ NOTHING_ELSE = [
     ),
     "# TYPE devicecore_devices gauge",
 ]
-"""What a scrape shows, without the help, when nothing has happened."""
+"""The output of a scrape, without help lines, if nothing has happened."""
 
 
 def scraped(server: MetricsServer, accept: str = "text/plain") -> list[str]:
@@ -98,7 +98,7 @@ Samples = Callable[[str], dict[str, float]]
 
 @pytest.fixture
 def samples(server: MetricsServer) -> Samples:
-    """The samples of one series, by their labels."""
+    """Return the samples of one series, by their labels."""
 
     def samples(series: str) -> dict[str, float]:
         parsed = (re.fullmatch(rf"{series}(?:\{{(.*)\}})? (\S+)", line) for line in scraped(server))
@@ -292,7 +292,7 @@ class TestServer:
             assert threading.active_count() <= threads + MAX_CONNECTIONS
             for connection in connections[:MAX_CONNECTIONS]:
                 connection.settimeout(PATIENCE)
-                assert connection.recv(1) == b""  # ended after its time
+                assert connection.recv(1) == b""  # ended after its deadline
             deadline = time.monotonic() + PATIENCE
             while True:  # the threads of the ended connections may still be about to end
                 try:

@@ -1,4 +1,4 @@
-"""What adapters and plugins show of themselves: one short line with counts."""
+"""The `repr` of adapters and plugins is one short line with counts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sockets whose path another process takes, deletes or renames: each process keeps to its own file."""
+"""Sockets whose path another process takes, deletes or renames: each process touches only its own file."""
 
 import logging
 import os

@@ -23,7 +23,7 @@ Status = pluginregistration.RegistrationStatus
 
 
 class Announcer:
-    """The plugin's two methods on a socket of their own, written without our code."""
+    """The plugin's two methods on a separate socket, written without our code."""
 
     def __init__(self, path: Path, info: Info, *, notified_ok: bool = True) -> None:
         self.statuses: Queue[Status] = Queue()
@@ -56,7 +56,7 @@ class Announcer:
         return pluginregistration.RegistrationStatusResponse()
 
     def status(self) -> tuple[bool, str]:
-        """The next status that it gets."""
+        """Return the next status that it gets."""
         status = self.statuses.get(timeout=PATIENCE)
         return status.plugin_registered, status.error
 
@@ -258,7 +258,7 @@ def test_many_sockets_are_asked_a_few_at_a_time(
     try:
         for _ in range(3):
             asked.get(timeout=PATIENCE)
-        with pytest.raises(Empty):  # no fourth one, as long as these three have no answer
+        with pytest.raises(Empty):  # no fourth one, until one of these three is answered
             asked.get(timeout=0.2)
         answer.set()
         for _ in range(5):

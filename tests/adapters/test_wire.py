@@ -1,4 +1,4 @@
-"""Messages as a kubelet knows them, in a pool of their own, and domain values to and from them."""
+"""Messages as a kubelet knows them, in a separate pool, and their conversion to and from domain values."""
 
 import ast
 import importlib
@@ -35,7 +35,7 @@ MODULES = [
 ]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-responses = st.builds(  # as plugins in other languages answer, with paths that no author of one in Python can give
+responses = st.builds(  # as plugins in other languages answer, with paths that plugins in Python cannot return
     ContainerAllocateResponse,
     envs=st.dictionaries(text, text),
     mounts=st.lists(st.builds(partial(received, Mount), text, text, st.booleans())).map(tuple),
@@ -54,11 +54,12 @@ devices = st.builds(
 
 @st.composite
 def listings(draw: st.DrawFn) -> bytes:
-    """Lists on the wire, and what becomes of them when something happens to their bytes."""
+    """Lists on the wire, and the effect of changes to their bytes."""
     data = bytearray(conversion.from_devices(draw(st.lists(devices, max_size=4))).SerializeToString())
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(data)))
-        # Lengths and tags, ids and health a second time, a field of no message, two-byte lengths, what is not a string.
+        # Lengths and tags, repeated ids and health, an unknown field, two-byte lengths, and bytes that are not a
+        # string.
         piece = draw(st.sampled_from([b"", b"\n", b"\n\x00", b"\n\x01b", b"\x12\x00", b"\x12\x07Healthy", b"\x1a\x00",
             b"\x08\x01", b"\x80", b"\x81\x00", b"\xff", b"\x05", b"\n\x05\n\x01c\x12\x00"]))  # fmt: skip
         data[place : place + draw(st.integers(0, 2))] = piece
@@ -67,7 +68,7 @@ def listings(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def successive_listings(draw: st.DrawFn) -> list[bytes]:
-    """Lists on the wire, each like the one before but for some place."""
+    """Lists on the wire, each like the previous one except in some places."""
     listed: list[bytes] = []
     successive = []
     for _ in range(draw(st.integers(1, 6))):
@@ -133,7 +134,7 @@ class TestMessages:
         assert podresources.DESCRIPTOR.pool is deviceplugin.DESCRIPTOR.pool
 
     def test_a_process_may_have_its_own_generated_copy_of_the_api(self, tmp_path: Path, directory: Path) -> None:
-        """Every author of a plugin has such a module, made of `api.proto`, whose text may differ from ours."""
+        """Every plugin author has such a module, generated from an `api.proto` whose text may differ from ours."""
         pytest.importorskip("grpc_tools")
         proto = (WIRE / "proto" / "deviceplugin.proto").read_text()
         (tmp_path / "api.proto").write_text(proto.replace("bool read_only = 3", "bool read_only = 3; string more = 9"))
@@ -180,14 +181,14 @@ class TestDevices:
         assert conversion.to_devices(conversion.from_devices(listed)) == listed
 
     @given(listings())
-    @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # takes its id back
+    @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # replaces its id
     @example(b"\n\x0f\n\x01b\x12\x07Healthy\n\x01c")  # and says another
     @example(b"\n\x0f\n\x01b\n\x01c\x12\x07Healthy")  # at once
     @example(b"\n\x0e\n\x01b\x12\x07Healthy")  # ends too early
-    @example(b"\n\x02\n\x02")  # an id that ends behind its device
+    @example(b"\n\x02\n\x02")  # an id that ends after its device
     @example(b"\n\x8a\n\n" + b"a" * 10 + b"\x12\x7c" + b"h" * 124)  # a length of two bytes
     def test_lists_are_read_as_protobuf_reads_them(self, data: bytes) -> None:
-        """Device by device, that is; and what is not a list for protobuf is none."""
+        """It is read device by device, and is rejected if protobuf rejects it."""
         try:
             plain = conversion.to_devices(deviceplugin.ListAndWatchResponse.FromString(data))
         except DecodeError:
@@ -203,8 +204,8 @@ class TestDevices:
             assert read_plain(data) == tuple(listed)
 
     @given(successive_listings())
-    @example([b"\n\x03\n\x01a", b"\n\x05\n\x03\n\x01a"])  # ends as the one before does, in the middle of a device
-    @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # begins and ends as the one before, but is shorter
+    @example([b"\n\x03\n\x01a", b"\n\x05\n\x03\n\x01a"])  # ends like the previous list, in the middle of a device
+    @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # begins and ends like the previous list, but is shorter
     def test_lists_are_read_alike_after_any_other_lists(self, successive: list[bytes]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(device_lists, "_PORTION", 2)
@@ -219,7 +220,7 @@ class TestDevices:
                     assert reader.read(data) == plain
 
     def test_only_the_new_part_of_a_list_is_read(self) -> None:
-        """And what stands around it: counted in ids that are another object than before."""
+        """Along with its neighbors: the test counts ids that are new objects."""
         listed = [Device(DeviceId(f"dev-{number:04}"), Health.HEALTHY) for number in range(1000)]
         reader = ListReader()
         read = []
@@ -254,7 +255,7 @@ class TestReceipts:
 
     @given(st.dictionaries(text, text, min_size=2))
     def test_equal_answers_make_equal_receipts(self, envs: dict[str, str]) -> None:
-        """The order in which a mapping was filled does not show."""
+        """The order in which a mapping was filled has no effect."""
         backwards = dict(reversed(envs.items()))
         receipt = conversion.write_receipt(ContainerAllocateResponse(envs=envs))
         assert conversion.write_receipt(ContainerAllocateResponse(envs=backwards)) == receipt

@@ -1,4 +1,4 @@
-"""What one claim gets on node n1 of a few slices, given as objects of the API."""
+"""Return the devices that one claim gets on node n1 from a few slices, given as API objects."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,6 +21,6 @@ Json = Any
 def what_a_claim_gets(
     slices: Iterable[Json], requests: Sequence[Json], held: Iterable[Held], release: Release = Release.V1_37
 ) -> DeviceAllocation | NoAllocation:
-    """Allocate a claim with these requests, for which there is the class `any`."""
+    """Allocate a claim with these requests, which can use the class `any`."""
     claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     return allocate([claim], TargetNode("n1"), map(slice_of, slices), held, [DeviceClass("any")], release=release)

@@ -1,4 +1,4 @@
-"""Recognizes an answer of Kubernetes that differs from ours by its cause: the faults that it needs."""
+"""Finds the cause of a Kubernetes answer that differs from ours: the faults that explain it."""
 
 from collections.abc import Collection
 from itertools import combinations
@@ -11,7 +11,7 @@ from devicecore.domain.allocation.search import Situation
 
 
 def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[tuple[int, str, DeviceKey], ...] | None:
-    """Return what a search with these faults finds: claim, request and device. Return None if it finds nothing."""
+    """Return claim, request and device of each result of a search with these faults, or None without results."""
     search = KubernetesSearch(situation, faults)
     try:
         found = search.run()

@@ -17,7 +17,7 @@ CLASSES = [DeviceClass(name, (name,)) for name in ("gpu", "nic")]
 
 
 def answer(aligned: int, pairs: int = 8) -> DeviceAllocation | NoAllocation:
-    """What a claim for pairs of a GPU and a NIC gets, if so many of eight NICs are next to a GPU."""
+    """Return what a claim for pairs of a GPU and a NIC gets if this many of eight NICs are next to a GPU."""
     slices = []
     for kind in ("gpu", "nic"):
         roots = [f"pci{number if kind == 'gpu' or number < aligned else number + 8}" for number in range(8)]

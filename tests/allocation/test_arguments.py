@@ -1,4 +1,4 @@
-"""What a caller learns about a wrong argument of `allocate`."""
+"""The errors for wrong arguments of `allocate`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Capacity and counters at their limits: exactly enough is enough, and too little is found without trying all."""
+"""Capacity and counters at their limits: exactly enough is enough, and too little is noticed without a search."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_all_devices_with_more_than_any_has_are_none() -> None:
 
 
 def test_counters_that_just_suffice_for_the_smallest_devices_do() -> None:
-    """The first device takes all of the counter, so the search has to go back."""
+    """The first device takes the whole counter, so the search must backtrack."""
     found = answer([request(count=3)], [using("large", 3), *(using(f"d{number}", 1) for number in range(3))], counter=3)
     assert names(found) == ["d0", "d1", "d2"]
 

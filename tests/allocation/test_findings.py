@@ -1,4 +1,4 @@
-"""The texts of docs/maintain/findings.md: what they say about Kubernetes' allocator follows from one fault each."""
+"""The texts of docs/maintain/findings.md: each statement about Kubernetes' allocator follows from one fault."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ GATES = ("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceT
 
 
 def recording_of(text: str) -> Json:
-    """The objects of a string, in the form of a recording."""
+    """Return the objects of a string, in the format of a recording."""
     objects: dict[str, list[Json]] = {}
     for one in yaml.safe_load_all(text):
         objects.setdefault(one["kind"], []).append(one)

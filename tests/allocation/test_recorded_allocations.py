@@ -1,4 +1,4 @@
-"""Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
+"""Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and minimal cases of its faults."""
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation
 from devicecore.domain.allocation.faults import ALL_FAULTS, KubernetesFault
@@ -9,7 +9,7 @@ from tests.recorded_allocations import allocation_of, devices_of, recordings, re
 FAULTS = {
     "consumable-capacity-multi-allocatable-device-allocation-mode-all-in-use-insufficient": ("all-skips-full-shared",)
 }
-"""Entries of which the API's text says otherwise. Kubernetes 1.37 answers them otherwise, too."""
+"""Entries that contradict the API's text. Kubernetes 1.37 also gives different answers."""
 
 
 def test_each_entry_of_kubernetes_own_tables_has_the_recorded_answer() -> None:
@@ -40,7 +40,7 @@ def test_where_kubernetes_is_right_its_answer_comes_out_with_devices_and_errors(
             assert (isinstance(answer, NoAllocation) and answer.is_error) == bool(recording["expect"]["error"])
         elif isinstance(answer, DeviceAllocation):
             alone = set(recording["defect"].split("|")) & {fault.value for fault in KubernetesFault}
-            # Of three faults, each of which is enough, two are named: without the third our search finds other devices.
+            # Each of three faults is enough, but only two are named: without the third, our search finds other devices.
             unnamed = {"k/k#140729"} if recording["id"] == "r-61996a13cefc" else set()
             assert answer.faults
             assert alone - unnamed <= set(answer.faults) or "+" in recording["defect"]
@@ -62,7 +62,7 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
-    # The first was seen only together with others. `make oracle` makes cases of the rest.
+    # The first was seen only together with others. `make oracle` makes cases for the rest.
     not_recorded = {
         KubernetesFault.CAPACITY_REJECT,
         KubernetesFault.ALL_SKIPS_POLICY,

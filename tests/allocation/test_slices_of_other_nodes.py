@@ -1,4 +1,4 @@
-"""What slices of other nodes, over-committed counters and shares do, and which release answers otherwise."""
+"""The effects of other nodes' slices, overcommitted counters and shares, and which releases differ."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ COUNTERS = {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "
 
 
 def a_slice(name: str, place: Json, part: Json, *, pool: str = "p", count: int = 1, generation: int = 1) -> Json:
-    """A ResourceSlice as the API has it."""
+    """Return a ResourceSlice in the API's format."""
     of_pool = {"name": pool, "generation": generation, "resourceSliceCount": count}
     return {"metadata": {"name": name}, "spec": {"driver": "gpu.example.com", "pool": of_pool, **place, **part}}
 
 
 def a_device(name: str, **counters: int) -> Json:
-    """A device that consumes counters of sets."""
+    """Return a device that consumes counters of sets."""
     used = [{"counterSet": one, "counters": {"slots": {"value": str(count)}}} for one, count in counters.items()]
     return {"name": name, "consumesCounters": used}
 
@@ -26,13 +26,13 @@ def a_device(name: str, **counters: int) -> Json:
 def answer(
     slices: Sequence[Json], release: Release, *held: Held, mode: str = "ExactCount"
 ) -> DeviceAllocation | NoAllocation:
-    """What a claim for one device, or for all, gets on node n1."""
+    """Return what a claim for one device, or for all, gets on node n1."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": mode}}
     return what_a_claim_gets(slices, [request], held, release)
 
 
 def names(given: DeviceAllocation | NoAllocation) -> list[str]:
-    """The names of the devices that a claim gets."""
+    """Return the names of the devices that a claim gets."""
     return [one.key.device for one in given.devices()] if isinstance(given, DeviceAllocation) else []
 
 
@@ -139,7 +139,7 @@ def test_a_request_for_all_that_1_36_answers_without_an_error_is_no_crash() -> N
 
 
 def test_a_device_that_became_shared_after_it_was_allocated_pays_again_for_admin_access() -> None:
-    """Kubernetes looks only for shares that have paid. 2 of the 2 slots are in use, by the device itself."""
+    """Kubernetes counts only shares that are charged. Both slots are in use, by the device itself."""
     device = {**a_device("gpu-0", set=2), "allowMultipleAllocations": True}
     slices = [a_slice("a", HERE, {"devices": [device]}, count=2), a_slice("b", HERE, COUNTERS, count=2)]
     held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"), "other")

@@ -1,4 +1,4 @@
-"""What the API's text says and a scheduler overlooks: earlier alternatives, all devices, shares and their names."""
+"""Rules of the API's text that a scheduler misses: earlier alternatives, all devices, shares and their names."""
 
 from devicecore.domain.allocation import DeviceAllocation, DeviceKey, Held, NoAllocation, Release
 from devicecore.domain.quantity import Quantity
@@ -9,7 +9,7 @@ POOL = {"name": "p", "generation": 1, "resourceSliceCount": 2}
 
 
 def answer(parts: list[Json], request: Json, held: Held, release: Release) -> DeviceAllocation | NoAllocation:
-    """What a claim with one request gets of a pool on node n1."""
+    """Return what a claim with one request gets from a pool on node n1."""
     slices = [
         {"metadata": {"name": str(number)}, "spec": {"driver": DRIVER, "nodeName": "n1", "pool": POOL, **part}}
         for number, part in enumerate(parts)

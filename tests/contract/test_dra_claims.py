@@ -1,4 +1,4 @@
-"""Every claim source keeps the contract, and broken ones are caught."""
+"""Every claim source meets the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -39,7 +39,7 @@ def in_memory() -> AbstractContextManager[ClaimSourceHarness]:
 
 @frozen
 class OnApiServer:
-    """Claims are on an API server, which makes their UIDs: `get` gives back those that were put."""
+    """Claims are on an API server, which makes their UIDs: `get` returns those that were put."""
 
     server: LocalApiServer
     claims: KubeApiClaims
@@ -64,7 +64,7 @@ class OnApiServer:
 
 
 def manifest_of(claim: ResourceClaim) -> dict[str, Any]:
-    """A claim as the scheduler and the controllers leave it."""
+    """Return a claim as the scheduler and the controllers leave it."""
     exactly = {"deviceClassName": "gpu.example.com"}
     requests = [{"name": "r", "firstAvailable": [{"name": "sub", **exactly}]}, {"name": "s", "exactly": exactly}]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": claim.owner, "controller": True}
@@ -139,6 +139,6 @@ BROKEN: dict[Check, type[MemoryClaims]] = {
 
 @pytest.mark.parametrize("check", CLAIM_SOURCE)
 def test_each_check_catches_a_source_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: nullcontext(InMemory(BROKEN[check]())))

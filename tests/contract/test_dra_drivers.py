@@ -1,4 +1,4 @@
-"""Every driver transport keeps the contract, and broken ones are caught."""
+"""Every driver transport meets the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -86,7 +86,7 @@ PATIENCE = 30.0
 @contextmanager
 def over_sockets() -> Iterator[DriverTransportHarness]:
     with ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(watcher, "INTERVAL", 0.02)  # tests are in a hurry
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(watcher, "INTERVAL", 0.02)  # tests should be fast
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="dc", dir="/tmp")))
         transport = GrpcDriverTransport(directory / "registry")
         stack.callback(transport.stop)
@@ -186,7 +186,7 @@ BROKEN: dict[Check, type[MemoryDriverTransport]] = {
 
 @pytest.mark.parametrize("check", DRIVER_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.01)
 
     with pytest.raises(AssertionError):

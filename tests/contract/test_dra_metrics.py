@@ -1,4 +1,4 @@
-"""All that count operations of dynamic resource allocation keep the contract."""
+"""Everything that counts DRA operations meets the contract."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ class InMemory:
 
 @frozen
 class InPrometheus:
-    """Operations are what a scrape shows."""
+    """Operations are read from a scrape."""
 
     metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
 
@@ -51,6 +51,6 @@ def test_all_metrics_keep_the_contract(check: Check, make: MakeDraMetrics) -> No
 
 @pytest.mark.parametrize("check", DRA_METRICS)
 def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: InMemory(Inverted()))

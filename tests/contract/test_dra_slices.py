@@ -1,4 +1,4 @@
-"""All ResourceSlices keep the contract, and broken ones are caught."""
+"""All ResourceSlices meet the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -53,7 +53,7 @@ class OnApiServer:
 
 
 def slice_of(driver: str, name: str, node: str = "worker-1") -> dict[str, Any]:
-    """A slice as a driver writes it."""
+    """Return a slice as a driver writes it."""
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [{"name": "dev-0"}]}
     return {"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
@@ -101,6 +101,6 @@ BROKEN: dict[Check, type[MemorySlices]] = {
 
 @pytest.mark.parametrize("check", RESOURCE_SLICES)
 def test_each_check_catches_slices_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: nullcontext(InMemory(BROKEN[check]())))

@@ -1,4 +1,4 @@
-"""Everything that starts keeps one contract, and an object that breaks a sentence of it is caught."""
+"""Everything that starts meets one contract, and an object that breaks a sentence of it is caught."""
 
 import os
 import subprocess
@@ -70,7 +70,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @define
 class Harness:
-    """Makes objects by `make`; what a class does not have is left as it is here."""
+    """Makes objects with `make`; the other methods have defaults for classes that lack these features."""
 
     make: Callable[[], Runs]
     modules: Sequence[ModuleType]
@@ -94,7 +94,7 @@ class Harness:
 
 
 def answers(url: str, code: int = 200) -> bool:
-    """Return whether a server listens, which answers with this code."""
+    """Return whether a server listens and answers with this code."""
     try:
         answer = httpx2.get(url, timeout=PATIENCE, verify=False)  # certificates take time to load
     except httpx2.ConnectError:
@@ -132,7 +132,7 @@ def dra_managers() -> AbstractContextManager[LifecycleHarness]:
 
 @define(eq=False)
 class Listening(Runs):
-    """A transport with a listener that hears nothing."""
+    """Return a transport with a listener that ignores events."""
 
     transport: GrpcUnixTransport | GrpcDriverTransport
 
@@ -160,7 +160,7 @@ def plugin_transports() -> Iterator[LifecycleHarness]:
 
 @contextmanager
 def unusable(directory: Path) -> Iterator[None]:
-    """Put a file where the directory should be."""
+    """Put a file in place of the directory."""
     directory.rmdir()
     directory.touch()
     yield
@@ -256,7 +256,7 @@ def pod_resources_servers() -> Iterator[LifecycleHarness]:
 @contextmanager
 def pod_resources_clients() -> Iterator[LifecycleHarness]:
     with short_directory() as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pod_resources_server, "_THREADS", 1)  # a second one of the server would count as the client's
+        patch.setattr(pod_resources_server, "_THREADS", 1)  # a second thread of the server would count as the client's
         directory = Path(path)
         socket = directory / "kubelet.sock"
         with PodResourcesServer(socket, lambda: Snapshot(NodeState(), ()), requests_per_second=1e6, burst=1000):
@@ -268,7 +268,7 @@ def pod_resources_clients() -> Iterator[LifecycleHarness]:
 @contextmanager
 def metrics_servers() -> Iterator[LifecycleHarness]:
     class Scraped(Collector):
-        """Calls what it is told to while a scrape reads it."""
+        """Calls a given function while a scrape reads it."""
 
         action: Callable[[], object] = staticmethod(lambda: None)
 
@@ -356,9 +356,9 @@ with LocalApiServer() as server:
 
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
-    """For an API server in another process, so that what the server takes is not counted.
+    """Starts an API server in another process, so that the server's resources are not counted.
 
-    It is no child: as long as there are none, nobody has to look for them in all processes.
+    It is not a child: without children, the check does not have to search all processes for them.
     """
     with tempfile.TemporaryDirectory() as directory:
         path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
@@ -379,7 +379,7 @@ def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
 
 
 def read_in_a_job(subject: writer.ApiWriter) -> bool:
-    """Return that this is no use, because jobs are taken before a start, too."""
+    """Return False, because jobs are also accepted before a start."""
 
     def job(client: KubeApiRequests) -> None:
         client.get(requests.NODES, "worker-1")
@@ -452,7 +452,7 @@ def test_what_talks_to_an_api_server_keeps_the_contract(
 
 
 class Careful(Runs):
-    """Has a file open while it runs, and calls `callback` when it is used."""
+    """Keeps a file open while it runs, and calls `callback` when it is used."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -482,7 +482,7 @@ class Careful(Runs):
 
 
 class Careless(Careful):
-    """Keeps no sentence: it takes something in its constructor, in each start, and in one that fails."""
+    """Breaks every sentence: it acquires something in its constructor, in each start, and in a start that fails."""
 
     fails: ClassVar[bool] = False
 
@@ -520,7 +520,7 @@ class Careless(Careful):
 def test_each_check_catches_an_object_that_breaks_its_sentence(
     check: Check, kind: type[Careful], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check that never fails checks nothing, and one that always fails neither."""
+    """A check that never fails, or that always fails, tests nothing."""
     monkeypatch.setattr(lifecycle_contract, "EVENT_TIMEOUT", 5.0 if kind is Careful else 0.2)
     monkeypatch.setattr(lifecycle_contract, "_SOON", 0.01)
     actions: list[Callable[[], object]] = []

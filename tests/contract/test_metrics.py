@@ -1,4 +1,4 @@
-"""All metrics keep the contract, and metrics that miscount are caught."""
+"""All metrics meet the contract, and metrics that miscount are caught."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ Check = Callable[[MakeMetrics], None]
 
 @define
 class InMemory:
-    """Counts are there to be read."""
+    """Counts can be read directly."""
 
     metrics: MemoryMetrics = field(factory=MemoryMetrics)
 
@@ -35,7 +35,7 @@ class InMemory:
 
 @define
 class InPrometheus:
-    """Counts are what a scrape shows."""
+    """Counts are read from a scrape."""
 
     metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
 
@@ -61,7 +61,7 @@ class InPrometheus:
 @pytest.mark.parametrize("make", [InMemory, InPrometheus])
 @pytest.mark.parametrize("check", METRICS)
 def test_metrics_keep_the_contract(check: Check, make: MakeMetrics) -> None:
-    """MemoryMetrics and PrometheusMetrics keep every sentence of the port."""
+    """MemoryMetrics and PrometheusMetrics meet every sentence of the port."""
     check(make)
 
 
@@ -98,6 +98,6 @@ BROKEN: dict[Check, type[MemoryMetrics]] = {
 
 @pytest.mark.parametrize("check", METRICS)
 def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: InMemory(BROKEN[check]()))

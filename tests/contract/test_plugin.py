@@ -1,4 +1,4 @@
-"""Every device plugin keeps the contract, and broken ones are caught."""
+"""Every device plugin meets the contract, and broken ones are caught."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ Make = Callable[[Path], ChangingPlugin]
 
 
 class Simulated:
-    """A simulated plugin, one of whose devices comes and goes."""
+    """A simulated plugin with a device that comes and goes."""
 
     def __init__(self, _: Path) -> None:
         self.plugin: SimulatedPlugin = SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 4, unhealthy=[2]))
@@ -63,7 +63,7 @@ def empty_directories() -> Iterator[Callable[[], Path]]:
 @pytest.mark.parametrize("make", [Simulated, Directory])
 @pytest.mark.parametrize("check", DEVICE_PLUGIN)
 def test_a_plugin_keeps_the_contract(check: Check, make: Make) -> None:
-    """SimulatedPlugin and DirectoryPlugin keep every sentence of the port."""
+    """SimulatedPlugin and DirectoryPlugin meet every sentence of the port."""
     with empty_directories() as directory:
         check(lambda: make(directory()).plugin)
 
@@ -71,13 +71,13 @@ def test_a_plugin_keeps_the_contract(check: Check, make: Make) -> None:
 @pytest.mark.parametrize("make", [Simulated, Directory])
 @pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
 def test_a_plugin_notifies_of_changes(check: ChangeCheck, make: Make) -> None:
-    """SimulatedPlugin and DirectoryPlugin keep what is said about lists that change."""
+    """SimulatedPlugin and DirectoryPlugin meet the rules about lists that change."""
     with empty_directories() as directory:
         check(lambda: make(directory()))
 
 
 class Minimal(DevicePlugin):
-    """What the port says is all that a plugin needs."""
+    """A plugin needs only what the port says."""
 
     resource = ResourceName("example.com/minimal")
 
@@ -90,7 +90,7 @@ class Minimal(DevicePlugin):
 
 @pytest.mark.parametrize("check", DEVICE_PLUGIN)
 def test_resource_devices_and_allocate_are_all_a_plugin_needs(check: Check) -> None:
-    """A plugin that takes all defaults of the port keeps every sentence of it."""
+    """A plugin that keeps all defaults of the port meets every sentence of it."""
     check(Minimal)
 
 
@@ -148,7 +148,7 @@ class RefusesEveryStart(Minimal):
 
 
 class AnswersTheCallBefore(Minimal):
-    """Answers with what was asked last time."""
+    """Answers with the previous request."""
 
     def __init__(self) -> None:
         self.last: Sequence[DeviceId] = ()
@@ -181,13 +181,13 @@ BROKEN: dict[Check, MakePlugin] = {
 
 @pytest.mark.parametrize("check", DEVICE_PLUGIN)
 def test_each_check_catches_a_plugin_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(BROKEN[check])
 
 
 class NotifiesWithoutAChange(Simulated):
-    """Calls its subscribers, and then does not change."""
+    """Calls its subscribers, but then does not change."""
 
     def change(self) -> None:
         self.plugin.set_devices(self.plugin.devices())
@@ -215,6 +215,6 @@ BROKEN_CHANGES: dict[ChangeCheck, Make] = {
 
 @pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
 def test_each_check_catches_a_plugin_that_is_wrong_about_changes(check: ChangeCheck) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: BROKEN_CHANGES[check](Path()))

@@ -1,4 +1,4 @@
-"""Every pod source keeps the contract, and broken ones are caught."""
+"""Every pod source meets the contract, and broken ones are caught."""
 
 import json
 import tempfile
@@ -39,7 +39,7 @@ def in_memory(running: Collection[Pod], kind: type[MemoryPods] = MemoryPods) -> 
 
 
 class InDirectory:
-    """A directory of manifests, and the source that looks at it."""
+    """A directory of manifests, and the source that reads it."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._directory = directory
@@ -64,7 +64,7 @@ class InDirectory:
 
 @contextmanager
 def in_directory(running: Collection[Pod]) -> Iterator[PodsHarness]:
-    """These pods ran, says what the source before this one wrote down."""
+    """According to the file of the previous source, these pods ran."""
     with tempfile.TemporaryDirectory() as directory:
         manifests, state = Path(directory) / "manifests", Path(directory) / "state"
         manifests.mkdir()
@@ -78,7 +78,7 @@ def in_directory(running: Collection[Pod]) -> Iterator[PodsHarness]:
 @pytest.mark.parametrize("make", [in_memory, in_directory])
 @pytest.mark.parametrize("check", POD_SOURCE)
 def test_a_pod_source_keeps_the_contract(check: Check, make: MakePods) -> None:
-    """MemoryPods and ManifestPods keep every sentence of the port."""
+    """MemoryPods and ManifestPods meet every sentence of the port."""
     check(make)
 
 
@@ -125,6 +125,6 @@ BROKEN: dict[Check, type[MemoryPods]] = {
 
 @pytest.mark.parametrize("check", POD_SOURCE)
 def test_each_check_catches_a_pod_source_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(partial(in_memory, kind=BROKEN[check]))

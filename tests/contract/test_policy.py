@@ -1,4 +1,4 @@
-"""Every shipped policy keeps the contract and does what it is for, and broken ones are caught."""
+"""Every shipped policy meets the contract and serves its purpose, and broken ones are caught."""
 
 from collections.abc import Callable, Collection
 from itertools import count
@@ -38,14 +38,14 @@ GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize("check", ALLOCATION_POLICY)
 def test_a_policy_keeps_the_contract(check: Check, policy: AllocationPolicy) -> None:
-    """Each shipped policy keeps every sentence of the port."""
+    """Each shipped policy meets every sentence of the port."""
     check(lambda: policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @given(choices())
 def test_a_policy_answers_any_question(policy: AllocationPolicy, choice: Choice) -> None:
-    """`answer` raises nothing for a good answer, and the answer depends on nothing but the question."""
+    """`answer` raises nothing for a valid answer, and the answer depends only on the question."""
     assert answer(policy, choice) == answer(policy, evolve(choice))
 
 
@@ -62,7 +62,7 @@ def admitted(
     *pods: dict[str, int],
     topology: Topology = Topology(),
 ) -> dict[ResourceName, DeviceSet]:
-    """The devices of the last of several pods, by resource."""
+    """Return the devices of the last of several pods, by resource."""
     with MemoryManager(*plugins, policy=policy, topology=topology) as manager:
         for number, limits in enumerate(pods):
             verdict = manager.admit(Pod(PodUid(f"p{number}"), containers=(Container("main", limits),)))
@@ -72,7 +72,7 @@ def admitted(
 
 
 def gpus(amount: int = 8) -> SimulatedPlugin:
-    """GPUs whose even numbers are on NUMA node 0, and the odd ones on 1."""
+    """GPUs with even numbers on NUMA node 0, and with odd numbers on 1."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", amount, numa_nodes=[0, 1]))
 
 
@@ -90,7 +90,7 @@ def test_where_the_second_pod_goes(policy: AllocationPolicy, second: DeviceSet) 
 
 
 def test_packed_keeps_a_numa_node_free() -> None:
-    """The third pod fits next to the first one, so the NUMA node that is untouched stays so."""
+    """The third pod fits next to the first one, so the untouched NUMA node stays untouched."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 12, numa_nodes=[0, 1, 2]))
     assert admitted(packed, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-6", "gpu-9")}
     assert admitted(kubelet_order, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-5", "gpu-6")}
@@ -112,7 +112,7 @@ def test_aligned_follows_the_devices_that_the_pod_has_already() -> None:
 
 
 def test_a_policy_chooses_only_on_the_numa_nodes_of_the_topology_manager() -> None:
-    """Its freedom ends where the hints of a kubelet decide."""
+    """It has no choice where a kubelet's hints decide."""
     topology = Topology([NumaNode(0), NumaNode(1)], "single-numa-node")
     assert admitted(spread, [gpus()], {GPU: 2}, topology=topology) == {GPU: ids("gpu-0", "gpu-2")}
     assert admitted(spread, [gpus()], {GPU: 2}) == {GPU: ids("gpu-0", "gpu-1")}
@@ -173,7 +173,7 @@ def forgets_what_must_be_included(choice: Choice) -> Collection[DeviceId]:
 
 
 class TakesTurns:
-    """Starts with another device each time that it is asked."""
+    """Starts with another device each time it is asked."""
 
     def __init__(self) -> None:
         self.turns = count()
@@ -195,7 +195,7 @@ BROKEN: dict[Check, MakePolicy] = {
 
 @pytest.mark.parametrize("check", ALLOCATION_POLICY)
 def test_each_check_catches_a_policy_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(BROKEN[check])
 

@@ -1,4 +1,4 @@
-"""Every node-status sink keeps the contract, and broken ones are caught."""
+"""Every node-status sink meets the contract, and broken ones are caught."""
 
 import json
 import tempfile
@@ -26,7 +26,7 @@ NODE = "worker-1"
 
 @define
 class InMemory:
-    """A MemorySink is what others see of it."""
+    """A MemorySink itself is what others see."""
 
     sink: MemorySink = field(factory=MemorySink)
 
@@ -39,7 +39,7 @@ class InMemory:
 
 
 class InFile:
-    """Others read the file, and write to it."""
+    """Others read and write the file."""
 
     def __init__(self, path: Path) -> None:
         self.sink: NodeStatusSink = JsonFileSink(path)
@@ -112,7 +112,7 @@ SINKS = {
 @pytest.mark.parametrize("make", SINKS.values(), ids=SINKS)
 @pytest.mark.parametrize("check", NODE_STATUS_SINK)
 def test_a_sink_keeps_the_contract(check: Check, make: MakeSink) -> None:
-    """MemorySink, JsonFileSink and KubeApiSink keep every sentence of the port."""
+    """MemorySink, JsonFileSink and KubeApiSink meet every sentence of the port."""
     check(make)
 
 
@@ -161,7 +161,7 @@ def adds_up(sink: MemorySink, status: NodeStatus) -> None:
         sink.capacity = {name: 2 * count for name, count in sink.capacity.items()}
 
 
-LOCK = threading.Condition()  # its methods are written in Python, so an interrupt may leave it taken
+LOCK = threading.Condition()  # its methods are written in Python, so an interrupt may leave it locked
 
 
 def keeps_a_lock(sink: MemorySink, status: NodeStatus) -> None:
@@ -182,7 +182,7 @@ BROKEN: dict[Check, Callable[[MemorySink, NodeStatus], None]] = {
 
 @pytest.mark.parametrize("check", NODE_STATUS_SINK)
 def test_each_check_catches_a_sink_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.5)
 
     with pytest.raises(AssertionError):

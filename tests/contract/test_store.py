@@ -1,4 +1,4 @@
-"""Every checkpoint store keeps the contract, those on disk agree with the one in memory, and broken ones are caught."""
+"""Every checkpoint store meets the contract, those on disk agree with the one in memory, and broken ones are caught."""
 
 import shutil
 import tempfile
@@ -45,13 +45,13 @@ class FilePlace:
         return Path(where).read_bytes()
 
     def unreadable(self) -> CheckpointStore:
-        """A directory where the file should be: not even root can read that."""
+        """A directory in place of the file: not even root can read that."""
         path = self._directory / "unreadable"
         path.mkdir()
         return FileStore(path)
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """A file with a name so long that none can be made next to it: not even root can."""
+        """A file whose name is so long that no file can be made next to it, not even by root."""
         path = self._directory / ("x" * 250)
         path.write_bytes(blob)
         return FileStore(path)
@@ -64,19 +64,19 @@ def test_a_measured_store_keeps_the_contract(check: Callable[[MakeStore], None])
 
 @pytest.mark.parametrize("check", CHECKPOINT_STORE)
 def test_a_store_in_memory_keeps_the_contract(check: Callable[[MakeStore], None]) -> None:
-    """MemoryStore keeps every sentence of the port."""
+    """MemoryStore meets every sentence of the port."""
     check(MemoryStore)
 
 
 @pytest.mark.parametrize("check", CHECKPOINT_STORE)
 def test_a_file_keeps_the_contract(check: Callable[[MakeStore], None], directories: Directories) -> None:
-    """FileStore keeps every sentence of the port."""
+    """FileStore meets every sentence of the port."""
     check(lambda: FileStore.in_directory(directories()))
 
 
 @pytest.mark.parametrize("check", DURABLE_CHECKPOINT_STORE)
 def test_a_file_is_durable(check: Callable[[MakePlace], None], directories: Directories) -> None:
-    """FileStore keeps what is said about crashes, restarts and disks that refuse."""
+    """FileStore meets the rules about crashes, restarts and failing disks."""
     check(lambda: FilePlace(directories()))
 
 
@@ -84,7 +84,7 @@ def test_a_file_is_durable(check: Callable[[MakePlace], None], directories: Dire
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """A MemoryStore and a FileStore answer alike, in every sequence of calls."""
+    """A MemoryStore and a FileStore give the same answers in every sequence of calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def set_aside(self) -> None:
-        """Both have something to set aside, or neither has."""
+        """Either both have something to set aside, or neither does."""
         places = self.memory.set_aside(), self.file.set_aside()
         assert (places[0] is None) == (places[1] is None)
         if places[1] is not None:
@@ -111,7 +111,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """What is in a file outlives the process, as what is in a MemoryStore outlives its manager."""
+        """The content of a file outlives the process, as the content of a MemoryStore outlives its manager."""
         self.open()
 
     @invariant()
@@ -194,13 +194,13 @@ BROKEN_STORES: dict[Callable[[MakeStore], None], MakeStore] = {
 
 @pytest.mark.parametrize("check", CHECKPOINT_STORE)
 def test_each_check_catches_a_store_that_breaks_its_sentence(check: Callable[[MakeStore], None]) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(BROKEN_STORES[check])
 
 
 class BrokenStore(FileStore):
-    """Says what it does without any of the care that FileStore takes."""
+    """Claims to save, but without any of FileStore's precautions."""
 
     def save(self, blob: bytes) -> None:
         try:
@@ -223,7 +223,7 @@ class BrokenStore(FileStore):
 
 
 class LosesWhatItCannotKeep(BrokenStore):
-    """Says that it failed, and has spoilt everything."""
+    """Reports a failure, after it has destroyed everything."""
 
     def save(self, blob: bytes) -> None:
         self.path.write_bytes(blob[:3])
@@ -253,7 +253,7 @@ class BrokenPlace(FilePlace):
 
 
 class ForgetfulPlace(BrokenPlace):
-    """A place in which each store is a new one."""
+    """A place where each store is new."""
 
     def open(self) -> CheckpointStore:
         return MemoryStore()
@@ -273,6 +273,6 @@ BROKEN_PLACES: dict[Callable[[MakePlace], None], Callable[[Path], StorePlace]] =
 def test_each_check_catches_a_place_that_breaks_it(
     check: Callable[[MakePlace], None], directories: Directories
 ) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: BROKEN_PLACES[check](directories()))

@@ -1,4 +1,4 @@
-"""The contract suites themselves: nothing is left out of them, and they ask for nothing but the library."""
+"""The contract suites themselves: they omit nothing, and need only the library."""
 
 import inspect
 import subprocess
@@ -32,14 +32,14 @@ SUITES: dict[ModuleType, Checks] = {
 
 
 def checks_in(module: ModuleType) -> list[str]:
-    """The names of all public functions that are written in a module."""
+    """Return the names of all public functions that are defined in a module."""
     functions = inspect.getmembers(module, inspect.isfunction)
     return [name for name, function in functions if function.__module__ == module.__name__ and name[0] != "_"]
 
 
 @pytest.mark.parametrize("module", SUITES, ids=lambda module: module.__name__)
 def test_every_check_is_in_one_suite(module: ModuleType) -> None:
-    """Who runs the suites runs every check, once."""
+    """Running the suites runs every check exactly once."""
     assert sorted(check.__name__ for check in SUITES[module]) == checks_in(module)
 
 
@@ -66,7 +66,7 @@ def test_the_contracts_need_no_test_framework() -> None:
     ],
 )
 def test_a_wrong_argument_is_no_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
-    """Its sentence names the check, and what it takes."""
+    """Its message names the check and its arguments."""
     with pytest.raises(AssertionError) as refused:
         check(make)
     assert str(refused.value).startswith(f"the argument of {check.__name__}: expected {wanted}")

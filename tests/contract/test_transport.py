@@ -1,4 +1,4 @@
-"""Every plugin transport keeps the contract, in memory and over gRPC, and broken ones are caught."""
+"""Every plugin transport meets the contract, in memory and over gRPC, and broken ones are caught."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +30,12 @@ Check = Callable[[contracts.MakeTransport], None]
 RemoteCheck = Callable[[contracts.MakeRemoteTransport], None]
 
 PATIENCE = 60.0
-NOT_TRIED_YET = "not tried yet"  # what a served plugin says about its registration at first
-LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests are in a hurry
+NOT_TRIED_YET = "not tried yet"  # the initial registration status of a served plugin
+LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests should be fast
 
 
 class InMemory:
-    """Plugins connect by being handed over."""
+    """Plugins connect by being passed to the transport."""
 
     def __init__(self, transport: MemoryTransport | None = None) -> None:
         self.transport = transport or MemoryTransport()
@@ -49,7 +49,7 @@ def in_memory() -> AbstractContextManager[contracts.TransportHarness]:
 
 
 class Served:
-    """A plugin that is served over gRPC, from threads of its own."""
+    """A plugin that is served over gRPC, in its own threads."""
 
     def __init__(self, served: ServedPlugin) -> None:
         self._served = served
@@ -81,7 +81,7 @@ class OverGrpc:
         return Served(served)
 
     def spoil(self) -> None:
-        """A file where the socket should be."""
+        """A file in place of the socket."""
         (self._directory / "kubelet.sock").write_text("no socket")
 
     def contents(self) -> object:
@@ -89,7 +89,7 @@ class OverGrpc:
 
 
 def wait_until_answered(served: ServedPlugin) -> None:
-    """Wait until the kubelet has taken or refused the plugin.
+    """Wait until the kubelet has accepted or refused the plugin.
 
     Raises:
         KubeletUnreachableError: it has refused it; the text says why.
@@ -106,7 +106,7 @@ def wait_until_answered(served: ServedPlugin) -> None:
 
 @contextmanager
 def over_grpc_within(limit: float) -> Iterator[contracts.RemoteTransportHarness]:
-    """In a directory with a name so short that sockets fit into it."""
+    """In a directory whose name is short enough for sockets."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dc", dir="/tmp")))
         yield OverGrpc(directory, limit, stack)
@@ -121,13 +121,13 @@ def over_grpc() -> Iterator[contracts.TransportHarness]:
 @pytest.mark.parametrize("make", [in_memory, over_grpc])
 @pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
 def test_a_transport_keeps_the_contract(check: Check, make: contracts.MakeTransport) -> None:
-    """MemoryTransport and GrpcUnixTransport keep every sentence of the port."""
+    """MemoryTransport and GrpcUnixTransport meet every sentence of the port."""
     check(make)
 
 
 @pytest.mark.parametrize("check", contracts.REMOTE_PLUGIN_TRANSPORT)
 def test_a_transport_to_other_processes_keeps_the_contract(check: RemoteCheck) -> None:
-    """GrpcUnixTransport keeps what is said about plugins that do not answer and of places that cannot be used."""
+    """GrpcUnixTransport meets the rules about plugins that do not answer and unusable directories."""
     check(over_grpc_within)
 
 
@@ -279,7 +279,7 @@ class IgnoresPreStart(MemoryTransport):
 
 
 class AsksTheSuccessor(MemoryTransport):
-    """Asks another instance of the resource in place of one that has gone."""
+    """Asks another instance of the resource instead of one that is gone."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         successors = [known for known in self._connections if known.resource == plugin.resource]
@@ -341,7 +341,7 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
 
 @pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
+    """A check that never fails tests nothing; these need shorter waits than real ones."""
     monkeypatch.setattr(contracts.connected, "EVENT_TIMEOUT", 0.3)
 
     with pytest.raises(AssertionError):
@@ -349,7 +349,7 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
 
 
 class WaitsForever:
-    """A MemoryTransport in place of one for plugins in other processes: its calls have no timeout."""
+    """A MemoryTransport instead of one for plugins in other processes: its calls have no timeout."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()
@@ -369,7 +369,7 @@ class WaitsForever:
 def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
     check: RemoteCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check that never fails checks nothing."""
+    """A check that never fails tests nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.3)
 
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Every file below a folder is a device: the gopher plugin."""
+"""The gopher plugin: every file below a folder is a device."""
 
 import os
 import sys
@@ -66,7 +66,7 @@ def test_a_container_gets_what_the_answer_function_returns(memory_kubelet: Memor
 
 
 def test_a_file_that_has_gone_is_refused(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
-    """Between the file's end and the next look, the kubelet may still ask for it."""
+    """Between the file's deletion and the next poll, the kubelet may still ask for it."""
     (tmp_path / "rob").touch()
     memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, poll_interval=60))
     (tmp_path / "rob").unlink()

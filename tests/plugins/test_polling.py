@@ -1,4 +1,4 @@
-"""Plugins that look at their devices again and again."""
+"""Plugins that poll their devices."""
 
 import logging
 import threading
@@ -52,7 +52,7 @@ def test_a_change_of_health_or_topology_is_reported_and_nothing_else(memory_kube
 
 
 class SlowChips(Chips):
-    """Each look but the first one waits."""
+    """Each poll except the first waits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The ways in which a container learns of its devices."""
+"""The ways in which a container learns about its devices."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 def test_the_variable_is_derived_from_the_resource_and_a_shell_can_read_it(resource: str, variable: str) -> None:
     assert SimulatedPlugin(resource).variable == variable
     assert re.fullmatch("[A-Z_][A-Z0-9_]*", variable)
-    assert resource_name(resource)  # the name is one that a kubelet accepts
+    assert resource_name(resource)  # a kubelet accepts this name
 
 
 def test_the_devices_are_named_as_those_of_the_command_unless_they_are_given() -> None:

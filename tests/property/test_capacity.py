@@ -28,7 +28,7 @@ native = st.dictionaries(st.sampled_from(FOREIGN[:-1]), st.integers(0, 20))
 
 @st.composite
 def statuses(draw: st.DrawFn) -> NodeStatus:
-    """Statuses as an inventory publishes them: allocatable is part of capacity; removed resources are in neither."""
+    """Statuses as an inventory publishes them: allocatable is at most capacity; removed resources are in neither."""
     capacity = draw(counts)
     allocatable = {name: draw(st.integers(0, count)) for name, count in capacity.items()}
     removed = draw(st.sets(st.sampled_from(RESOURCES)))
@@ -40,7 +40,7 @@ def statuses(draw: st.DrawFn) -> NodeStatus:
 
 @given(counts, counts)
 def test_sanitizing_never_lowers(allocatable: dict[ResourceName, int], in_use: dict[ResourceName, int]) -> None:
-    """Every number stays or grows to what is in use. Resources that no pod uses do not change."""
+    """Every number stays the same or grows to what is in use. Resources that no pod uses do not change."""
     sanitized = sanitize_allocatable(allocatable, in_use)
     assert sanitized.keys() == allocatable.keys() | in_use.keys()
     for name, count in sanitized.items():
@@ -74,7 +74,7 @@ def _sum(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
 
 @given(plugin_events(max_size=12), st.integers(0, 12), st.floats(0, 1000))
 def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: int, now: float) -> None:
-    """At any time, 0 <= allocatable <= capacity for the same resources, and a removed one is in neither."""
+    """At any time, 0 <= allocatable <= capacity for the same resources, and a removed resource is in neither."""
     inventory = Inventory()
     for heard in (events[:first], events[first:]):
         removed, inventory = after(heard, inventory=inventory).expire(now)
@@ -88,7 +88,7 @@ def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: in
 
 
 def peak(pod: Pod) -> dict[str, int]:
-    """The most that the pod ever uses of each resource, found by running its containers step by step."""
+    """Return the pod's peak use of each resource, found by running its containers step by step."""
     running: list[Mapping[str, int]] = []
     moments: list[list[Mapping[str, int]]] = []
     for container in pod.init_containers:
@@ -114,7 +114,7 @@ def test_a_pod_requests_its_peak(pod: Pod) -> None:
 def test_a_pod_lacks_exactly_what_it_asks_for_and_is_not_free(
     pod: Pod, allocatable: dict[str, int], used: dict[str, int]
 ) -> None:
-    """The result has the extended resources of which the pod requests more than is left, by name."""
+    """The result has the extended resources that the pod requests more of than is left, by name."""
     wanted = {name: count for name, count in pod_request(pod).items() if is_extended_resource(name) and count > 0}
     left = {name: allocatable.get(name, 0) - used.get(name, 0) for name in wanted}
     assert lacking(pod, allocatable, used) == sorted(name for name, count in wanted.items() if count > left[name])

@@ -41,7 +41,7 @@ PACKAGE = "devicecore.domain.checkpoint"
 
 @contextmanager
 def modules_set_aside(**instead: None) -> Iterator[None]:
-    """The checkpoint package as if it had never been imported, and `instead` as if it were not installed."""
+    """Import the checkpoint package as if for the first time, and as if `instead` were not installed."""
     ours = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
     kept = ours | {name: sys.modules[name] for name in instead}
     for name in ours:
@@ -53,11 +53,11 @@ def modules_set_aside(**instead: None) -> Iterator[None]:
         for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
             del sys.modules[name]
         sys.modules.update(kept)
-        domain.checkpoint = fast_codec  # an import has set this, too
+        domain.checkpoint = fast_codec  # an import has set this as well
 
 
 def without_the_accelerators() -> ModuleType:
-    """A second copy of the package, made where neither accelerator is installed."""
+    """A second copy of the package, imported as if neither accelerator were installed."""
     with modules_set_aside(orjson=None, fnv_hash_fast=None):
         return importlib.import_module(PACKAGE)
 
@@ -67,7 +67,7 @@ every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys(
 
 
 def of(codec: ModuleType, data: CheckpointData) -> CheckpointData:
-    """`data` as a value of that copy of the package, with no fragment rendered yet."""
+    """Return `data` as a value of that copy of the package, with no fragment rendered yet."""
     entries = data.entries
     if entries is not None:
         entries = tuple(
@@ -86,7 +86,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Texts that JSON, Go's escapes and the dump treat specially, and any other text."""
+    """Strings that JSON, Go's escapes and the dump treat specially, and any other strings."""
     special = st.sampled_from(
         ["", "<&>", "\u2028\u2029", '"\\/', "\b\f\n\r\t\0\x1f\x7f", "a b", "map[0:[a]]", "\U0001f600"]
     )
@@ -151,7 +151,7 @@ def mutated_files(draw: st.DrawFn) -> bytes:
     return blob
 
 
-# --- the plain definitions: what the spec says, with no thought of speed ----------------------------------------------
+# --- the plain definitions: what the spec says, without optimizations ----------------------------------------------
 
 
 def naive_fnv1a_32(data: bytes) -> int:
@@ -345,7 +345,7 @@ def devices(entry: PodDevicesEntry) -> set[str]:
 
 
 def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
-    """The verdict of the codec on any bytes. This fails if it raises other errors than its own."""
+    """Return the codec's verdict on any bytes. This fails if it raises an error that is not its own."""
     finding = codec.judge(blob)
     try:
         found = codec.decode(blob)
@@ -359,7 +359,7 @@ def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
         raise AssertionError from error
     else:
         assert finding.verdict.value == "ok"
-        if found.format:  # what was read can be written, and reads the same
+        if found.format:  # what was read can be written, and is then read as the same value
             assert codec.decode(codec.encode(found.data, found.format)).data == found.data
     return (finding.verdict.value, finding.format, finding.stored, finding.computed, finding.entries, finding.resources)
 

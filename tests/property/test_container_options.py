@@ -29,7 +29,7 @@ responses_by_resource = st.dictionaries(st.sampled_from(NAMES), allocate_respons
 
 
 def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item]:
-    """Everything in an answer, in its order, that another answer might disagree with."""
+    """Return everything in an answer, in order, that another answer might contradict."""
     yield from (("environment variable", name, text, text) for name, text in answer.envs.items())
     yield from (("mount", mount.container_path, mount.host_path, mount) for mount in answer.mounts)
     yield from (("device", spec.container_path, spec.host_path, spec) for spec in answer.devices)
@@ -37,7 +37,7 @@ def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item
 
 
 def in_order(responses: Responses) -> Iterator[tuple[ResourceName, Item]]:
-    """Everything in all answers, in the order in which answers are merged."""
+    """Return everything in all answers, in the order in which answers are merged."""
     for resource in sorted(responses):
         yield from ((resource, item) for item in items(responses[resource]))
 
@@ -70,7 +70,7 @@ def test_every_disagreement_is_reported(responses: Responses) -> None:
 
 @given(responses_by_resource)
 def test_cdi_devices_are_named_once(responses: Responses) -> None:
-    """A CDI name that two answers have is no conflict. The result has it once, in its first place."""
+    """A CDI name in two answers is not a conflict. The result has it once, at its first position."""
     named = [name for resource in sorted(responses) for name in responses[resource].cdi_devices]
     assert merge(responses).cdi_devices == tuple(dict.fromkeys(named))
 

@@ -16,7 +16,7 @@ from devicecore.domain.device_set import DeviceIndex, DeviceSet, natural_key
 from devicecore.domain.model import DeviceId
 from devicecore.testing.strategies import device_ids, device_sets
 
-Operation = Callable[[Any, Any], Any]  # of sets of any kind
+Operation = Callable[[Any, Any], Any]  # operations on sets of any kind
 
 ALGEBRA: list[Operation] = [operator.and_, operator.or_, operator.sub, operator.xor]
 COMPARISONS: list[Operation] = [operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt]
@@ -24,7 +24,7 @@ COMPARISONS: list[Operation] = [operator.eq, operator.ne, operator.le, operator.
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[DeviceSet, DeviceSet]:
-    """Two sets: on one index, on two that overlap, or on two that have nothing in common."""
+    """Two sets: on one index, on two overlapping indexes, or on two indexes without common ids."""
     one = draw(device_sets())
     other = draw(device_sets())
     if draw(st.booleans()):
@@ -41,7 +41,7 @@ def test_an_example_that_fails_shows_a_set_as_its_repr(devices: DeviceSet) -> No
 
 @given(pairs())
 def test_the_algebra_is_that_of_frozensets(pair: tuple[DeviceSet, DeviceSet]) -> None:
-    """The members of `a & b`, `a | b`, `a - b` and `a ^ b` are those a frozenset would have."""
+    """The members of `a & b`, `a | b`, `a - b` and `a ^ b` are those that a frozenset would have."""
     one, other = pair
     for operation in ALGEBRA:
         assert frozenset(operation(one, other)) == operation(frozenset(one), frozenset(other)), operation
@@ -85,7 +85,7 @@ def test_a_frozenset_with_the_same_members_has_the_same_hash(devices: DeviceSet)
 
 
 @given(device_sets(), st.frozensets(st.integers() | st.none() | st.text(max_size=3), max_size=3))
-@example(DeviceSet.of([DeviceId("gpu-0")]), frozenset({1}))  # raised TypeError: one is no id to be sorted
+@example(DeviceSet.of([DeviceId("gpu-0")]), frozenset({1}))  # this raised TypeError, because one is not a sortable id
 def test_a_set_of_other_things_is_another_set(devices: DeviceSet, others: frozenset[object]) -> None:
     """Comparing with a set of other objects is not an error. It is equal only if the members are."""
     assert (devices == others) == (frozenset(devices) == others)
@@ -140,7 +140,7 @@ def test_natural_order_is_total(one: DeviceId, other: DeviceId) -> None:
 
 
 def test_an_id_may_have_more_digits_than_python_converts() -> None:
-    """The longest id that a plugin can send has a place in the order too."""
+    """The order also includes the longest id that a plugin can send."""
     long = DeviceId("9" * 5000)
     assert list(DeviceSet.of([long, DeviceId("gpu-0")])) == [long, "gpu-0"]
 

@@ -1,4 +1,4 @@
-"""Laws of the decisions of dynamic resource allocation, and of what is read from outside."""
+"""Laws of the decisions of dynamic resource allocation, and of reading foreign objects."""
 
 from collections.abc import Sequence
 from typing import Any

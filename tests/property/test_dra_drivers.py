@@ -1,4 +1,4 @@
-"""Laws of the registry of drivers and of the health that they report."""
+"""Laws of the registry of drivers, and of the health that they report."""
 
 from collections.abc import Sequence
 
@@ -150,6 +150,6 @@ def test_the_health_that_is_kept_has_a_bound(history: Sequence[tuple[DriverName,
             sizes = [len(devices) for devices in cache.drivers.values()]
             assert max(sizes) <= 12
             assert sum(sizes) <= 18
-            if update.forgotten and len(cache.drivers) == 1:  # what was reported last is kept first
+            if update.forgotten and len(cache.drivers) == 1:  # the last reported device is kept first
                 assert {f"pool/{item.device}" for item in reported} <= cache.drivers[driver].keys()
         assert decode(encode(cache)).drivers == cache.drivers

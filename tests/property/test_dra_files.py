@@ -1,4 +1,4 @@
-"""Laws of the files of claims and of health: what is written is read again, and no bytes break a reader."""
+"""Laws of the files of claims and of health: written files are read back unchanged, and no bytes break a reader."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -69,7 +69,7 @@ ranges = st.builds(range, st.integers(0, 900), st.integers(0, 900), st.integers(
 @example([(True, range(900)), (False, range(0, 900, 2)), (False, range(1, 900, 2))])
 @example([(True, range(900)), (False, range(256, 512)), (True, range(10, 300, 7)), (True, range(880, 900))])
 def test_claims_in_blocks_are_those_of_a_dict_and_are_written_like_one(steps: Sequence[tuple[bool, range]]) -> None:
-    """In its order too. Blocks are never empty, and two neighbors together never nearly empty."""
+    """The order is also kept. Blocks are never empty, and two neighboring blocks together are never nearly empty."""
     cache, expected, writer = ClaimCache(), dict[ClaimKey, ClaimInfo](), StateWriter()
     for number, (is_added, names) in enumerate(steps):
         keys = [ClaimKey("ns", str(name)) for name in names]
@@ -119,7 +119,7 @@ def test_any_bytes_have_one_verdict(blob: bytes) -> None:
 
 @given(st.lists(entries, min_size=1, max_size=2), st.data())
 def test_a_file_that_lost_a_byte_is_never_taken_for_another(written: Sequence[ClaimEntry], data: st.DataObject) -> None:
-    """A file with one byte less is refused, or has the same claims."""
+    """A file with one byte removed is refused, or has the same claims."""
     blob = state_file.encode(written)
     at = data.draw(st.integers(0, len(blob) - 1))
     spoilt = blob[:at] + blob[at + 1 :]

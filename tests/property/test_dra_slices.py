@@ -34,7 +34,7 @@ def pool_of(count: int, *, name: str = NODE, first: int = 0) -> DevicePool:
 
 
 def partitions_of(count: int) -> DevicePool:
-    """Devices that consume counters and have taints, and the sets of counters."""
+    """Devices that consume counters and have taints, and the counter sets."""
     counters = {"memory": {"value": "80Gi"}}
     taints = [{"key": "example.com/broken", "effect": "NoSchedule"}]
     names = [f"gpu-{n}" for n in range(count)]
@@ -61,7 +61,7 @@ class Server:
         self.writes = 0
 
     def bring(self, pool: DevicePool, *, writes: int = 1_000, least: int = 1) -> bool:
-        """Make the changes until the driver is killed after so many writes; return whether there were changes."""
+        """Make the changes until the driver is killed after this many writes, and return whether there were changes."""
         needed = changes(pool, NODE_UID, self.slices.values(), least_generation=least)
         for body in (*needed.create, *needed.update):
             assert list(slice_causes(dict(body), None)) == []
@@ -76,7 +76,7 @@ class Server:
         return bool(needed)
 
     def visible(self) -> list[object] | None:
-        """The devices that a scheduler sees, or None if the pool is incomplete."""
+        """Return the devices that a scheduler sees, or None if the pool is incomplete."""
         newest = max((one.generation for one in self.slices.values()), default=0)
         current = [one for one in self.slices.values() if one.generation == newest]
         if not current or len(current) != current[0].count:
@@ -149,7 +149,7 @@ def test_a_change_of_the_devices_gets_a_higher_generation_in_all_slices() -> Non
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_slice_that_says_another_number_of_slices_is_not_shown(count: int) -> None:
-    """A scheduler sees no device of a pool that has another number of slices than they say."""
+    """A scheduler sees no device of a pool if the number of slices differs from what they say."""
     server = Server()
     server.bring(pool_of(300))
     first = min(server.slices)
@@ -257,6 +257,6 @@ def test_slices_with_lists_have_as_many_devices_as_the_api_server_takes() -> Non
 
 
 def test_what_a_stored_slice_does_not_say_is_empty_or_0() -> None:
-    """JSON of an API server leaves out numbers that are 0."""
+    """JSON from an API server leaves out numbers that are 0."""
     stored = slice_of({"metadata": {"name": "one"}, "spec": {"driver": DRIVER, "pool": {"name": "p"}}})
     assert stored == StoredSlice("one", "", "", DRIVER, "", "p", 0, 0, {"name": "one"}, [])

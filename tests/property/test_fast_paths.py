@@ -1,4 +1,4 @@
-"""What is remembered gives what the plain definition gives: on everything that Hypothesis can think of."""
+"""Caches give the same results as the plain definitions, for everything that Hypothesis generates."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +74,7 @@ def test_natural_order_is_that_of_the_keys(ids: list[DeviceId]) -> None:
 
 @given(st.integers(0, 60), st.data())
 def test_many_members_are_as_good_as_few(count: int, data: st.DataObject) -> None:
-    """Large sets are built and iterated in other ways than small ones."""
+    """Large sets are built and iterated differently from small ones."""
     index = DeviceIndex.of([DeviceId(f"d{number}") for number in range(count)])
     chosen = data.draw(st.lists(st.sampled_from(index.ids)) if count else st.just([]))
     devices = index.select(chosen)
@@ -87,7 +87,7 @@ def test_many_members_are_as_good_as_few(count: int, data: st.DataObject) -> Non
 
 
 class SavedAgainAndAgain(RuleBasedStateMachine):
-    """A node whose pods come, stay, get more and go, and whose plugins sometimes report other devices."""
+    """A node whose pods come, stay, get more devices and end, and whose plugins sometimes report other devices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_plain_files_are_read_without_the_rules(data: checkpoint.CheckpointData)
 def test_the_rules_would_read_just_so(
     data: checkpoint.CheckpointData, draw: st.DataObject, loads: Callable[..., object]
 ) -> None:
-    """For any damage to a file: if the fast reader accepts it, the complete reader reads the same."""
+    """For any damage to a file: if the fast reader accepts it, the complete reader gives the same result."""
     blob = bytearray(checkpoint.encode(data))
     for _ in range(draw.draw(st.integers(0, 2))):
         place = draw.draw(st.integers(0, len(blob)))
@@ -277,7 +277,7 @@ resource_hints = st.lists(topology_hints, max_size=5, unique=True) | st.none()
 
 
 def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) -> TopologyHint:
-    """The best of all combinations of hints."""
+    """Return the best of all combinations of hints."""
     hints = list(hints)
     fitting = max(
         (min((len(hint.mask) for hint in of_resource if hint.mask), default=0) for of_resource in hints), default=0

@@ -1,4 +1,4 @@
-"""Text from outside is bounded and escaped before anybody sees it. Numbers are shown with their nouns."""
+"""Foreign text is bounded and escaped before anybody sees it. Numbers are shown with their nouns."""
 
 import pytest
 from hypothesis import example, given

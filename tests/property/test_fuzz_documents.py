@@ -1,4 +1,4 @@
-"""Whatever manifests, state files, kubeconfigs and API answers hold, it becomes values or an error."""
+"""Whatever manifests, state files, kubeconfigs and API answers contain, it becomes values or an error."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def test_json_is_read_as_it_was_written(value: dict[str, Any]) -> None:
 @given(objects.filter(lambda value: "<<" not in str(value)))
 @example({"y": "n"})
 def test_yaml_is_read_as_it_was_written(value: dict[str, Any]) -> None:
-    """Quoted, since PyYAML leaves texts plain that are something else to Kubernetes, such as `y`."""
+    """Quoted, because PyYAML writes some strings plain that Kubernetes reads differently, such as `y`."""
     (document,) = read_documents("---\n" + yaml.safe_dump(value, default_style='"'), "x")
     assert document.data == value
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a plugin sends, over a real socket too: a value or an error of ours, and the next plugin is served."""
+"""Any bytes from a plugin, even over a real socket, become a value or our error, and the next plugin is served."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,12 +56,12 @@ MESSAGES: dict[type[Message], st.SearchStrategy[dict[str, object]]] = {
     deviceplugin.ContainerAllocateResponse: container,
 }
 KINDS = tuple(MESSAGES)
-"""In the order in which `fuzz_targets.wire` numbers them."""
+"""In the order of the numbers in `fuzz_targets.wire`."""
 
 
 @st.composite
 def sent(draw: st.DrawFn, kind: type[Message]) -> bytes:
-    """What may arrive where a `kind` is expected: a valid one, a damaged one, or any bytes."""
+    """Messages that may arrive where a `kind` is expected: a valid one, a damaged one, or any bytes."""
     match draw(st.integers(0, 3)):
         case 0:
             return draw(st.binary(max_size=200))
@@ -100,7 +100,7 @@ class TestConversion:
 
 
 class Bytes:
-    """A plugin that answers with bytes."""
+    """A plugin that answers with given bytes."""
 
     def __init__(self, path: Path) -> None:
         self.options = b""
@@ -109,7 +109,7 @@ class Bytes:
         self._streams: list[SimpleQueue[bytes | None]] = []
         self._begun: SimpleQueue[SimpleQueue[bytes | None]] = SimpleQueue()
         self.lists: SimpleQueue[bytes | None] = SimpleQueue()
-        """Where the newest stream takes its lists from: a dead one must not swallow them."""
+        """The queue of the newest stream: a dead stream must not take its lists."""
         self._server = grpc.server(ThreadPoolExecutor(8))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(lambda *_: self.options),
@@ -143,7 +143,7 @@ class Bytes:
 
 
 class Line:
-    """A transport, a plugin of bytes that it knows, and the events."""
+    """A transport, a registered plugin that sends bytes, and the events."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -159,7 +159,7 @@ class Line:
         self.transport.stop()
 
     def connected(self) -> PluginId:
-        """The plugin, registered; again, if it was lost."""
+        """Return the plugin, registered again if it was lost."""
         gone = {event.plugin for event in self.recorder.of(PluginLost)}
         ours = [event.plugin for event in self.recorder.of(PluginRegistered) if event.plugin.socket.endswith("/p.sock")]
         live = [plugin for plugin in ours if plugin not in gone]
@@ -197,7 +197,7 @@ class TestTransport:
             call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
             with suppress(grpc.RpcError):
                 call(data, timeout=PATIENCE)
-        _, words = register(line.directory, "p.sock", version="x")  # and the next one too
+        _, words = register(line.directory, "p.sock", version="x")  # and so does the next one
         assert words.startswith('requested API version "x" is not supported')
 
     @sockets

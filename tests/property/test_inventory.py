@@ -25,7 +25,7 @@ NOBODY = PluginId(GPU, "nobody.sock", 1000)
 
 
 def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | None = None) -> Inventory:
-    """An inventory after `events`, all at `now`."""
+    """Return an inventory after `events`, all at `now`."""
     inventory = Inventory() if inventory is None else inventory
     for event in events:
         match event:
@@ -42,7 +42,7 @@ def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | N
 
 @define
 class NaiveResource:
-    """What is known about one resource: the live instances with their last lists in order, and the current report."""
+    """Return the live instances of one resource in order with their last lists, and the current report."""
 
     live: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     believed: tuple[Device, ...] | None = None
@@ -65,7 +65,7 @@ class NaiveResource:
 
 @given(plugin_events(max_size=12))
 def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ...]) -> None:
-    """The latest instance counts, then the one before it. Events of instances that are gone change nothing."""
+    """The latest instance counts, and then the previous one. Events of instances that are gone change nothing."""
     naive = {resource: NaiveResource() for resource in RESOURCES}
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
@@ -124,7 +124,7 @@ def test_a_heartbeat_changes_nothing(events: tuple[Event, ...]) -> None:
 
 @given(plugin_events(max_size=10))
 def test_a_live_instance_on_the_same_socket_keeps_its_place(events: tuple[Event, ...]) -> None:
-    """A socket of a live instance cannot be registered again; a socket of one that is gone can."""
+    """The socket of a live instance cannot be registered again, but that of an instance that is gone can."""
     inventory = after(events)
     for resource in inventory.resources.values():
         for plugin in resource.plugins:
@@ -198,7 +198,7 @@ def test_a_report_is_the_same_on_any_index(devices: tuple[Device, ...], others: 
 
 @given(device_lists(unique=False))
 def test_a_report_is_its_list(devices: tuple[Device, ...]) -> None:
-    """Every listed device is known: healthy if any mention says so, unhealthy if any does, on the nodes of the last."""
+    """Every listed device is known, as healthy or unhealthy if any mention says so, on the last mention's nodes."""
     report = DeviceReport.of(devices)
     assert report.devices == {device.id: device for device in devices}
     assert report.healthy == {device.id for device in devices if device.health is Health.HEALTHY}
@@ -214,7 +214,7 @@ def test_a_report_is_its_list(devices: tuple[Device, ...]) -> None:
 
 @given(plugin_events(), st.booleans())
 def test_a_phase_says_what_the_fields_say(events: Sequence[Event], expected: bool) -> None:
-    """Awaited until a report, registered until the first list, served while a plugin is connected; then gone."""
+    """A resource is awaited, registered until the first list, served while a plugin is connected, and then gone."""
     before = Inventory().expect(RESOURCES, now=0.0) if expected else Inventory()
     for resource in after(events, inventory=before).resources.values():
         assert (resource.phase is Phase.AWAITED) == resource.awaited

@@ -29,7 +29,7 @@ id_sets = st.frozensets(st.sampled_from(IDS), max_size=4)
 
 
 def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]]:
-    """Which pods hold each device of a resource, counted from all allocations and reservations."""
+    """Return which pods hold each device of a resource, counted from all allocations and reservations."""
     counted: dict[DeviceId, set[PodUid]] = {}
     for holding in (*ledger, *ledger.reservations):
         if holding.resource == resource:
@@ -57,7 +57,7 @@ class Request:
 
     @property
     def may_have_them(self) -> bool:
-        """Whether `reserve` must succeed, decided from allocations and reservations alone."""
+        """Return whether `reserve` must succeed, judging only from allocations and reservations."""
         held_by = owners(self.ledger, self.resource)
         mine = self.ledger.held_by(self.key.pod, self.resource)
         reusable = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}
@@ -73,7 +73,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 @st.composite
 def granted(draw: st.DrawFn) -> Request:
-    """Requests that must succeed, some for reusable devices of their own pod."""
+    """Requests that must succeed, some of them for reusable devices of their own pod."""
     ledger, pod, resource = draw(ledgers(shared_by_error=True)), draw(st.sampled_from(PODS)), draw(resources)
     counted = owners(ledger, resource)
     offered = [device for device in IDS if counted.get(device, {pod}) == {pod}]
@@ -112,7 +112,7 @@ def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
 
 @given(granted())
 def test_reserve_confirm_and_evict_give_everything_back(request: Request) -> None:
-    """After a pod is evicted, all its devices are free, and nothing else has changed."""
+    """After a pod is evicted, all its devices are free and nothing else has changed."""
     ledger = request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ())
     assert ledger.evict([request.key.pod]) == request.ledger.evict([request.key.pod])
 
@@ -143,7 +143,7 @@ def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
 
 @given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
-    """A reservation ends with its own admission only, and its devices are in use until then."""
+    """A reservation ends only with its own admission, and its devices are in use until then."""
     left = ledger.evict(pods)
     assert left.reservations == ledger.reservations
     for reservation in left.reservations:
@@ -156,7 +156,7 @@ def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -
 
 @given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
-    """The other pods' allocations stay, in order; to evict a pod twice, or one that has nothing, is not a change."""
+    """The other pods' allocations stay, in order; evicting a pod twice, or one that has nothing, changes nothing."""
     left = ledger.evict(pods)
     assert list(left) == [held for held in ledger if held.key.pod not in pods]
     assert left.evict([*pods, NOBODY]) is left
@@ -198,7 +198,10 @@ def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list
     ]
 )
 def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> None:
-    """All entries of a file are there; of two for one container and resource, the later. A device may have two pods."""
+    """All entries of a file are restored; of two for one container and resource, the later one.
+
+    A device may have two pods.
+    """
     ledger = Ledger.of(allocations)
     latest = {(held.key, held.resource): held for held in allocations}
     assert sorted(map(repr, ledger)) == sorted(map(repr, latest.values()))
@@ -222,7 +225,7 @@ def test_what_was_never_reserved_is_neither_confirmed_nor_released(
 
 @given(ledgers(shared_by_error=True), st.lists(st.sampled_from(IDS)))
 def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
-    """On an index of a plugin's list, what is in use is the same."""
+    """On an index of a plugin's list, the same devices are in use."""
     index = DeviceIndex.of(ids)
     for resource in RESOURCES:
         assert ledger.indexed(resource, index) == ledger

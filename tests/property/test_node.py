@@ -1,6 +1,6 @@
 """The laws of `domain/node_state.py`.
 
-"A `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger of one moment."
+"A `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger of one moment."
 
 And of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """
@@ -56,7 +56,7 @@ awkward_lists = device_lists(min_size=1, max_size=6)
 
 
 def restarted(node: NodeState, format: int = 2) -> NodeState:  # noqa: A002 - as `encode` calls it
-    """What is known after a restart, with the checkpoint on disk in between."""
+    """Return what is known after a restart, with the checkpoint on disk in between."""
     return restore(decode(encode(checkpoint_of(node), format)).verified(), now=0.0)
 
 
@@ -64,7 +64,7 @@ Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
 
 
 def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
-    """The allocations by container and resource, without order."""
+    """Return the allocations by container and resource, without order."""
     return {(held.key, held.resource): (dict(held.numa_nodes), held.receipt) for held in ledger}
 
 
@@ -83,7 +83,7 @@ def test_a_restart_loses_nothing(node: NodeState) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
-    """Also one in which two pods have one device. Devices that were only reserved are free after a restart."""
+    """Including one in which two pods have the same device. Only reserved devices are free after a restart."""
     restored = restarted(NodeState(ledger=ledger)).ledger
     confirmed = Ledger.of(ledger)
     assert holdings(restored) == holdings(confirmed)
@@ -94,7 +94,7 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
-    """A file as before kubelet 1.20 loses only the topology: all devices are on NUMA node 0."""
+    """A file from before kubelet 1.20 loses only the topology: all devices are on NUMA node 0."""
     restored = restarted(NodeState(ledger=ledger), format=1).ledger
     on_node_0 = {key: (dict.fromkeys(held, (NumaNode(0),)), got) for key, (held, got) in holdings(ledger).items()}
     assert holdings(restored) == on_node_0
@@ -114,7 +114,7 @@ def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
 
 @given(node_states(lists=awkward_lists))
 def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: NodeState) -> None:
-    """Only the names count when it is read: no device is healthy until its plugin reports again."""
+    """When it is read, only the names count: no device is healthy until its plugin reports again."""
     data = checkpoint_of(node)
     assert data.registered_devices is not None
     for resource in node.inventory.resources.values():
@@ -155,7 +155,7 @@ def test_a_writer_writes_what_encode_writes_after_each_event(events: Iterable[ob
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER])), NodeState()])
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([evolve(ONE), OTHER]))])
 def test_a_writer_writes_what_encode_writes_for_any_states(states: list[NodeState]) -> None:
-    """This holds for unrelated states too, and for the same pods in another order."""
+    """This also holds for unrelated states, and for the same pods in another order."""
     writer = CheckpointWriter()
     for state in (*states, *states[::-1]):
         assert writer.file(state) == encode(checkpoint_of(state))
@@ -163,7 +163,7 @@ def test_a_writer_writes_what_encode_writes_for_any_states(states: list[NodeStat
 
 @given(node_states(lists=awkward_lists))
 def test_a_writer_goes_on_after_a_state_that_has_no_file(node: NodeState) -> None:
-    """A lone surrogate in a pod's uid is refused, and shows in no file after that."""
+    """A lone surrogate in a pod's uid is refused, and does not appear in any later file."""
     writer = CheckpointWriter()
     writer.file(node)
     strange = Allocation(ContainerKey(PodUid("\ud800"), "app"), GPU, {}, Receipt(b""))
@@ -193,7 +193,7 @@ def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledge
 
 @given(node_states(), awkward_lists)
 def test_a_report_and_what_is_held_share_an_index(node: NodeState, devices: tuple[Device, ...]) -> None:
-    """The sets that are combined most are on one index, which makes them fast, for any earlier lists and holders."""
+    """The most frequently combined sets are on one index, which makes them fast, for any earlier lists and holders."""
     plugin = PluginId(GPU, "other.sock", 9)
     node = node.apply(PluginRegistered(plugin, PluginOptions()), now=2.0)
     node = node.apply(DevicesReported(plugin, devices), now=2.0)

@@ -97,7 +97,7 @@ def test_what_is_too_long_is_refused_and_not_repeated() -> None:
 
 
 def test_a_quantity_of_more_than_18_digits_is_no_integer_of_64_bits_in_go() -> None:
-    """Go counts the digits as they are written, before and after the point."""
+    """Go counts the digits as written, before and after the point."""
     assert Quantity.parse("0.12345678901234567e17").is_int64
     assert not Quantity.parse("0.123456789012345678e18").is_int64
     assert not Quantity.parse("1234567890123456789").is_int64

@@ -45,7 +45,7 @@ def test_a_refused_caller_succeeds_after_the_told_time(per_second: float, burst:
 
 @given(rates, bursts, pauses)
 def test_a_full_bucket_allows_as_much_as_a_new_one(per_second: float, burst: int, pauses: list[float]) -> None:
-    """It is full after `burst / per_second` seconds at the latest, and not with one token less."""
+    """It is full after at most `burst / per_second` seconds, and not with one token less."""
     time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
     assert bucket.full

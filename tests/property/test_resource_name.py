@@ -15,14 +15,14 @@ from devicecore.testing.strategies import invalid_resource_names, resource_names
 
 @given(resource_names())
 def test_a_valid_name_is_kept_as_it_is(name: ResourceName) -> None:
-    """Parsing changes nothing, so that parsing again changes nothing either."""
+    """Parsing changes nothing, so parsing again changes nothing either."""
     assert resource_name(name) == name
     assert is_extended_resource(name)
 
 
 @given(invalid_resource_names())
 def test_an_invalid_name_is_refused_by_name(text: str) -> None:
-    """The error has the name that was refused, and says it."""
+    """The error has the refused name, and its text contains it."""
     assert not is_extended_resource(text)
     with pytest.raises(InvalidResourceNameError) as refusal:
         resource_name(text)
@@ -32,7 +32,7 @@ def test_an_invalid_name_is_refused_by_name(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_either_valid_or_not(text: str) -> None:
-    """Whatever comes from outside: an answer, and no other error than the one there is for it."""
+    """Any foreign text gives an answer, or only the error that is meant for it."""
     if is_extended_resource(text):
         prefix, name = text.split("/")
         assert prefix

@@ -68,7 +68,7 @@ class Scene:
 
     @property
     def reusable(self) -> set[DeviceId]:
-        """The devices that the container may reuse: the kubelet's `devicesToReuse`, step by step (kubelet.md 5.2)."""
+        """Return the devices that the container may reuse, like the kubelet's `devicesToReuse` (kubelet.md 5.2)."""
         reuse: set[DeviceId] = set()
         held = self.node.ledger.held_by(self.pod.uid, GPU)
         for container in self.pod.in_start_order:
@@ -97,9 +97,9 @@ attachment = st.none() | st.lists(numa_nodes(), max_size=2).map(tuple)
 
 @st.composite
 def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
-    """Scenes in which devices are free, ill, held by another pod, held or reusable by the own one.
+    """Scenes in which devices are free, unhealthy, held by another pod, or held or reusable by their own pod.
 
-    In `lively` ones the plugin is alive and willing to answer, and the container has no devices yet and wants some.
+    In `lively` scenes, the plugin is alive and answers, and the container requests devices but has none yet.
     """
     listed = tuple(
         Device(DeviceId(f"gpu-{number}"), *about)
@@ -120,7 +120,7 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
         size = draw(st.sampled_from((size, container.limits.get(GPU, 0))))
         match draw(st.sampled_from(("stays", "changes", "changes", "is lost"))):
             case "changes":
-                ill = draw(st.integers(0, len(listed)))  # those that come first are those that somebody has
+                ill = draw(st.integers(0, len(listed)))  # the first ones are those that are held
                 changed = (*(evolve(device, health=Health.UNHEALTHY) for device in listed[:ill]), *listed[ill:])
                 node = node.apply(DevicesReported(PLUGIN, changed[draw(st.integers(0, 1)) :]), now=1.0)
             case "is lost":
@@ -132,7 +132,7 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
 
 
 def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
-    """Scenes in which the plugin is to be asked, with the question."""
+    """Scenes in which the plugin must be asked, with the question."""
 
     def asked(scene: Scene) -> list[tuple[Scene, AskPlugin]]:
         decision = scene.decide()
@@ -144,9 +144,10 @@ def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
 def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in its order
     scene: Scene, answer: Sequence[DeviceId]
 ) -> tuple[set[DeviceId], bool] | type[AdmissionError]:
-    """`devicesToAllocate` word for word (kubelet.md 5.4): what it takes, and whether it asks the plugin.
+    """`devicesToAllocate` word for word (kubelet.md 5.4): which devices it takes, and whether it asks the plugin.
 
-    Where the kubelet leaves it to the order of a Go map, ids come in their natural order, preferred ones as preferred.
+    Where a kubelet depends on the order of a Go map, ids are in their natural order, and preferred ones in the
+    preferred order.
     """
     required, resource = scene.request.size, scene.node.inventory.resources.get(GPU)
     held = scene.node.ledger.allocation(scene.request.key, GPU)
@@ -206,7 +207,7 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
 
 @given(scenes() | scenes(lively=True), answers)
 def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId]) -> None:
-    """Same refusals in the same order, same devices, and the plugin is asked in the same cases."""
+    """The refusals, their order and the devices are the same, and the plugin is asked in the same cases."""
     expected = kubelet(scene, answer)
     decision = scene.decide()
     event(type(decision).__name__)
@@ -222,7 +223,7 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
 
 @given(scenes() | scenes(lively=True), answers)
 def test_a_container_gets_the_requested_count_for_any_answer(scene: Scene, answer: list[DeviceId]) -> None:
-    """An answer that is too short, too long, foreign, taken or repeated changes neither count nor source."""
+    """An answer with too few, too many, foreign, taken or repeated ids changes neither the count nor the source."""
     decision = scene.choose(answer)
     if not isinstance(decision, DeviceSet):
         return
@@ -294,7 +295,7 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[D
 
 @given(scenes() | scenes(lively=True), answers)
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
-    """No device of other NUMA nodes is chosen while those of the affinity have a free one."""
+    """No device of other NUMA nodes is chosen while the affinity's nodes have a free one."""
     decision, report = scene.choose(answer), scene.node.inventory.current_report(GPU)
     if isinstance(decision, DeviceSet) and scene.request.affinity is not None and report is not None:
         wanted = set(scene.request.affinity)
@@ -323,13 +324,13 @@ def test_permuting_the_input_changes_no_output(scene: Scene, answer: list[Device
 
 
 def comparable(outcome: DeviceSet | AdmissionError) -> object:
-    """The outcome as a value that can be compared; errors cannot."""
+    """Return the outcome as a comparable value, because errors cannot be compared."""
     return outcome if isinstance(outcome, DeviceSet) else (type(outcome), str(outcome))
 
 
 @given(scenes() | scenes(lively=True), answers)
 def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[DeviceId]) -> None:
-    """A second decision from the same state is the same."""
+    """A second decision from the same state gives the same result."""
     assert comparable(scene.choose(answer)) == comparable(scene.choose(answer))
 
 

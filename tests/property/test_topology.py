@@ -59,7 +59,7 @@ class Scene:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Scenes with devices on no, one and several NUMA nodes, some unknown to the machine; some ill, held or lent."""
+    """Scenes with devices on no, one or several NUMA nodes, some of them unknown; some are unhealthy, held or lent."""
     machine = draw(topologies(max_nodes=6)).numa_nodes
     count = len(machine)
     nodes = st.integers(-1 if draw(st.booleans()) else 0, count).map(NumaNode)
@@ -126,7 +126,7 @@ def as_lists(hints: Hints) -> dict[str, list[TopologyHint] | None]:
 
 @given(scenes())
 def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
-    """For every container, settled, changed or new: the same as trying every subset of the nodes, in that order."""
+    """For every settled, changed or new container, the result equals trying every subset of the nodes in that order."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
     changed = [Container(one.name, {GPU: one.limits.get(GPU, 0) + 1}) for one in scene.pod.in_start_order]
     for container in (*scene.pod.in_start_order, *changed):
@@ -177,7 +177,7 @@ BIG_MACHINE = tuple(map(NumaNode, range(36)))
 @example([1] * 36, 36, set())
 @example([1] * 36, 18, {0, 35})
 def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[int]) -> None:
-    """For any number of NUMA nodes, the number of hints is bounded, each is true, and all nodes are one if needed."""
+    """For any number of NUMA nodes, hints are bounded in number, each is true, and one has all nodes if needed."""
     devices = [
         Device(DeviceId(f"gpu-{node}-{number}"), topology=(NumaNode(node),))
         for node, count in enumerate(on_node)
@@ -198,7 +198,7 @@ def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[
 
 
 def _fewest(on_node: list[int], size: int) -> int:
-    """How few nodes carry `size` devices, each device being on one node; all that carry any if there are too few."""
+    """Return the fewest nodes that have `size` devices, each on one node, or all with devices if there are too few."""
     counts = sorted((count for count in on_node if count), reverse=True)
     sums = (number for number in range(1, len(counts) + 1) if sum(counts[:number]) >= size)
     return next(sums, len(counts) or len(on_node))
@@ -297,12 +297,12 @@ def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int
 
 
 def _fitter(current: TopologyHint, candidate: TopologyHint, of: Topology) -> TopologyHint:
-    """The narrower mask, or of equally wide ones the closer one (kubelet: `CompareNUMAAffinityMasks`)."""
+    """Return the narrower mask, or the closer one of two equally wide ones (kubelet: `CompareNUMAAffinityMasks`)."""
     return min(current, candidate, key=lambda hint: _width(hint, of))
 
 
 def _width(hint: TopologyHint, of: Topology) -> tuple[int, float, int]:
-    """The number of nodes, their average distance, then the smaller value (kubelet: `Closest`, `IsNarrowerThan`)."""
+    """Compare number of nodes, average distance, then the smaller value (kubelet: `Closest`, `IsNarrowerThan`)."""
     assert hint.mask is not None
     place = {node: number for number, node in enumerate(of.numa_nodes)}
     between = [
@@ -329,7 +329,7 @@ THREE_NODES = Topology(map(NumaNode, (0, 1, 2)), Policy.BEST_EFFORT)
 @example(THREE_NODES, [hinted({1}, preferred=True), hinted({2}, preferred=True)])
 @example(THREE_NODES, [hinted({0})])
 def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hints]) -> None:
-    """Looking for the best by rank finds what the kubelet finds by comparing pair after pair."""
+    """Searching for the best by rank finds what the kubelet finds by comparing pair after pair."""
     merged, admitted = merge(topology, providers)
     assert (merged, admitted) == kubelet_merge(topology, providers)
     event(
@@ -350,7 +350,7 @@ def test_the_order_of_providers_and_hints_does_not_matter(
 
 
 def test_no_mask_is_left_out_of_a_merge_with_few_pairs() -> None:
-    """The only mask of many that meets the other provider's is neither among the best nor the widest."""
+    """Of many masks, the only one that intersects the other provider's is neither among the best nor the widest."""
     topology = Topology(policy=Policy.BEST_EFFORT, numa_nodes=tuple(NumaNode(node) for node in range(10)))
     many = [NumaMask(bits) for bits in range(3, 256) if bits.bit_count() > 1]
     one = NumaMask(1 << 9 | 0b111110)
@@ -386,7 +386,7 @@ def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints
 
 @given(topologies(max_nodes=6), providers_hints)
 def test_a_chosen_mask_is_part_of_the_machine(topology: Topology, providers: list[Hints]) -> None:
-    """The result has NUMA nodes of the machine only. Only `none` and `single-numa-node` may have no mask."""
+    """The result has only NUMA nodes of the machine. Only `none` and `single-numa-node` may have no mask."""
     merged, _ = merge(topology, providers)
     if merged.mask is None:
         assert topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE)
@@ -406,6 +406,6 @@ def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
 
 
 def test_an_unknown_resource_has_no_hints() -> None:
-    """Only what device plugins serve is in the answer; `cpu` and other people's resources are not."""
+    """The answer has only resources that device plugins serve, not `cpu` and resources of others."""
     pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
     assert device_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}

@@ -69,7 +69,7 @@ CLASSES = (a_class("gpu", GPU, SERVED), a_class("nic", NIC), a_class("fabric", F
 
 
 def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields: Json) -> Json:
-    """A request of a claim."""
+    """Return a request of a claim."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
     return {"name": name, "exactly": {"deviceClassName": cls, **selectors, **fields}}
 
@@ -160,7 +160,7 @@ def a_port(port: int, **fields: Json) -> Json:
 
 
 def a_volume_claim(name: str, volume: str = "", storage_class: str = "", size: str = "1Gi") -> Json:
-    """A PersistentVolumeClaim, bound if it has a volume."""
+    """Return a PersistentVolumeClaim, bound if it has a volume."""
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     spec |= {"storageClassName": storage_class} | ({"volumeName": volume} if volume else {})
     metadata: Json = {"name": name}

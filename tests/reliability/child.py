@@ -1,4 +1,4 @@
-"""Modules of these tests, run as programs in processes of their own."""
+"""Runs modules of these tests as programs in separate processes."""
 
 import subprocess
 import sys
@@ -7,7 +7,10 @@ from tests.adapters.peers import environment
 
 
 class Child(subprocess.Popen[str]):
-    """A module of these tests as a program. The end of its `with` kills it if it is still there, even a stopped one."""
+    """A module of these tests as a program.
+
+    The end of its `with` statement kills it if it still exists, even if it is stopped.
+    """
 
     def __init__(self, module: str, *arguments: object) -> None:
         command = [sys.executable, "-m", f"tests.reliability.{module}", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What the tests of reliability share."""
+"""Fixtures for the tests of reliability."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Failures of the operating system on purpose, in one process, for the calls of `os` that replace a file.
+"""Deliberate failures of the operating system, in one process, for the calls of `os` that replace a file.
 
 Law: only the chosen call fails; every other call is the real one.
 """
@@ -77,10 +77,10 @@ class FaultyOs:
                 raise OSError(number, os.strerror(number))
             case _:
                 pass
-        return real(*arguments, **options)  # only a write can stop half way
+        return real(*arguments, **options)  # only a write can stop halfway
 
 
 def die() -> NoReturn:
-    """Kill this process with SIGKILL, as the nearest thing to a power cut."""
+    """Kill this process with SIGKILL, which is the closest equivalent of a power cut."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError

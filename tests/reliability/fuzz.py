@@ -15,7 +15,7 @@ from typing import Any
 
 atheris: Any = import_module("atheris")  # it has no types, and only `make fuzz` installs it
 
-with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported before
+with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported earlier
     from tests.questions import MAX_SECONDS, questions
 
     from devicecore.domain.model import Device, DeviceId, NumaNode
@@ -33,7 +33,7 @@ WORDS = (
     *("\\\\ud800", "[", "]", "{", "}", "Healthy", "acme.io/gpu", "v1beta1"),
     *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
-"""Words that the fuzzer would take long to find by changing bytes."""
+"""Words that the fuzzer would need long to find by changing bytes."""
 
 
 def checkpoint_seeds() -> Iterator[bytes]:
@@ -127,7 +127,7 @@ SEEDS = {
 
 def main(target: str, seconds: str) -> None:
     """Fuzz one target for some seconds."""
-    is_of_tools = target == "questions"  # whose inputs the tests of the library cannot read
+    is_of_tools = target == "questions"  # the tests of the library cannot read its inputs
     seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
     found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
@@ -136,7 +136,7 @@ def main(target: str, seconds: str) -> None:
         (seeds / str(number)).write_bytes(seed)
     words = BUILD / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS))
-    logging.disable()  # the inputs cause a warning each
+    logging.disable()  # each input causes a warning
     arguments = [
         sys.argv[0],
         str(corpus),

@@ -29,13 +29,16 @@ from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 
 M = TypeVar("M", bound=Message)
-SMALL_MESSAGE = 200  # bytes, so that lists of a fuzzer's size come near the limit
+SMALL_MESSAGE = 200  # bytes, so that lists from a fuzzer come close to the limit
 RESOURCE = model.resource_name("acme.io/gpu")
 POD = model.Pod(model.PodUid("fuzz"), containers=(model.Container("main", {RESOURCE: 2}),))
 
 
 def checkpoint(data: bytes) -> None:
-    """A checkpoint is read or refused; what was read reads the same when it was written; and a node starts with it."""
+    """A checkpoint is read or refused.
+
+    If read, it is the same after being written and read again, and a node starts with it.
+    """
     judge(data)
     try:
         decoded = decode(data)
@@ -55,7 +58,7 @@ def checkpoint(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """A manifest becomes pods or one printable line, even if it is JSON. Its pods read the same a second time."""
+    """A manifest becomes pods or one printable line, even if it is JSON. Reading it again gives the same pods."""
     text = data.decode(errors="replace")
     try:
         pods = read_pods(text, "fuzz.yaml")
@@ -67,7 +70,7 @@ def manifest(data: bytes) -> None:
 
 
 def pods_file(data: bytes) -> None:
-    """A state file of manifests is used or ignored, and then a pod can be marked and is found again."""
+    """A state file of manifests is used or ignored. After that, a pod can be marked and is found again."""
     with TemporaryDirectory() as directory:
         path = Path(directory) / "pods.json"
         path.write_bytes(data)
@@ -89,7 +92,7 @@ def kubeconfig(data: bytes) -> None:
 
 
 def api_answer(data: bytes) -> None:
-    """What an API server answers is a node, whose patches name only our keys, or one printable line."""
+    """An API server's answer becomes a node, whose patches name only our keys, or one printable line."""
     try:
         node = NodeObject.parse(json.loads(data))
     except (ValueError, RecursionError):
@@ -103,7 +106,7 @@ def api_answer(data: bytes) -> None:
 
 
 def receipt(data: bytes) -> None:
-    """A receipt is read, and then reads the same after it was written by us, or is refused."""
+    """A receipt is refused, or it is read and stays the same after being written and read again."""
     try:
         response = conversion.read_receipt(model.Receipt(data))
     except UnreadableReceiptError as refusal:
@@ -113,7 +116,7 @@ def receipt(data: bytes) -> None:
 
 
 def wire(data: bytes) -> None:
-    """Every message that comes from a plugin is read or refused; the first byte says as which message it comes."""
+    """Every message from a plugin is read or refused; the first byte selects the kind of message."""
     kinds = (_list, _allocation, _preference, _options, _registration, receipt, _pod_resources)
     if data:
         kinds[data[0] % len(kinds)](data[1:])
@@ -138,7 +141,8 @@ def _list(data: bytes) -> None:
     node = _admitted(node)
     assert decode(encode(checkpoint_of(node))).verified() == checkpoint_of(node)
     gone = node.apply(PluginLost(plugin), now=1.0).inventory.status()
-    # As in a kubelet, an id that is listed twice with different health counts twice, as long as its plugin is there.
+    # As in a kubelet, an id that is listed twice with different health counts twice, as long as its plugin is
+    # connected.
     assert gone.capacity == {RESOURCE: len({device.id for device in devices})}
     assert gone.allocatable == {RESOURCE: 0}
 

@@ -32,23 +32,23 @@ from devicecore.ports.store import CheckpointStore
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
 THREADS = 8
-LIMIT = 300.0  # seconds for a hundred calls; after that the program prints where it hangs, and ends
+LIMIT = 300.0  # seconds for a hundred calls; after that, the program prints where it hangs, and ends
 
 
 class Subject(Protocol):
-    """A manager with a store: what is done for a pod, and what is checked after an interrupt."""
+    """A manager with a store: the work for a pod, and the checks after an interrupt."""
 
     def work(self, uid: str) -> None:
-        """Do for a pod what may be interrupted."""
+        """Do the work for a pod that may be interrupted."""
 
     def check(self, uid: str, counts: Counter[str]) -> None:
-        """Check that an interrupted pod has everything or nothing, and that it can be worked for again."""
+        """Check that an interrupted pod has everything or nothing, and that the work for it can be done again."""
 
     def clean(self, uid: str) -> None:
-        """Leave nothing of a pod."""
+        """Remove everything of a pod."""
 
     def check_all(self) -> None:
-        """Check that nothing is taken, and that the file has the state in memory."""
+        """Check that nothing is held, and that the file has the state in memory."""
 
 
 class Devices:
@@ -173,7 +173,8 @@ def watch() -> None:
 
 def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, directory: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
-    # Threads inherit what is blocked, so only this one gets the signal, and none comes after the timer is switched off.
+    # Threads inherit blocked signals, so only this one gets the signal, and none arrives after the timer is switched
+    # off.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     subject = kind(FileStore(directory / "checkpoint"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -209,7 +210,7 @@ class SlowStore(MemoryStore):
 
 
 class Crowd:
-    """Threads that work for pods, and one that interrupts them."""
+    """Threads that work for pods, and a thread that interrupts them."""
 
     def __init__(self, kind: Callable[[CheckpointStore], Subject], calls: int) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Pods, a plugin and a manager for the tests of reliability and for the processes that they start."""
+"""Pods, a plugin and a manager for the tests of reliability and the processes that they start."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ def in_memory(directory: Path) -> tuple[DeviceManager, MemoryTransport]:
 
 
 def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
-    """Admit a pod; return its devices.
+    """Admit a pod, and return its devices.
 
     Raises:
         AssertionError: it was not admitted.

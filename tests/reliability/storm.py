@@ -73,7 +73,7 @@ class SteadyClient(threading.Thread):
             self._manager.evict([wanted.uid])
 
     def end(self) -> Record:
-        """Stop; what it was like."""
+        """Stop, and return the measurements."""
         self._ended.set()
         self.join()
         ordered = sorted(self.seconds)
@@ -87,7 +87,7 @@ class SteadyClient(threading.Thread):
 
 
 def measured() -> Record:
-    """What this process holds now."""
+    """Return what this process holds now."""
     gc.collect()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (rss,) = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
@@ -99,20 +99,20 @@ def measured() -> Record:
 
 
 def settled(before: Record) -> Record:
-    """What this process holds when it holds no more than `before`, or after a while."""
+    """Return what this process holds once it holds no more than `before`, or after a while."""
     deadline = time.monotonic() + SETTLING
     while True:
-        with suppress(AttributeError):  # what glibc keeps for later is not held
+        with suppress(AttributeError):  # memory that glibc keeps for later does not count
             ctypes.CDLL(None).malloc_trim(0)
         now = measured()
         back = now["threads"] <= before["threads"] + SLACK and now["descriptors"] <= before["descriptors"]
         if back or time.monotonic() > deadline:
             return now
-        time.sleep(0.1)  # the kernel tells nobody that a descriptor was closed
+        time.sleep(0.1)  # the kernel sends no event when a descriptor is closed
 
 
 def live(node: NodeState) -> list[ResourceName]:
-    """The resources of fleets that are served, and have been reported."""
+    """Return the resources of fleets that are served and have been reported."""
     return [
         name
         for name, resource in node.inventory.resources.items()
@@ -131,7 +131,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
         assert [process.line() for process in fleet] == ["ready"] * len(fleet)
         manager.wait_for(lambda node: len(live(node)) == number, PATIENCE)
         during = measured()
-        fleet[0].send_signal(signal.SIGSTOP)  # does not answer, and does not go
+        fleet[0].send_signal(signal.SIGSTOP)  # it does not answer, and does not end
         for process in fleet[1:]:
             process.send_signal(signal.SIGKILL)
         manager.wait_for(lambda node: len(live(node)) <= share, PATIENCE)
@@ -147,7 +147,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
 def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
     """Several fleets, one after another."""
     with managed(directory) as (manager, clock):
-        one_fleet(directory, manager, clock, 2 * PROCESSES)  # what is made once and kept
+        one_fleet(directory, manager, clock, 2 * PROCESSES)  # objects that are made once and kept
         before = measured()
         client = SteadyClient(manager, clock)
         client.start()
@@ -159,7 +159,7 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
 
 
 def registrations(directory: str, number: str) -> Iterator[Record]:
-    """One plugin that registers so often."""
+    """One plugin that registers this often."""
 
     def one_plugin(node: NodeState) -> bool:
         known = node.inventory.resources.get(ResourceName(RESOURCE))
@@ -184,7 +184,7 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
 def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None]:
     """A manager with one healthy plugin, in a process of its own."""
     clock = Clock()
-    # The limit would let 10,000 registrations take minutes, which is what it is for; it has its own tests.
+    # With the limit, 10,000 registrations would take minutes, as intended; it has its own tests.
     transport = GrpcUnixTransport(directory, limits=PluginLimits(registrations_per_second=None))
     sink = JsonFileSink(f"{directory}/status.json")
     manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)
@@ -192,13 +192,13 @@ def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None
         assert healthy.line() == "ready"
         manager.wait_for(lambda node: node.inventory.status().allocatable.get(ResourceName(HEALTHY)) == 8, PATIENCE)
         first = pod("first", 2, HEALTHY)
-        assert isinstance(manager.admit(first), Admitted)  # opens the connection of calls, which stays
+        assert isinstance(manager.admit(first), Admitted)  # this opens the connection for calls, which stays open
         manager.evict([first.uid])
         yield manager, clock
 
 
 def healthy(directory: str) -> Iterator[str]:
-    """The plugin that nothing ever happens to."""
+    """The plugin that always works."""
     with serve_plugin(plugin(HEALTHY, 8), directory) as served:
         served.wait_registered(PATIENCE)
         yield "ready"

@@ -27,7 +27,7 @@ def deaths(way: str, directory: Path, pods: int) -> Iterator[Any]:
 
 
 def check_what_is_left(death: Any) -> None:  # noqa: ANN401 - JSON is of any type
-    """Check that every answer is restored, at most one pod more, and that the next manager works."""
+    """Check that every answer is restored, that there is at most one more pod, and that the next manager works."""
     point, directory = death["point"], Path(death["directory"])
     answered = {"pod-old": ["gpu-0", "gpu-1"], **death["answered"]}
     manager, transport = in_memory(directory)
@@ -73,6 +73,6 @@ def test_killed_by_the_kernel_on_entry_of_every_system_call(directory: Path) -> 
         if death["code"] == -9:
             killed_at.add(death["point"].split()[4])
         else:
-            assert death["code"] == 0  # the run in which they are counted, or one with a call less
+            assert death["code"] == 0  # the run that counts them, or one with one call fewer
     assert {"write", "fsync", "openat", "close"} < killed_at
     assert any(name.startswith("rename") for name in killed_at), killed_at

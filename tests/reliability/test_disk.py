@@ -69,7 +69,7 @@ def test_if_any_call_fails_the_admission_is_refused_or_complete(directory: Path,
                 assert isinstance(verdict, Admitted), point
             if not lasting:
                 assert held(manager) == on_disk(place), point
-            admit(manager, "pod-2")  # an earlier failure does not refuse the next admission
+            admit(manager, "pod-2")  # an earlier failure does not cause the next admission to be refused
             assert held(manager) == on_disk(place), point
         assert {path.name for path in place.iterdir()} == {CHECKPOINT_NAME}, point
     assert refused == {"open", "write", "fsync", "close", "replace"}
@@ -187,7 +187,7 @@ def on_disk_elsewhere(disk: Path) -> Holders:
 
 
 def test_a_process_at_its_file_size_limit_refuses_the_pod(directory: Path) -> None:
-    """A limit of the process acts like a full disk, half a write and then an error, where mounting is not allowed."""
+    """Where mounting is not allowed, a limit of the process acts like a full disk: half a write, and then an error."""
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""A driver that is killed at any change of a file: the next one finds what is there, and can undo all of it."""
+"""A driver that is killed at any change of a file: the next one finds the existing files, and can undo everything."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ FIRST, SECOND = (ClaimRef(ClaimKey("default", name), ClaimUid(f"uid-{name}")) fo
 
 
 class KilledError(BaseException):
-    """The process ends here."""
+    """Raised where the process would end."""
 
 
 @define
@@ -33,11 +33,11 @@ class Process:
     is_dead: bool = False
 
     def change(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, which this process may not survive."""
+        """Return `function`, wrapped so that this process may not survive it."""
 
         def changing(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the function has it
             if self.is_dead:
-                raise KilledError  # what runs while the stack unwinds does not run in a killed process
+                raise KilledError  # code that runs while the stack unwinds does not run in a killed process
             self.is_dead = self.changes == self.dies_at
             if self.is_dead and not self.dies_after:
                 raise KilledError
@@ -70,7 +70,7 @@ def driver_at(place: Path) -> SimulatedDriver:
 
 
 def left(place: Path) -> list[str]:
-    """The files that are left, without the one that locks lie in."""
+    """Return the remaining files, without the lock file."""
     return sorted(path.name for path in place.rglob("*") if path.is_file() and path.name != "lock")
 
 
@@ -107,7 +107,7 @@ def test_a_driver_that_is_killed_at_any_change_leaves_nothing_that_stays(
                 assert driver_at(place).prepare([FIRST, SECOND]) == answer
             known = {path.stem for path in (place / "state").glob("*.json")}
             resolvable = {path.stem.removeprefix(f"{DRIVER}-device-") for path in (place / "cdi").glob("*.json")}
-            assert known <= resolvable, number  # a claim that is noted has its CDI file again
+            assert known <= resolvable, number  # a recorded claim has its CDI file again
             released = driver.unprepare([FIRST, SECOND])
         assert released == {FIRST.uid: UnprepareResult(), SECOND.uid: UnprepareResult()}
         assert left(place) == [], number

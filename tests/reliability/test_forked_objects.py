@@ -1,7 +1,7 @@
-"""Everything that runs, in a fork: its start and its stop are refused there, and the parent's goes on.
+"""Everything that runs, in a fork: its start and its stop are refused there, and the parent's keeps running.
 
 Law: each class that starts threads, processes, sockets or connections is in a table here, or has only the start and the
-stop of `HasLifecycle`, which refuse. A class that is in none fails, be it public or not.
+stop of `HasLifecycle`, which refuse. A class that is in none fails the test, whether it is public or not.
 """
 
 import importlib
@@ -31,12 +31,12 @@ __all__ = ["kubeconfig"]  # a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 
-LIMIT = 30  # seconds for what is done in a fork
+LIMIT = 30  # seconds for the work in a fork
 HANGS = -signal.SIGALRM
 
 
 def kubelets(kind: Callable[[], Runs]) -> MakeLifecycle:
-    """Return what makes kubelets for tests of a kind."""
+    """Return a function that makes kubelets for tests of this kind."""
 
     @contextmanager
     def made() -> Iterator[LifecycleHarness]:
@@ -66,14 +66,14 @@ def in_fork(action: Callable[[], object]) -> int:
 
 
 def refused(subject: Runs) -> None:
-    """Start and stop what another process has started."""
+    """Start and stop an object that another process has started."""
     for call in (subject.stop, subject.start, subject.stop):
         with pytest.raises(ForkedError):
             call()
 
 
 def check(make: Callable[[], AbstractContextManager[LifecycleHarness]]) -> None:
-    """Start an object, use it from a fork, and then here."""
+    """Start an object, and use it in a fork and then here."""
     with make() as harness:
         subject = harness.new()
         try:

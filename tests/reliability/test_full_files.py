@@ -1,4 +1,4 @@
-"""No driver and no device plugin can fill the files of state, so that pods of others are refused."""
+"""No driver or device plugin can fill the state files so that other pods are refused."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ from tests.adapters.peers import RawPlugin, register, wait_until
 Caplog = pytest.LogCaptureFixture
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
-ENOUGH = 40  # answers that filled the file before there were limits
+ENOUGH = 40  # answers that filled the file before limits existed
 
 
 class Driver(DraDriver):
@@ -80,7 +80,7 @@ class DraNode:
         return Pod(PodUid(name), name=name, claims=[PodClaim("claim", name)], containers=(container,))
 
     def refusal(self, name: str, driver: DriverName) -> DriverAnswerTooLargeError | None:
-        """Prepare a pod; the error if its answer is too large."""
+        """Prepare a pod, and return the error if its answer is too large."""
         try:
             self.manager.prepare(self.pod(name, driver))
         except PrepareError as error:
@@ -104,7 +104,7 @@ ANSWERS = {
 
 def test_no_name_of_an_answer_that_is_refused_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     node = DraNode(MemoryStore(), ANSWERS["many CDI names"])
-    monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that a look at a name raises an error
+    monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that accessing a name raises an error
     assert node.refusal("greedy", GREEDY) is not None
     node.greedy.devices = (PreparedDevice("pool", "device", cdi_ids=("n",)),)
     with pytest.raises(NameError):
@@ -212,7 +212,7 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
 
 
 def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(directory: Path, caplog: Caplog) -> None:
-    """Each byte of a control character has six in the file, so eight lists of 1 MB filled it before."""
+    """Each control character takes six bytes in the file, so eight lists of 1 MB used to fill it."""
     lists = [[f"{number}".rjust(4_000, "\x01") for number in range(count)] for count in (100, 101, 200)]
     transport = GrpcUnixTransport(directory)
     with DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager, ExitStack() as stack:

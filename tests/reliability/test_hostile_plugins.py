@@ -89,7 +89,10 @@ class TestTooMuch:
     def test_a_list_of_too_many_devices_is_counted_before_it_is_read(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Each device of these 500 KB would be a value of some 100 bytes. A message of 4 MB may have 2,000,000."""
+        """Each device in these 500 KB would be a value of about 100 bytes.
+
+        A message of 4 MB may have 2,000,000 devices.
+        """
         list_ = deviceplugin.ListAndWatchResponse(devices=[deviceplugin.Device()] * (MAX_DEVICES + 1))
 
         class Empty(RawPlugin):
@@ -109,7 +112,7 @@ class TestTooMuch:
             deviceplugin.ListAndWatchResponse(
                 devices=[{"ID": f"gpu-{number:05}", "health": "Healthy"} for number in (*range(devices), devices + n)]
             )
-            for n in range(2)  # one device differs, so that none is read like the one before it
+            for n in range(2)  # one device differs, so that no list is read like the previous one
         ]
         ended = threading.Event()
 
@@ -135,7 +138,7 @@ class TestTooMuch:
             wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
         assert listener.max_at_once == 1
         assert min(listener.pauses) >= 3 * SlowListener.SECONDS * 0.9
-        assert max(durations) < 20  # seconds, on a loaded machine; usually some milliseconds
+        assert max(durations) < 20  # seconds, on a loaded machine; it usually takes some milliseconds
 
     def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(
         self, directory: Path, recorder: Recorder
@@ -220,7 +223,7 @@ class TestRegistry:
             with announced(registry / "evil.sock", name="acme.io/evil") as announcer:
                 time.sleep(0.3)  # more looks
                 assert announcer.asked == 0
-            assert served.registered  # what was registered before stays
+            assert served.registered  # earlier registrations stay
         transport.stop()
 
     def test_the_kubelets_own_socket_is_never_dialled(
@@ -261,7 +264,7 @@ class TestRegistry:
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It comes after 36 hours; here there are no pauses."""
+        """It would come after 36 hours; here, there are no pauses."""
         monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
         monkeypatch.setattr(watcher, "INTERVAL", 0.0)
         with socket.socket(socket.AF_UNIX) as dead:

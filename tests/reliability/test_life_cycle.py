@@ -73,7 +73,7 @@ def pod(uid: str, count: int = 1) -> Pod:
 
 
 def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
-    """Call `action` in a daemon thread, so that a hang fails this test only."""
+    """Call `action` in a daemon thread, so that a hang fails only this test."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -150,7 +150,7 @@ def test_a_stop_during_a_start_leaves_nothing_running() -> None:
 def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
     over: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its event waits for what is read from the disk, and the stop of the transport for the event."""
+    """Its event waits for the disk, and the stop of the transport waits for the event."""
     heard, gate, store = threading.Event(), Gate(LIMIT), Store()
     transport = MemoryTransport() if over == "memory" else GrpcUnixTransport(directory)
     start_transport = transport.start
@@ -183,7 +183,7 @@ def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
 
 
 def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
-    """The start has read an invalid file, which may belong to another manager when it would be set aside."""
+    """The start has read an invalid file, which may belong to another manager by the time it would be set aside."""
     store, gate = Store(b"not a checkpoint"), Gate(LIMIT)
     store.before_load = gate.wait
     manager = DeviceManager(Transport(), store, MemorySink())
@@ -220,7 +220,7 @@ def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory:
 
 
 def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
-    """After the last of them the manager can be started, used and stopped."""
+    """After the last of them, the manager can be started, used and stopped."""
     transport = Transport()
     manager = DeviceManager(transport, Store(), MemorySink())
 
@@ -252,7 +252,7 @@ def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
 def test_an_interrupt_inside_what_python_has_for_threads_leaves_nothing_locked(
     method: str, new: Callable[[SaverThread], DeviceManager | DraManager]
 ) -> None:
-    """An interrupt may leave the lock of a `threading.Event` taken, for example."""
+    """For example, an interrupt may leave the lock of a `threading.Event` locked."""
     saver = SaverThread()
     for at in count(1):
         manager, point = new(saver), Interrupts(at, lifecycle, run, threading)
@@ -348,7 +348,7 @@ def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(direct
         with serve_plugin(plugin, directory):
             manager.wait_for(lambda state: state.inventory.current_report(GPU), LIMIT)
             while sink.action == fail:
-                time.sleep(0.001)  # no event says that the sink has failed
+                time.sleep(0.001)  # there is no event for a failed sink
             assert in_thread(manager.tick).result(LIMIT).capacity == {GPU: 4}
     assert [type(error) for error in errors] == [CalledFromInsideError]
 
@@ -375,7 +375,7 @@ def test_an_observer_that_admits_a_pod(same: bool) -> None:
 
 
 def test_a_plugin_that_admits_the_pod_it_is_asked_for_is_an_error() -> None:
-    """The call fails with the sentence, and the pod is refused."""
+    """The call fails with this message, and the pod is refused."""
 
     class Recursive(SimulatedPlugin):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -421,7 +421,7 @@ def in_fork(action: Callable[[], object]) -> str:
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        gc.disable()  # collecting what other tests left may wait for threads that the fork does not have
+        gc.disable()  # collecting garbage of other tests may wait for threads that the fork does not have
         message = NOTHING_RAISED
         try:
             action()
@@ -445,7 +445,7 @@ in_a_fork = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded
 
 
 def assert_all_refused(calls: Sequence[Callable[[], object]]) -> None:
-    """Check in a fork that each call is an error at once."""
+    """Check in a fork that each call raises an error at once."""
     parent = os.getpid()
 
     def use() -> None:
@@ -490,7 +490,7 @@ def pod_with_claim(name: str) -> Pod:
 
 def dra_manager(store: Store) -> DraManager:
     claims = MemoryClaims()
-    claims.put(ResourceClaim(KEY, ClaimUid("c"), "", (), frozenset({"p", "slow"})))  # no driver has to be asked
+    claims.put(ResourceClaim(KEY, ClaimUid("c"), "", (), frozenset({"p", "slow"})))  # no driver has to be called
     return DraManager(MemoryDriverTransport(), claims, store, pods=MemoryPods())
 
 
@@ -541,7 +541,7 @@ def test_a_fork_can_read_the_state_of_its_parent() -> None:
 
 
 def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
-    """A changed health, evictions and the end of pods are saved later."""
+    """Health changes, evictions and the end of pods are saved later."""
     store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
         plugin = gpus(8)

@@ -1,7 +1,7 @@
-"""A manager that lives and dies again and again, on a disk that fails and with a clock that jumps.
+"""A manager that is started and killed again and again, with a failing disk and a jumping clock.
 
-Law: an admission that was acknowledged is in the checkpoint of the next life, a device is held by at most one pod, and
-an eviction that was saved frees its devices. `make storm` has 200 lives.
+Law: an acknowledged admission is in the checkpoint of the next life, a device is held by at most one pod, and a saved
+eviction frees its devices. `make storm` has 200 lives.
 """
 
 import os
@@ -31,7 +31,7 @@ def pod(name: str) -> Pod:
 
 
 def holders(path: Path) -> dict[str, str]:
-    """Return the pod of each device. Each device is held once."""
+    """Return the pod of each device, after checking that each device is held once."""
     found: dict[str, str] = {}
     for entry in decode(path.read_bytes()).verified().entries or () if path.exists() else ():
         for ids in (entry.device_ids or {}).values():
@@ -42,12 +42,12 @@ def holders(path: Path) -> dict[str, str]:
 
 
 def live(path: Path, seed: int, said: int) -> None:
-    """Admit and evict pods until this process ends, and say what was tried and what was done."""
+    """Admit and evict pods until this process ends, and print what was tried and what was done."""
     chance, clock, transport = Random(seed), Clock(), MemoryTransport()  # noqa: S311 - it is to be repeated
     manager = DeviceManager(transport, FileStore(path), MemorySink(), clock=clock)
     manager.start()
     transport.connect(SimulatedPlugin(GPU))
-    write = os.write  # the real one, beside the faulty calls
+    write = os.write  # the real one, not the faulty calls
     for _ in range(chance.randrange(STEPS)):
         clock.ahead += chance.choice(JUMPS)
         name = f"pod-{chance.randrange(PODS)}"
@@ -68,7 +68,7 @@ def live(path: Path, seed: int, said: int) -> None:
 
 
 def life(path: Path, seed: int) -> list[list[str]]:
-    """Let a manager live in a process of its own, and return what it said."""
+    """Run a manager in a separate process, and return what it printed."""
     receiving, said = os.pipe()
     child = os.fork()
     if child == 0:
@@ -86,7 +86,7 @@ def life(path: Path, seed: int) -> list[list[str]]:
 def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
     path, acknowledged = tmp_path / "checkpoint", 0
     for seed in range(LIVES):
-        known: dict[str, bool | None] = dict.fromkeys(holders(path).values(), True)  # None: it may hold one, or not
+        known: dict[str, bool | None] = dict.fromkeys(holders(path).values(), True)  # None: it may or may not hold one
         for action, name, *done in life(path, seed):
             if action == "admit":
                 before = known.get(name, False)
@@ -100,5 +100,5 @@ def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
         assert not lost, seed
         assert not leaked, seed
     with DeviceManager(MemoryTransport(), FileStore(path), MemorySink()):
-        assert [one.name for one in tmp_path.iterdir()] == ["checkpoint"]  # what the dead have left is gone
+        assert [one.name for one in tmp_path.iterdir()] == ["checkpoint"]  # leftovers of killed managers are gone
     assert acknowledged > LIVES

@@ -1,7 +1,7 @@
-"""An allocation of memory that fails, one after another, while a manager saves and while it restores.
+"""A memory allocation that fails, each in turn, while a manager saves and while it restores.
 
-Law: whichever allocation fails, nothing waits without end, and the file is the old one or the new one. CPython itself
-does not survive each: some end it with a signal, which is then one more way to die during a save.
+Law: whichever allocation fails, nothing waits forever, and the file is the old one or the new one. CPython itself does
+not survive every failure: some end it with a signal, which is one more way to die during a save.
 """
 
 import os
@@ -21,10 +21,10 @@ from tests.reliability.scale import scale
 
 GPU = "example.com/gpu"
 LIMIT = 60  # seconds
-MOST = 100_000  # allocations that a save or a restore has at most
+MOST = 100_000  # the largest number of allocations in a save or restore
 STEP = scale(197, 1)
 
-testcapi: Any = pytest.importorskip("_testcapi")  # CPython's own, which distributions may leave out
+testcapi: Any = pytest.importorskip("_testcapi")  # part of CPython's tests, which distributions may leave out
 
 
 def pod(name: str) -> Pod:
@@ -50,9 +50,9 @@ def holders(path: Path) -> set[str]:
 
 
 def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
-    """Call what `prepare` returns in a fork in which an allocation fails. Return whether it came to that one.
+    """Call what `prepare` returns in a fork in which an allocation fails. Return whether that allocation was reached.
 
-    A fork, because what fails may be Python's own bookkeeping, which it needs for the next test.
+    A fork is needed, because the failure may damage Python's own bookkeeping, which the next test needs.
     """
     child = os.fork()
     if child == 0:
@@ -72,7 +72,7 @@ def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
 
 
 def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[], object]) -> int:
-    """Fail each allocation of an action, and check after each what is left. Return how many had an effect."""
+    """Fail each allocation of an action in turn, and check the result each time. Return how many had an effect."""
     failed = idle = 0
     for number in range(0, MOST, STEP):
         had_effect = in_fork(prepare, number)

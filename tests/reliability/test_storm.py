@@ -1,4 +1,4 @@
-"""Crowds of plugins and of registrations, and what is left when they have gone: nothing."""
+"""Many plugins and registrations: after they have ended, nothing is left."""
 
 import json
 import subprocess
@@ -12,12 +12,12 @@ from tests.reliability.storm import PROCESSES, SLACK
 
 MOST_THREADS = 32
 MOST_MEGABYTES = 200
-NOISE = 16  # megabytes that an allocator keeps or gives back as it likes
-GENEROUS = scale(60, 10)  # seconds: the longest wait of a pod that nothing is wrong with, on a machine with other work
+NOISE = 16  # megabytes that an allocator may keep or give back
+GENEROUS = scale(60, 10)  # seconds: the longest wait of a healthy pod on a busy machine
 
 
 def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is of any type
-    """Run a storm in a process of its own, for its memory is measured; what it has measured."""
+    """Run a storm in a separate process, because its memory is measured, and return its measurements."""
     command = [sys.executable, "-m", "tests.reliability.storm", scenario, *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=1800)
     assert run.returncode == 0, run.stderr[-5000:]
@@ -27,7 +27,7 @@ def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is o
 
 
 def check_the_client(client: Any) -> None:  # noqa: ANN401 - as above
-    """The healthy plugin was served throughout."""
+    """Check that the healthy plugin was served throughout."""
     assert client["refusals"] == []
     assert client["admissions"] >= scale(2, 50)
     assert client["longest"] < GENEROUS
@@ -41,7 +41,7 @@ def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed
         assert fleet["during"]["threads"] <= MOST_THREADS
         assert fleet["during"]["megabytes"] <= MOST_MEGABYTES
         assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16  # one for each plugin
-        assert fleet["stopped"] == -(-number // PROCESSES)  # those that are only stopped are not lost
+        assert fleet["stopped"] == -(-number // PROCESSES)  # plugins that are only stopped are not lost
         assert fleet["removed"] == number
         assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the client's file may be open
     assert record["after"]["threads"] <= before["threads"] + SLACK

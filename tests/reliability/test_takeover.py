@@ -57,13 +57,13 @@ def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None
 
 
 def registered(process: Child) -> str:
-    """Let it register; return the answer."""
+    """Let it register, and return the answer."""
     process.send("register")
     return process.line()
 
 
 def lists(*ids: str) -> "Lists":
-    """A condition: the healthy devices are exactly `ids`."""
+    """Return the condition that the healthy devices are exactly `ids`."""
     return Lists(ids)
 
 

@@ -44,7 +44,7 @@ def free_reserved_and_allocated_devices_are_all_devices(world: World) -> Violati
 
 
 def containers_of_a_pod_share_only_reusable_devices(world: World) -> Violations:
-    """Later containers may reuse the devices of an init container that ends; those of others are never shared."""
+    """Later containers may reuse the devices of an init container that ends; other devices are never shared."""
     for uid, pod in world.specs.items():
         order = {container.name: place for place, container in enumerate(pod.in_start_order)}
         mine = [holding for holding in _all_holdings(world.node.ledger) if holding.key.pod == uid]
@@ -215,13 +215,13 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
         yield f"{pod} was refused, but holds {_show(holdings(world.node.ledger.of_pod(pod)))}"
     if attempt.up_to_date and world.disk.up_to_date and not attempt.ended:
         on_disk, was_on_disk = _entries(world.disk.content.blob, pod), _entries(attempt.blob, pod)
-        # `was_on_disk` differs from `before` if an admission that goes on has released the pod, and not yet saved it.
+        # `was_on_disk` differs from `before` if an admission in progress has released the pod but not saved it yet.
         if on_disk not in (was_on_disk, [entry_of(allocation) for allocation in before]):
             yield f"{pod} was refused, but the file has {on_disk}"
 
 
 def an_undisturbed_failure_changes_nothing(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """If nothing else happened, state and file are the same as before, and the sink was not called."""
+    """If nothing else happened, the state and the file are the same as before, and the sink was not called."""
     if isinstance(verdict, Admitted) or _disturbed(world, attempt):
         return
     listed = world.pods.active | {attempt.pod.uid}

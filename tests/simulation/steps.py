@@ -63,7 +63,7 @@ _PREFERENCES: tuple[faults.Fault, ...] = (
 
 @frozen
 class LawBrokenError(BaseException):
-    """A law is broken. It is no `Exception`, because the manager catches the exceptions of plugins."""
+    """A law is broken. This is not an `Exception`, because the manager catches the exceptions of plugins."""
 
     law: str
     violation: str
@@ -168,7 +168,7 @@ class Steps:
         self.start()
 
     def reboot(self) -> None:
-        """Restart the machine, so that no container runs anymore."""
+        """Restart the machine, so that no container is running anymore."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError
@@ -293,7 +293,7 @@ class Steps:
             instance.plugin.set_devices(devices)
 
     def break_a_plugin(self) -> None:
-        """Give the next call of one method a fault."""
+        """Let the next call of one method have a fault."""
         method = self._chance.choice(
             (faults.ALLOCATE, faults.ALLOCATE, faults.GET_PREFERRED_ALLOCATION, faults.PRE_START_CONTAINER)
         )
@@ -436,7 +436,7 @@ class Steps:
         self._check(laws.AFTER_GARBAGE_COLLECTION)
 
     def make_all_pods_known(self) -> None:
-        """Let all sources of pods be ready."""
+        """Make all pod sources ready."""
         self.world.pods.ready = True
         self._log("all pods are known")
 

@@ -190,7 +190,7 @@ def test_a_function_of_your_own_is_a_fault() -> None:
     ids=repr,
 )
 def test_a_call_fails_or_is_late(fault: faults.Fault, cause: str, asked: int, passed: float) -> None:
-    """The error of the caller, the number of calls that reach the plugin, and the time that passes."""
+    """Check the caller's error, the number of calls that reach the plugin, and the time that passes."""
     rig = Rig()
     rig.script.on("Allocate", fault)
     assert outcomes(lambda: rig.allocate(timeout=5.0), 1) == [cause]
@@ -347,7 +347,7 @@ def test_a_stopped_transport_delivers_no_event() -> None:
     ids=repr,
 )
 def test_a_write_fails_is_lost_or_torn(fault: faults.Fault, left: bytes, raises: bool) -> None:
-    """The content of the disk afterwards, and whether the save raises."""
+    """Check the content of the disk afterwards, and whether the save raises an error."""
     script, inner = faults.Script(), MemoryStore(b"old old!")
     store = faults.FaultyStore(inner, script)
     script.on("save", fault)

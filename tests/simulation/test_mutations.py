@@ -52,10 +52,10 @@ HALF_FAILED = races.test_130145_a_half_failed_admission_leaks_nothing
 TOO_LATE = races.test_117435_an_answer_after_the_budget_is_never_taken
 
 breaks = Mutations()
-"""Those that break a law of the simulation, with the law, and the seed that is tried first."""
+"""Mutations that break a law of the simulation, with the law, and the seed that is tried first."""
 
 fails = Mutations()
-"""Those without whose protection a test of races fails, with the test."""
+"""Mutations that make a test of races fail, with the test."""
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:

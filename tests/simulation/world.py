@@ -1,6 +1,6 @@
-"""Everything around one device manager: clock, disk, sink, plugins, pods and power.
+"""Everything that surrounds a device manager: clock, disk, sink, plugins, pods and power.
 
-Law: the world records what a manager must have when it happens, as simply as possible, and never asks the manager.
+Law: the world records events and what a manager must then have, as simply as possible, and never asks the manager.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ def holdings(allocations: Sequence[Allocation]) -> Holdings:
 
 
 class PowerCutError(BaseException):
-    """The machine is off. It is no `Exception`, so that the manager does not catch it and continue."""
+    """The machine is off. This is not an `Exception`, so that the manager does not catch it and continue."""
 
 
 class Disk(CheckpointStore):
@@ -53,7 +53,7 @@ class Disk(CheckpointStore):
 
     @property
     def honest(self) -> bool:
-        """Whether its content is one that a correct store may have."""
+        """Whether its content is possible in a correct store."""
         blob = self.content.blob
         return blob == self.promised or (self.attempted is not None and blob == self.attempted)
 
@@ -82,7 +82,7 @@ class Disk(CheckpointStore):
         return place
 
     def trust_content(self) -> None:
-        """Take the content as promised, because the manager has restarted and knows no other."""
+        """Treat the content as promised, because the manager has restarted and knows no other."""
         self.promised, self.attempted = self.content.blob, None
 
 
@@ -261,21 +261,21 @@ class World:
 
     @property
     def node(self) -> NodeState:
-        """The state of the manager."""
+        """Return the state of the manager."""
         return self.manager.state
 
     @property
     def plugin_record(self) -> PluginRecord:
-        """What plugins reported to the manager."""
+        """Return what plugins reported to the manager."""
         return self.transport.plugin_record
 
     @property
     def admitting(self) -> frozenset[PodUid]:
-        """The pods in admission."""
+        """Return the pods in admission."""
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager with the content of the disk. The old one is not stopped and not used anymore.
+        """Start a new manager with the content of the disk. The old one is not stopped, but no longer used.
 
         Raises:
             StoreError: its start failed.
@@ -307,7 +307,7 @@ class World:
         self.all_instances.append(connection.id)
 
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
-        """Whether the two differ from those of the last call, because reading a file is slow."""
+        """Return whether the two differ from those of the last call, because reading a file is slow."""
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node
 

@@ -11,7 +11,7 @@ def test_a_variable_that_another_thread_takes_away_is_left_out(monkeypatch: pyte
     data = {"A": "1", "B": "2"}
 
     def decode(text: str) -> str:
-        data.pop("B", None)  # as another thread, between a look at the names and one at the values
+        data.pop("B", None)  # like another thread, between reading the names and reading the values
         return text
 
     monkeypatch.setattr(os, "environ", type(os.environ)(data, str, decode, str, decode))

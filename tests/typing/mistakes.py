@@ -1,7 +1,7 @@
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 """Mistakes that a type checker finds. `make types` fails if mypy or pyright does not find one of them.
 
-mypy reports an ignore that hides nothing (`warn_unused_ignores`), and so does pyright, because of the line above.
+mypy reports an ignore that hides nothing (`warn_unused_ignores`), and so does pyright because of the line above.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""A program as a user writes it. It is never run: `make types` checks it with mypy --strict and with pyright."""
+"""A program as a user would write it. It is never run: `make types` checks it with mypy --strict and with pyright."""
 
 from collections.abc import Sequence
 from typing import assert_type

@@ -1,6 +1,6 @@
-"""Each reason why a device is not allocated, as a person reads it.
+"""Each reason why a device is not allocated, in the words that people read.
 
-Law: the text of a reason is one line that names what is in the way, with its value.
+Law: the text of a reason is one line that names the obstacle, with its value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return what is said about the first device that has a reason, for a request of one device."""
+    """Return the text about the first device that has a reason, for a request for one device."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]
@@ -105,7 +105,7 @@ REASONS = {
     ),
     "pool gpu.example.com/n1: the device gpu-0 is there twice": lambda: _first_reason(GPU, GPU),
 }
-"""By the text that is expected."""
+"""The cases by the expected text."""
 
 
 def _wants(**capacity: str) -> Json:
@@ -127,7 +127,7 @@ def _slice(name: str, count: int, *devices: Json, **more: object) -> allocation.
 def test_an_expression_without_a_value_is_no_error_where_kubernetes_never_evaluates_it(
     selectors: list[str], found: list[str] | None
 ) -> None:
-    """Kubernetes does not try d0 for admin access, because its counters are exhausted, and so never comes to d3."""
+    """Kubernetes does not try d0 for admin access because its counters are exhausted, so it never reaches d3."""
 
     def matches(expression: str, device: allocation.PoolDevice) -> bool:
         is_first = device.key.device == "d0" or expression != "first"

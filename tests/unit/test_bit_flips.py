@@ -1,8 +1,8 @@
-"""Every single bit of a checkpoint, flipped: the file is refused, or it says what it said before.
+"""Each single bit of a checkpoint is flipped: the file is refused, or it has the same content as before.
 
-32 bits of checksum cannot tell everything apart, but they tell apart everything that one flipped bit makes of this
-file. What is accepted all the same is what a kubelet accepts: Go does not look at the case of a field's name or of an
-escape's digits, nor at the bits that base64 does not need.
+A checksum of 32 bits cannot detect every change, but it detects every single flipped bit of this file. The exceptions
+are changes that a kubelet accepts too: Go ignores the case of field names and of digits in escapes, and the bits that
+base64 does not need.
 """
 
 import re
@@ -28,19 +28,19 @@ ENTRIES = (
 DATA = checkpoint.CheckpointData(ENTRIES, {"acme.io/gpu": ("gpu-0", "gpu-3"), "acme.io/nic": ()})
 BLOB = checkpoint.encode(DATA)
 FIELDS = (b"Data", b"PodDeviceEntries", b"RegisteredDevices", b"Checksum")
-CASE = 5  # the bit that tells `a` from `A`
+CASE = 5  # the bit that distinguishes `a` from `A`
 ENTRY_FIELDS = (b"PodUID", b"ContainerName", b"ResourceName", b"DeviceIDs", b"AllocResp")
 
 
 def flipped() -> Iterator[tuple[int, int, bytes]]:
-    """Byte, bit and file, for every bit there is."""
+    """Yield the byte, the bit and the file, for every bit."""
     for place, byte in enumerate(BLOB):
         for bit in range(8):
             yield place, bit, BLOB[:place] + bytes([byte ^ 1 << bit]) + BLOB[place + 1 :]
 
 
 def names() -> Iterator[int]:
-    """The places of the letters of all fields' names."""
+    """Return the positions of the letters in all field names."""
     for name in (*FIELDS, *ENTRY_FIELDS):
         place = BLOB.find(b'"%b":' % name)
         while place >= 0:
@@ -49,12 +49,12 @@ def names() -> Iterator[int]:
 
 
 def digits() -> Iterator[int]:
-    """The places of the letters in the escapes of `<` and `>`."""
+    """Return the positions of the letters in the escapes of `<` and `>`."""
     return (match.end() - 1 for match in re.finditer(rb"\\u003[ce]", BLOB))
 
 
 def idle_bits() -> Iterator[tuple[int, int]]:
-    """The bits of the last character before the padding of base64: some of them say nothing."""
+    """Return the bits of the last character before the base64 padding: some of them have no meaning."""
     for place in range(len(BLOB) - 1):
         if BLOB[place : place + 1].isalnum() and BLOB[place + 1 : place + 2] == b"=":
             yield from ((place, bit) for bit in range(8))
@@ -62,7 +62,7 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 
 @cache
 def read(blob: bytes) -> checkpoint.CheckpointData | None:
-    """What a file says, or None if it is refused. Every test looks at each of the same files."""
+    """Return the content of a file, or None if it is refused. All tests use the same files."""
     try:
         return checkpoint.decode(blob).verified()
     except CheckpointError:
@@ -70,7 +70,7 @@ def read(blob: bytes) -> checkpoint.CheckpointData | None:
 
 
 def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
-    """Whatever is accepted has the same data, and the same text was hashed."""
+    """Every accepted file has the same data, and the same text was hashed."""
     for place, bit, blob in flipped():
         data = read(blob)
         if data is not None:
@@ -79,7 +79,7 @@ def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
 
 
 def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
-    """Letters of names and escapes in the other case, all of them; bits that base64 does not need; nothing else."""
+    """Accepted are letters of names and escapes in the other case, and unneeded bits of base64, but nothing else."""
     accepted = {(place, bit) for place, bit, blob in flipped() if read(blob) is not None}
     letters = {(place, CASE) for place in (*names(), *digits())}
     assert letters <= accepted
@@ -88,9 +88,9 @@ def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
 
 
 def test_every_flip_gets_a_verdict() -> None:
-    """Malformed, or the wrong checksum, or all right: `judge` says about a file what `decode` makes of it.
+    """Malformed, wrong checksum, or ok: `judge` agrees with `decode` about every file.
 
-    Of the files that are refused, every fourth is enough.
+    Every fourth of the refused files is enough.
     """
     for place, bit, blob in flipped():
         if read(blob) is None and bit % 4 != place % 4:
@@ -99,7 +99,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """It starts in any case, and what it cannot use it keeps. Of the files that it refuses, every eighth is enough."""
+    """It starts in any case, and keeps files that it cannot use. Every eighth of the refused files is enough."""
     allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)

@@ -56,12 +56,13 @@ class Script:
         devices = [Device(DeviceId(row["id"]), Health.parse(row["health"])) for row in step["devices"]]
         if name in self.plugins:
             self.inventory = self.inventory.report(self.plugins[name], devices)
-        else:  # a report without a plugin is unknown to an inventory: spell the state it would make
+        else:  # an inventory has no report without a plugin, so build the state directly
             listed = Inventory().connect(PluginId(name, "", 0), PluginOptions()).report(PluginId(name, "", 0), devices)
             self.inventory = recorded.inventory(evolve(listed.resources[name], plugins=()))
 
     def set_stop_time(self, step: Json) -> None:
-        # A plugin that has gone, whose devices have not been marked: again only a value can be like that.
+        # A plugin that is gone, but whose devices have not been marked: again, only a constructed value can have this
+        # state.
         known = self.inventory.resources[ResourceName(step["resource"])]
         gone = evolve(known, plugins=(), stopped=known.plugin, gone_since=NOW - step["seconds_ago"])
         self.inventory = Inventory({**self.inventory.resources, gone.name: gone})
@@ -73,7 +74,7 @@ class Script:
     def mark_unhealthy(self, step: Json) -> None:
         known = self.inventory.resources[ResourceName(step["resource"])]
         assert known.report is not None
-        marked = evolve(known, report=known.report.all_unhealthy())  # after a disconnect it is that already
+        marked = evolve(known, report=known.report.all_unhealthy())  # after a disconnect, it already has this state
         self.inventory = Inventory({**self.inventory.resources, known.name: marked})
 
     def write_checkpoint(self, _: Json) -> None:
@@ -117,7 +118,7 @@ def check(script: Script, step: Json) -> None:
 
 @pytest.mark.parametrize("case", SCRIPTS, ids=[case["id"] for case in SCRIPTS])
 def test_capacity_is_what_a_kubelet_reports(case: Json) -> None:
-    """Capacity, allocatable and removed resources follow registrations, reports, losses and time."""
+    """Capacity, allocatable and removed resources follow from registrations, reports, losses and time."""
     script = Script()
     for step in case["steps"]:
         if step["op"] == "assert":
@@ -135,19 +136,19 @@ def test_a_pod_asks_for_its_peak(row: Json) -> None:
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
 def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
-    """A name is an extended resource name, or it is not."""
+    """A name is either an extended resource name or not."""
     assert is_extended_resource(row["name"]) is row["extended"]
 
 
 @pytest.mark.parametrize("name", ["a/b\n", "a/b/c", "a.com/" + "x" * 64, "gérät.com/x", "a.com/gérät", "A.com/x"])
 def test_names_that_only_look_valid_are_refused(name: str) -> None:
-    """Line ends, further slashes, length, other alphabets and upper-case domains are no way round."""
+    """Line ends, additional slashes, length, other alphabets and upper-case domains do not circumvent this."""
     assert not is_extended_resource(name)
 
 
 @pytest.mark.parametrize("case", [case for case in FLOWS if "node_allocatable_before" in case], ids=lambda c: c["id"])
 def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
-    """`UpdatePluginResources` raises what a node offers to what its pods hold, and never lowers it."""
+    """`UpdatePluginResources` raises a node's allocatable to what its pods hold, and never lowers it."""
     holder = "pod" if case["pod_known"] else "another pod"
     ledger: Ledger = recorded.ledger({holder: {"c": case["allocated"]}})
     node = NodeState(ledger=ledger)

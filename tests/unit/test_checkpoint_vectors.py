@@ -1,4 +1,4 @@
-"""The kubelet is the judge: files it has written, and what it said about files it was given."""
+"""The kubelet is the reference: files that it wrote, and its verdicts about files that it was given."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 def cases(key: str) -> list[Any]:
-    """One parameter a case of the catalogue."""
+    """Return one parameter for each case of the catalogue."""
     catalogue = json.loads((DATA / "cases" / "checkpoint.json").read_text(encoding="utf-8"))
     return [pytest.param(case, id=case.get("id")) for case in catalogue[key]]
 
@@ -88,7 +88,7 @@ def test_a_file_is_judged_as_the_kubelet_judges_it() -> None:
 
 def check_verdict(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
-    if case["verdict"] == "malformed":  # which formats 1 and 0 are to today's kubelet, and not to us
+    if case["verdict"] == "malformed":  # as formats 1 and 0 are for today's kubelet, but not for us
         assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}
         return
     assert finding.format == 2
@@ -128,7 +128,7 @@ def test_a_file_that_a_kubelet_may_find_gets_its_verdict(case: dict[str, Any]) -
     ],
 )
 def test_published_files_of_1_13_are_read(name: str, form: int, stored: int, computed: int, devices: list[int]) -> None:
-    """Without entries, nothing tells format 1 from format 2; the file with one pod is corrupt as it was printed."""
+    """Without entries, format 1 cannot be distinguished from format 2; the file with one pod is corrupt as printed."""
     found = decode((DATA / "checkpoint" / f"v1.13-{name}.json").read_bytes())
     assert (found.format, found.stored, found.computed) == (form, stored, computed)
     assert [len((entry.device_ids or {})[0] or ()) for entry in found.data.entries or ()] == devices
@@ -140,7 +140,7 @@ EMPTY = 2932075448  # the checksum of [] and {}
 
 
 def entries_of(text: str) -> tuple[PodDevicesEntry, ...] | None:
-    """What is read from the JSON of the fields of `Data`."""
+    """Return what is read from the JSON of the fields of `Data`."""
     return decode(f'{{"Data":{{{text}}}}}'.encode()).data.entries
 
 
@@ -189,7 +189,7 @@ def test_map_values_are_new_and_maps_are_merged() -> None:
 
 
 def filled(text: str) -> bytes:
-    """A file from its pattern."""
+    """Return a file from its pattern."""
     return text.replace("SUM}", f"{EMPTY}}}").replace("SUM,", f"{EMPTY},").replace("NINES", "9" * 5000).encode()
 
 
@@ -199,7 +199,7 @@ def shown(text: str) -> str:
     return (start + end).encode("unicode_escape").decode()
 
 
-DEEP = MAX_DEPTH - 1  # the brackets of the value, inside the one of the file
+DEEP = MAX_DEPTH - 1  # the brackets of the value, inside that of the file
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
-    """Its own bound is another one in each version, and a program may raise it, but not in 3.12 and 3.13."""
+    """Its own limit differs between versions, and a program may raise it, except in 3.12 and 3.13."""
     levels = MAX_DEPTH // len(begin.replace('"a":', ""))
     problems: list[str] = []
 
@@ -235,7 +235,7 @@ def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -
             try:
                 parse((begin * (levels + more) + "0" + end * (levels + more)).encode())
             except MalformedCheckpointError as error:
-                # Our own reader, which takes over where Python gives up, names the place, too.
+                # Our own reader, which takes over where Python gives up, also names the position.
                 problems.append(f"{more} more: {error.problem.partition(': line ')[0]}")
 
     limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
@@ -354,7 +354,7 @@ def test_whatever_is_no_text_becomes_one_replacement_character_a_piece(raw: byte
 
 
 def test_only_two_letters_outside_ascii_fold_into_a_field_name() -> None:
-    """Go takes U+017F for an s and U+212A for a k, and nothing else for anything."""
+    """Go treats U+017F as an s and U+212A as a k, and has no other such equivalents."""
     others = [other for other in map(chr, range(0x80, 0x110000)) if other != normalize("NFKC", other.casefold())]
     patterns = ("Chec{}sum", "Check{}um", "Regi{}eredDevices")
     names = {pattern.format(other): other for other in others for pattern in patterns}
@@ -403,7 +403,7 @@ def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
     ],
 )
 def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tuple[bytes, bytes]) -> None:
-    """Where they were, as Go would write them; also by a writer that has them from a file."""
+    """They are written in place, as Go would write them, even by a writer that got them from a file."""
     head, old, tail = encode(DEVICES, format_).rpartition(change[0])
     blob = head + change[1] + tail if old else b""
     data = decode(blob).verified()

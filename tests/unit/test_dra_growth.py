@@ -1,7 +1,7 @@
-"""What a pod's claims cost does not depend on how many claims there are: counted, not timed.
+"""The cost of a pod's claims does not depend on how many claims exist: it is counted, not timed.
 
-Counted are calls of drivers, writes, entries rendered, and calls of any function. Joining the entries and writing the
-file is left: those bytes have to be written.
+The tests count driver calls, writes, rendered entries, and all function calls. They do not count joining the entries
+and writing the file, because those bytes have to be written.
 """
 
 import tracemalloc
@@ -29,7 +29,7 @@ MEGABYTE = 1_000_000
 
 @define
 class Work:
-    """What has been done since the counting began."""
+    """The work since the counting began."""
 
     driver_calls: int = 0
     writes: int = 0
@@ -79,7 +79,7 @@ def entry(number: int) -> ClaimEntry:
 
 @frozen
 class Counting:
-    """A manager with many claims, and what happens when one more comes."""
+    """A manager with many claims, and the work for one more."""
 
     manager: DraManager
     claims: MemoryClaims
@@ -99,20 +99,20 @@ class Counting:
 
 
 def running(count: int) -> Counting:
-    """A manager that has restored so many claims."""
+    """Return a manager that has restored this many claims."""
     work = Work()
     transport, claims = MemoryDriverTransport(), MemoryClaims()
     manager = DraManager(transport, claims, Store(encode(map(entry, range(count))), work=work))
     manager.start()
     transport.register(Driver(work))
     counting = Counting(manager, claims, work)
-    counting.one_more_pod()  # the first save renders what was restored
+    counting.one_more_pod()  # the first save renders the restored claims
     return counting
 
 
 @pytest.fixture
 def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
-    """The claims that were rendered."""
+    """Return the claims that were rendered."""
     rendered: list[ClaimInfo] = []
     render = StateWriter._render  # noqa: SLF001 - what is counted is inside
 
@@ -125,7 +125,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
 
 
 def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: list[ClaimInfo]) -> None:
-    """The write before the call is what a kubelet has to find after a crash; the one after it has the devices."""
+    """The write before the call is what a kubelet must find after a crash; the write after it has the devices."""
     counting = running(LARGE)
     rendering.clear()
     work = counting.one_more_pod()
@@ -135,7 +135,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
 
 def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
-    assert small.calls == pytest.approx(large.calls, abs=30)  # four for each of three more blocks, twice
+    assert small.calls == pytest.approx(large.calls, abs=30)  # four for each of three additional blocks, twice
     assert large.calls < 1_000
 
 
@@ -159,7 +159,7 @@ def test_a_pod_without_claims_costs_no_write() -> None:
 
 
 def released(count: int, *, shared: bool) -> Work:
-    """What it takes to release the claims of pods that are gone: one claim for each pod, or one for all."""
+    """Count the work of releasing the claims of pods that are gone: one claim for each pod, or one for all."""
     work = Work()
     transport = MemoryDriverTransport()
     pods = tuple(f"uid-of-pod-{number:05d}" for number in range(count))
@@ -198,7 +198,7 @@ def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right()
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
-    """Measured with a tenth of them, and half of the room left, because the interpreter needs some."""
+    """Measured with a tenth of them, and with half of the limit as a margin, because the interpreter needs some."""
     blob = encode(map(entry, range(1_000)))
     tracemalloc.start()
     try:

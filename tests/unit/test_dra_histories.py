@@ -1,11 +1,11 @@
 """Recorded histories of a kubelet's DRA manager, replayed through `DraManager` with in-memory adapters.
 
-A history may come out otherwise only for one of the reasons in docs/dra.md, from the step on where it first shows:
+A history may differ only for one of the reasons in docs/dra.md, from the first step where the reason applies:
 
 * N1: the kubelet appends answers. What it lists twice is compared once; an older answer is not compared.
 * N3: a pod releases a claim that it does not use (before 1.37). The rest of the history is not compared.
-* N5: the kubelet's file is behind its memory. At such a step the file may lack what was answered, and have the pod. A
-  kubelet that starts then reads the file, and the rest of the history is not compared if that shows.
+* N5: the kubelet's file is behind its memory. At such a step, the file may have the pod but lack the answer. A kubelet
+  that starts then reads this file, and the rest of the history is not compared if this has an effect.
 * N6: a pod that names a claim twice fails. The rest of the history is not compared.
 * N12: in pod resources, a device also lists the CDI names of those before it. They are left out.
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
@@ -13,9 +13,9 @@ A history may come out otherwise only for one of the reasons in docs/dra.md, fro
 * N20: a pod is refused because a call need not be made for its claim. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
 
-Steps without an outcome are not compared: the kubelet's own answer is a random one from there on.
+Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
 
-Each reason is recognized from what the recording itself shows, so that it excuses nothing else.
+Each reason is recognized from the recording itself, so that it excuses nothing else.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,12 +33,12 @@ from devicecore.domain.objects import pod_of
 from tests import recorded
 from tests.dra_histories import Replay
 
-Json = Any  # recorded data, whose shape the comparison itself checks
+Json = Any  # recorded data, whose structure the comparison itself checks
 
 HISTORIES = list(recorded.lines("dra/histories*.jsonl"))
 HEALTH = list(recorded.lines("dra/health*.jsonl"))
 
-# Where the histories of this repository come out otherwise for the rest of the history: number and step, by the reason.
+# The histories of this repository that differ from some step on: number and step, by the reason.
 N6 = (
     *((3, 21), (4, 6), (7, 7), (8, 6), (9, 20), (13, 7), (23, 7), (26, 7), (31, 31), (38, 25), (40, 7), (48, 7)),
     *((50, 7), (52, 28), (56, 7), (61, 7), (66, 25), (72, 6), (75, 14), (87, 12), (89, 5), (103, 20)),
@@ -51,28 +51,28 @@ DIFFERENT = {
 
 ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
 
-FOREIGN = ("transport:", "unknown service", "json:")  # where texts of Go's libraries begin
+FOREIGN = ("transport:", "unknown service", "json:")  # where messages of Go's libraries begin
 
 
 class Comparison:
-    """One history: what the recording shows so far, and why the rest is not compared, if it is not."""
+    """One history: what the recording shows so far, and why the rest is not compared, if so."""
 
     def __init__(self) -> None:
         self.replay = Replay()
-        self.before: dict[ClaimKey, ClaimInfo] = {}  # as the kubelet's file had it
+        self.before: dict[ClaimKey, ClaimInfo] = {}  # as in the kubelet's file
         self.answered: dict[tuple[str, str], list[set[PreparedDevice]]] = {}  # by claim UID and driver
         self.has_repeated = False  # an answer had equal devices
         self.released: dict[str, set[str]] = {}  # claim UIDs that drivers have released, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
         self.has_lost = False  # the kubelet has started with such a file
-        self.outcome: Json = None  # what we answered last
+        self.outcome: Json = None  # our last answer
         self.different: str | None = None
 
     def play(self, step: Json) -> None:
-        """Play a step, and compare it.
+        """Play a step and compare it.
 
         Raises:
-            AssertionError: it came out otherwise, for no reason that is known.
+            AssertionError: it differs for an unknown reason.
         """
         expect = step["expect"]
         self.outcome = self.replay.play(step)
@@ -89,7 +89,7 @@ class Comparison:
         self._learn(expect)
 
     def _reason(self, step: Json) -> str | None:
-        """Why this step and those after it come out otherwise."""
+        """Return why this step and those after it differ."""
         error = step["expect"].get("error", "")
         if self._is_asked_twice(step["expect"]["calls"]):
             return "N6"
@@ -108,18 +108,18 @@ class Comparison:
         return None
 
     def _is_asked_twice(self, calls: Json) -> bool:
-        """Whether the kubelet asks a driver twice about a claim, and we ask the same once."""
+        """Return whether the kubelet asks a driver twice about a claim, and we ask the same once."""
         twice = any(len({claim["uid"] for claim in call["claims"]}) < len(call["claims"]) for call in calls)
         once = [(*call[:4], tuple(dict.fromkeys(call[4]))) for call in map(call_of, calls)]
         return twice and set(once) <= set(self.outcome["calls"])
 
     def _prepares(self) -> bool:
-        """Whether we prepare a pod, unless a driver fails, or is not there."""
+        """Return whether we prepare a pod, unless a driver fails or is missing."""
         asked = any(call[3] == PREPARE for call in self.outcome["calls"])
         return bool(self.outcome["ok"]) or asked or self.outcome["error"].endswith("is not registered")
 
     def _meets_an_old_claim(self, step: Json) -> bool:
-        """Whether we refuse a pod because of another claim of it, whose former UID the kubelet's file still has."""
+        """Return whether we refuse a pod because the kubelet's file has the former UID of another of its claims."""
         pod, error = pod_of(self.replay.manifests[step["pod"]]), step["expect"]["error"]
         for key in claim_keys(pod):
             known, claim = self.before.get(key), self.replay.source.claims.get(key)
@@ -128,13 +128,13 @@ class Comparison:
         return False
 
     def _may_skip_calls(self, step: Json) -> bool:
-        """Whether a call need not be made for a claim of the pod."""
+        """Return whether no call is needed for a claim of the pod."""
         pod = pod_of(self.replay.manifests[step["pod"]])
         claims = [self.replay.source.claims[key] for key in claim_keys(pod) if key in self.replay.source.claims]
         return any(result.skips for claim in claims for result in claim.allocation or ())
 
     def _takes_a_claim_away(self, step: Json) -> bool:
-        """Whether the kubelet releases, or tries to release, a claim that another pod uses."""
+        """Return whether the kubelet releases, or tries to release, a claim that another pod uses."""
         pod = pod_of(self.replay.manifests[step["pod"]])
         called = {claim["name"] for call in step["expect"]["calls"] for claim in call["claims"]}
         if any(
@@ -199,7 +199,7 @@ class Comparison:
         ours: tuple[PreparedDevice, ...],
         theirs: tuple[PreparedDevice, ...],
     ) -> None:
-        """N1: what the kubelet has besides was answered before."""
+        """N1: the kubelet's additional entries were answered earlier."""
         answers = self.answered.get((claim.uid, driver), [])
         before = set().union(*answers)
         is_answered = self._call_about(expect, claim, driver) is not None
@@ -320,7 +320,7 @@ def own_ids(resource: Json) -> Json:
 
 
 def flat(listed: Json) -> list[str]:
-    """CDI names of a list of them, or of pod resources."""
+    """Return the CDI names of a list of them, or of pod resources."""
     return [id_ for item in listed for id_ in (_ids(item) if isinstance(item, dict) else [item])]
 
 
@@ -334,7 +334,7 @@ def flat_ids(devices: Iterator[PreparedDevice]) -> set[str]:
 
 
 def statuses(containers: Json) -> Json:
-    """The status of containers, in order: the kubelet walks the drivers of a claim in any order."""
+    """Return the status of containers, sorted: the kubelet visits the drivers of a claim in any order."""
     return {
         name: [
             {**row, "resources": sorted(row["resources"], key=lambda one: str(one["resourceID"]))}

@@ -1,4 +1,4 @@
-"""The DRA manager where the recordings do not look: what happens at once, restarts, files, time and health."""
+"""Behavior of the DRA manager that the recordings do not cover: concurrency, restarts, files, time and health."""
 
 import json
 import threading
@@ -47,12 +47,12 @@ from devicecore.runtime.lanes import THREADS
 from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
-Running: TypeAlias = "Future[Any]"  # of what the manager returns
-SECONDS = 60.0  # until a test gives up on what should come at once
+Running: TypeAlias = "Future[Any]"  # of the manager's results
+SECONDS = 60.0  # until a test stops waiting for something that should come at once
 
 
 class Driver(DraDriver):
-    """Answers at once, unless a gate is closed; its calls are noted."""
+    """Answers at once, unless a gate is closed; its calls are recorded."""
 
     def __init__(self, name: DriverName = GPU) -> None:
         self.name = name
@@ -109,13 +109,13 @@ class Store(MemoryStore):
 
 
 def users(claim: str, *pods: str) -> Callable[[ClaimCache], bool]:
-    """Whether these pods use a claim."""
+    """Return whether these pods use a claim."""
     return lambda cache: cache.claims[ClaimKey("default", claim)].pods == set(pods)
 
 
 @define
 class Node:
-    """A manager with adapters in memory, and a clock that stands."""
+    """A manager with in-memory adapters, and a clock that stands still."""
 
     store: Store = field(factory=Store)
     health_store: MemoryStore = field(factory=MemoryStore)
@@ -196,11 +196,11 @@ def done(*futures: Running) -> None:
 
 
 def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet calls it twice, and has the devices twice."""
+    """A kubelet calls it twice, and then has the devices twice."""
     manager, driver = node.with_claim("a", "b")
     first = begun(pool, driver, manager.prepare, pod("a", "claim"))
     second = pool.submit(manager.prepare, pod("b", "claim"))
-    node.store.wait_for(users("claim", "a", "b"))  # which the second pod enters before it waits
+    node.store.wait_for(users("claim", "a", "b"))  # the second pod enters this before it waits
     driver.gate.set()
     done(first, second)
     assert driver.calls == [("prepare", ("claim",))]
@@ -208,7 +208,7 @@ def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: No
 
 
 def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet deletes it under the pod (kubernetes#140527)."""
+    """A kubelet deletes it while the pod uses it (kubernetes#140527)."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     release = begun(pool, driver, manager.unprepare, PodUid("a"))
@@ -272,7 +272,7 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: ThreadPoolExe
     node.claim("slow", "a", drivers=[GPU])
     node.claim("quick", "a", "b", drivers=[NIC])
     stuck = begun(pool, hanging, manager.prepare, pod("a", "slow", "quick"))
-    # The pod that hangs is in the claim `quick` too, and has not asked for it yet.
+    # The pod that hangs also uses the claim `quick`, but has not prepared it yet.
     done(pool.submit(manager.prepare, pod("b", "quick")))
     assert manager.claim_devices(pod("b", "quick"), "main")
     done(pool.submit(manager.unprepare, PodUid("b")))
@@ -324,7 +324,7 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
 
 
 def test_an_event_of_a_former_run_changes_nothing() -> None:
-    """The parts check it themselves: a stop may come after the event was received and before it is applied."""
+    """The parts check this themselves: a stop may come after the event was received and before it is applied."""
     former, current, instance = Run(), Run(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
     drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
     for run in (former, current):
@@ -451,7 +451,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
-    """Another process may own it. And the start after that reports what is wrong with the file."""
+    """Another process may own it. The next start reports what is wrong with the file."""
 
     class Broken(MemoryDriverTransport):
         def start(self, listener: DriverListener) -> None:
@@ -551,7 +551,7 @@ def test_releases_that_cannot_be_saved_are_returned_for_each_pod_and_tried_again
         node.claim(name, name)
         manager.prepare(pod(name, name))
     store.is_full = True
-    failed = {pod: type(error) for pod, error in manager.reconcile().items()}  # an error keeps the manager
+    failed = {pod: type(error) for pod, error in manager.reconcile().items()}  # an error keeps the manager alive
     assert failed == dict.fromkeys(["a", "b"], errors.SaveClaimsError)
     assert len(manager.claims.claims) == 2
     store.is_full = False
@@ -562,7 +562,7 @@ def test_releases_that_cannot_be_saved_are_returned_for_each_pod_and_tried_again
 
 
 def with_pods_of_drivers(node: Node, count: int) -> tuple[DraManager, list[Driver]]:
-    """A manager with a pod for each of `count` drivers."""
+    """Return a manager with a pod for each of `count` drivers."""
     drivers = [Driver(DriverName(f"{number:02}.example.com")) for number in range(count)]
     manager = node.manager()
     for driver in drivers:
@@ -924,7 +924,7 @@ def test_an_observer_that_fails_changes_nothing(node: Node) -> None:
 
 @pytest.mark.parametrize("days", [-36_500, 36_500])
 def test_health_does_not_expire_because_the_machines_clock_is_set(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that has just reported must not count as silent, nor one that is silent count as reporting."""
+    """A driver that has just reported must not count as silent, and a silent driver must not count as reporting."""
     manager = DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore())
     before = manager.now
     monkeypatch.setattr("time.time_ns", lambda: before + days * 86_400 * SECOND)
@@ -970,4 +970,4 @@ def test_a_backslash_of_a_name_is_escaped_twice_in_the_file() -> None:
     def size(name: str) -> int:
         return size_in_file((PreparedDevice("pool", name, None, ("r",), (f"{GPU}/dev={name}",)),))
 
-    assert size("\\" * 400) - size("a" * 400) == 2 * 400 * 3  # the name is there twice
+    assert size("\\" * 400) - size("a" * 400) == 2 * 400 * 3  # the name occurs twice

@@ -1,4 +1,4 @@
-"""The kubelet is the judge of `dra_manager_state`: files it has written, and what it said about files it was given."""
+"""The kubelet is the reference for `dra_manager_state`: its own files, and its verdicts about given files."""
 
 import base64
 from itertools import islice
@@ -13,7 +13,7 @@ from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, en
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from tests.recorded import check_each, lines, share
 
-Json = Any  # recorded data, whose shape the tests themselves check
+Json = Any  # recorded data, whose structure the tests themselves check
 
 VERDICTS = {"ok": FileVerdict.OK, "checksum": FileVerdict.CHECKSUM, "malformed": FileVerdict.MALFORMED}
 
@@ -38,12 +38,12 @@ def entry_of(case: Json) -> ClaimEntry:
 
 
 def recorded_claims(claims: Json) -> Json:
-    """The claims of a recording, whose order means nothing."""
+    """Return the claims of a recording; their order has no meaning."""
     return sorted(map(entry_of, claims or ()), key=lambda entry: (entry.namespace, entry.name))
 
 
 def claims_of(blob: bytes) -> Json:
-    """The claims of a file as the recordings show them: by key, the pods a sorted list, null pods empty."""
+    """Return the claims of a file as the recordings show them: by key, with sorted pods, and null as no pods."""
     by_key = {(entry.namespace, entry.name): entry for entry in decode(blob).entries}
     entries = (
         ClaimEntry(entry.uid, entry.name, entry.namespace, tuple(sorted(entry.pods or ())), entry.drivers)

@@ -46,7 +46,7 @@ RUNNING = recorded.cases("restart_scenarios")[0]["rows"]
 
 
 class StubPlugin(DevicePlugin):
-    """The plugin of the flows: a container's answer is the union of its devices' parts."""
+    """The plugin of the flows: the answer for a container combines the answers for its devices."""
 
     def __init__(self, resource: str, devices: Sequence[Device], options: PluginOptions = PluginOptions()) -> None:
         self.resource = resource_name(resource)
@@ -74,7 +74,10 @@ class StubPlugin(DevicePlugin):
 
 
 def response(row: Json) -> ContainerAllocateResponse:
-    """An answer to Allocate as the cases write it. A kubelet takes the relative paths that some of them have."""
+    """Return an answer to Allocate in the notation of the cases.
+
+    A kubelet accepts the relative paths that some of them have.
+    """
     return ContainerAllocateResponse(
         row.get("envs", {}),
         tuple(
@@ -111,7 +114,7 @@ class Flow:
             self.transport.connect(plugin)
 
     def admit(self, pod: Pod, step: Json) -> None:
-        """Carry out a step that admits a pod, and check what it says about the outcome."""
+        """Carry out a step that admits a pod, and check the expected outcome."""
         plugin = next(self.plugins[name] for name in step["limits"] if name in self.plugins)
         answer = step.get("plugin_allocate", {})
         if "error" in answer:
@@ -127,14 +130,14 @@ class Flow:
         for key in step.keys() & {"options", "get_options"}:
             if step["allocate"] == "ok":
                 assert self.options(pod) == (None if step[key] == "ok" else step[key])
-            else:  # which tries once more to allocate
+            else:  # this tries once more to allocate
                 with pytest.raises(DeviceCoreError, match=step["allocate"]["error"]):
                     self.options(pod)
         if "pre_start_called_with" in step:
             told = step["pre_start_called_with"]
             assert plugin.started == ([told] if told else [])
             plugin.started.clear()
-        if "allocated" in step:  # a device for which no container was answered is leaked by a kubelet, and not by us
+        if "allocated" in step:  # a kubelet leaks a device that no container received, but we do not
             assert self.in_use() == ({} if "container_responses" in answer else step["allocated"])
 
     def in_use(self) -> dict[str, int]:
@@ -148,24 +151,24 @@ class Flow:
 
 
 def simple_pod(name: str, limits: dict[str, int]) -> Pod:
-    """A pod of one container."""
+    """Return a pod with one container."""
     return recorded.pod({"uid": name, "containers": [{"name": "c", "limits": limits}]})
 
 
 def of_shape(key: str) -> list[str]:
-    """The cases that have `key`."""
+    """Return the cases that have `key`."""
     return [name for name, case in FLOWS.items() if key in case]
 
 
 def test_no_case_is_left_out() -> None:
-    """Each has a shape that one of the tests of this directory knows; one says in words only what it expects."""
+    """Each has a form that one of the tests in this directory knows; one states its expectation only in words."""
     shapes = [of_shape(key) for key in ("steps", "expect", "registered", "node_allocatable_before")]
     in_words = {"second resource fails: the first one's allocation stays stored"}  # see the next test
     assert sorted([*in_words, *(name for shape in shapes for name in shape)]) == sorted(FLOWS)
 
 
 def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() -> None:
-    """A kubelet keeps it until the next sweep; here an admission that fails has changed nothing."""
+    """A kubelet keeps it until the next sweep; here, a failed admission has changed nothing."""
     case = FLOWS["PodContainerDeviceAllocation"]
     for failing in case["devices"]:
         flow = Flow(case)
@@ -231,7 +234,7 @@ def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> Non
 
 @pytest.mark.parametrize("row", OPTIONS, ids=[row["id"] for row in OPTIONS])
 def test_answers_merge_into_the_settings_of_a_container(row: Json) -> None:
-    """First wins, by name or container path; of what several resources say, the order is not the kubelet's."""
+    """The first value wins, by name or container path; the order of several resources differs from the kubelet's."""
     in_order: Callable[[list[Json]], list[Json]] = list if row["compare"] == "exact" else partial(sorted, key=str)
     merged = merge({ResourceName(name): options_response(answer) for name, answer in row["responses"].items()})
     expected = row["expected"]
@@ -259,13 +262,13 @@ def test_answers_merge_into_the_settings_of_a_container(row: Json) -> None:
 
 
 def options_response(row: Json) -> ContainerAllocateResponse:
-    """An answer of the options cases."""
+    """Return an answer of the options cases."""
     return response(row)
 
 
 @pytest.mark.parametrize("case", STORES, ids=[case["id"] for case in STORES])
 def test_plugin_instances_live_side_by_side(case: Json) -> None:
-    """The latest serves, a survivor takes over, a socket is served once.
+    """The latest instance serves, a survivor takes over, and a socket is served once.
 
     In a kubelet a late disconnect removes a newer instance on the same socket; here it changes nothing.
     """
@@ -292,9 +295,9 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 primary = inventory.resources[name].plugin
                 assert primary
                 inventory = inventory.report(primary.id, [Device(DeviceId(device)) for device in step["devices"]])
-            case "set_primary":  # the survivor of this row is then the later one, with the same outcome
+            case "set_primary":  # in this row, the survivor is then the later one, with the same outcome
                 assert inventory.resources[name].plugin
-            case "disconnect":  # that of the oldest instance on this socket that has not disconnected yet
+            case "disconnect":  # the oldest instance on this socket that has not disconnected yet
                 gone = by_socket.get(slot, [])
                 before = inventory
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)
@@ -311,7 +314,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
 
 
 def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> None:
-    """An `assert` step of the endpoint store's cases."""
+    """Check an `assert` step of the endpoint store's cases."""
     live = {plugin.id for known in inventory.resources.values() for plugin in known.plugins}
     for name, sockets in step.get("store", {}).items():
         listed = {plugin.id.socket: plugin.id for plugin in inventory.resources[ResourceName(name)].plugins}
@@ -333,7 +336,7 @@ def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> 
 
 @pytest.mark.parametrize("row", CLIENTS, ids=[row["id"] for row in CLIENTS])
 def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
-    """Registered and deregistered by resource and socket.
+    """Instances are registered and deregistered by resource and socket.
 
     A connection that fails leaves the working one on the same socket alone, which a kubelet forgets (#124716).
     """
@@ -365,7 +368,7 @@ def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
 
 
 def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
-    """The same resource again over another socket: its devices replace those before."""
+    """If the same resource registers again over another socket, its devices replace the earlier ones."""
     with MemoryManager() as manager:
         for step in REGISTERED_AGAIN["steps"]:
             name = REGISTERED_AGAIN["resource"]
@@ -378,7 +381,7 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
 
 @pytest.mark.parametrize("row", DEVICES["get_container_devices"], ids=str)
 def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
-    """Under -1 it has none. What is stored without devices shows none."""
+    """Under -1, it has no node. An entry stored without devices shows none."""
     entry = checkpoint.PodDevicesEntry(
         "p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b""
     )
@@ -389,7 +392,7 @@ def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
 
 
 def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> None:
-    """What is read is what was written, receipts included; but nothing is healthy, and no plugin is known."""
+    """The file is read as it was written, including receipts; but nothing is healthy, and no plugin is known."""
     case = recorded.cases("checkpoint")["round_trip"]
     held = [
         checkpoint.allocation_of(
@@ -418,7 +421,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
 
 @pytest.mark.parametrize("row", RUNNING, ids=range(len(RUNNING)))
 def test_a_container_that_runs_on_is_left_alone_until_all_pods_are_known(row: Json) -> None:
-    """While sources are not ready, a running container passes without its plugin; any other needs it."""
+    """While sources are not ready, a running container passes without its plugin; any other container needs it."""
     mapped = row["container_map"].items()
     running = {ContainerKey(PodUid(pod), name) for id_, (pod, name) in mapped if id_ in row["running"]}
     pods = MemoryPods(ready=False, running=running)

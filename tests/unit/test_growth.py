@@ -93,7 +93,7 @@ class Counting:
         assert isinstance(self.manager.admit(pod), Admitted)
 
     def one_more_pod(self) -> Work:
-        """Admit and evict a pod twice; return the work of the second admission."""
+        """Admit and evict a pod twice, and return the work of the second admission."""
         counted: list[Work] = []
         for number in (self.pods, self.pods + 1):
             CountedId.work = Work()
@@ -153,7 +153,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
 
 
 def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
-    """The entries behind that pod are hashed again before, when the pod goes."""
+    """The entries behind that pod are hashed again earlier, when the pod is evicted."""
     few, many = running(*SMALL, Topology()), running(*LARGE, Topology())
     for counting in (few, many):
         counting.manager.evict([PodUid("pod-000003")])

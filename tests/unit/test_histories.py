@@ -20,7 +20,7 @@ def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_the_policy_of_the_kubelet_is_what_a_manager_does_without_one(history: Json) -> None:
-    """It gives the recorded devices, in the order of the natural ids and of what plugins prefer."""
+    """It gives the recorded devices, in the natural order of ids, and with the plugins' preferences."""
     check(Replay(Topology(history["numa_nodes"]), policy=kubelet_order), history)
 
 
@@ -41,7 +41,7 @@ def check(replay: Replay, history: Json) -> None:
 
 
 def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
-    """The NUMA nodes of the machine that carry devices of each resource."""
+    """Return the NUMA nodes of the machine that have devices of each resource."""
     machine = set(replay.topology.numa_nodes)
     inventory = replay.manager.state.inventory
     reports = {name: inventory.last_report(name) for name in (*inventory.resources, *inventory.former)}
@@ -49,7 +49,7 @@ def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
 
 
 def without_bare_nodes(hints: Json, carrying: set[NumaNode]) -> Json:
-    """Recorded hints less the masks with a node that carries no device: kubelets from 1.36 on do not list them."""
+    """Return recorded hints without masks that contain a node without devices: kubelets since 1.36 do not list them."""
     if not hints or not carrying:
         return hints
     return [[mask, preferred] for mask, preferred in hints if set(mask) <= carrying]

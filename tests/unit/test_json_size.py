@@ -1,4 +1,4 @@
-"""Every door that reads JSON refuses what would cost too much, before it makes values of it."""
+"""Every JSON reader refuses documents that would cost too much, before it makes values from them."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def rubbish(unit: bytes) -> bytes:
 
 
 def as_data(blob: bytes) -> bytes:
-    """A file of claims whose data is `blob`, with brackets and commas that are written as escapes."""
+    """Return a file of claims whose data is `blob`, with brackets and commas written as escapes."""
     hidden = blob.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b",", b"\\u002c").replace(b"{", b"\\u007b")
     return b'{"Data":"%b","Checksum":%d}' % (hidden, crc32(blob))
 
@@ -137,7 +137,7 @@ def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, m
 
 @pytest.mark.parametrize("inside", ["1 2", "{1: 2}", '{"a" 1}', '{"a": 1 "b": 2}', "1}", "[1", "1]"])
 def test_what_is_no_json_is_refused_at_any_depth(inside: str) -> None:
-    """Python's own parser gives up at such a depth."""
+    """Python's own parser fails at this depth."""
     parse(b"[" * 3000 + b"1" + b"]" * 3000)
     with pytest.raises(MalformedCheckpointError, match="not JSON: "):
         parse(b"[" * 3000 + inside.encode() + b"]" * 3000)

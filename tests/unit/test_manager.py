@@ -47,12 +47,12 @@ GPU = resource_name("example.com/gpu")
 
 
 def gpus(count: int = 4, numa_nodes: Sequence[int] = ()) -> SimulatedPlugin:
-    """A plugin with that many devices `gpu-0`, `gpu-1`, ..."""
+    """A plugin with this many devices `gpu-0`, `gpu-1`, ..."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", count, numa_nodes=numa_nodes))
 
 
 def a_pod(name: str, count: int = 1, resource: str = GPU) -> Pod:
-    """A pod with one container."""
+    """Return a pod with one container."""
     return Pod(PodUid(name), containers=(Container("main", {resource: count, "cpu": 2}),))
 
 
@@ -92,7 +92,7 @@ def test_what_a_sink_refused_is_published_later() -> None:
 
 
 def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
-    """Nothing is restored from it and nothing overwrites it. `restored` says what, why and where."""
+    """Nothing is restored from it, and nothing overwrites it. `restored` says what, why and where."""
     blob = b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
     with MemoryManager(gpus(), store=MemoryStore(blob)) as manager:
         assert manager.store.aside == [blob]
@@ -137,7 +137,7 @@ def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None
 
 
 def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
-    """A pod is not admitted without its devices in that time."""
+    """During that time, no pod is admitted without its devices."""
 
     class Shy(SimulatedPlugin):
         def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -153,7 +153,7 @@ def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
 
 
 def test_the_budget_is_for_the_whole_admission() -> None:
-    """Each call keeps its deadline, and both together take longer. The pod is refused, and nothing is in use."""
+    """Each call meets its deadline, but both together take longer. The pod is refused, and nothing is in use."""
 
     class Slow(SimulatedPlugin):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -177,7 +177,7 @@ def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
 
 
 class FailsPreStart(DevicePlugin):
-    """A plugin that requires PreStartContainer, and fails it."""
+    """A plugin that requires PreStartContainer, but fails it."""
 
     resource = GPU
     options = PluginOptions(pre_start_required=True)
@@ -292,7 +292,7 @@ def test_an_admission_counts_as_failed_only_under_a_policy(policy: Policy, *, fa
     ],
 )
 def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, admitted: bool) -> None:
-    """With two devices on each of two NUMA nodes, three never fit on one."""
+    """With two devices on each of two NUMA nodes, three never fit on one node."""
     topology = Topology((NumaNode(0), NumaNode(1)), policy, scope)
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
         verdict = manager.admit(a_pod("p", count))
@@ -343,7 +343,7 @@ def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> Non
 
 
 def test_an_empty_affinity_differs_from_no_affinity() -> None:
-    """Devices without topology are then as good as any, and those with one come first, as in a kubelet."""
+    """Then devices without topology are as good as any, and those with topology come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
     with MemoryManager(SimulatedPlugin(GPU, devices)) as manager:
         verdict = manager.admit(a_pod("p"), affinity=())
@@ -352,7 +352,7 @@ def test_an_empty_affinity_differs_from_no_affinity() -> None:
 
 
 def test_topology_and_health_outlast_the_grace_period() -> None:
-    """A container still holds devices with the NUMA nodes and the health that were listed last."""
+    """A container still holds devices, with the last listed NUMA nodes and health."""
     now = 0.0
     plugin, topology = gpus(4, numa_nodes=[0, 1]), Topology((NumaNode(0), NumaNode(1)))
     with MemoryManager(plugin, topology=topology, clock=lambda: now) as manager:
@@ -474,7 +474,7 @@ def test_the_repr_is_a_line_with_counts() -> None:
 
 
 def test_the_library_logs_nothing_unless_the_program_asks_for_it() -> None:
-    """Without a handler of the program, Python would print warnings to stderr."""
+    """If the program has no handler, Python would print warnings to stderr."""
     script = "import devicecore, logging; logging.getLogger('devicecore.manager').error('not to be seen')"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stderr == ""

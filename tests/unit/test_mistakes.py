@@ -1,4 +1,4 @@
-"""Mistakes of those who write programs, plugins and drivers: each is answered with one sentence, where it is made."""
+"""Mistakes by authors of programs, plugins and drivers: each gives one sentence, at the place of the mistake."""
 
 import inspect
 import re
@@ -51,7 +51,7 @@ from devicecore.wire import conversion, deviceplugin
 
 GPU = resource_name("example.com/gpu")
 API: Any = devicecore
-"""The library as a caller without a type checker uses it."""
+"""The library, used by a caller without a type checker."""
 RESPONSES: Any = responses
 SIMULATED: Any = SimulatedPlugin
 DRA: Any = DraManager
@@ -369,7 +369,7 @@ def test_a_wait_that_ends_says_what_was_seen_last() -> None:
 
 
 def test_a_misspelt_resource_is_seen_in_the_verdict() -> None:
-    """Also one that no plugin could register. The resources of Kubernetes itself are not named."""
+    """Including one that no plugin could register. Kubernetes' own resources are not named."""
     limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
     with running() as manager:
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
@@ -460,7 +460,7 @@ def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]
 
 
 def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
-    """A kubelet starts it, and a caller that forgot `admit` would see only None."""
+    """A kubelet starts it, but a caller that forgot `admit` would see only None."""
     with running() as manager, pytest.warns(RuntimeWarning, match=r"pod p holds no example.com/gpu: call admit\(pod\)"):
         assert manager.start_container(POD, "main") is None
 

@@ -1,4 +1,7 @@
-"""The programs of `make peers` are found where it puts them, and only those of this tree. No test here needs Go."""
+"""The programs of `make peers` are found where it puts them, and only those of this tree.
+
+No test in this file needs Go.
+"""
 
 import re
 from pathlib import Path
@@ -31,7 +34,7 @@ def _refused(problem: str) -> None:
 
 
 def test_every_program_that_make_peers_builds_is_found() -> None:
-    """`make cluster` looked for `cri`, which `make peers` builds as `cri-<tree>`."""
+    """`make cluster` used to look for `cri`, but `make peers` builds `cri-<tree>`."""
     for name in (*OURS, *TOOLS, DESCRIBED):
         _build(name)
     for name in (*OURS, *TOOLS, DESCRIBED):
@@ -72,7 +75,7 @@ def test_a_program_whose_build_was_interrupted_is_refused() -> None:
 def test_what_cannot_be_downloaded_and_what_does_not_build_have_statuses_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int
 ) -> None:
-    """A package that had moved counted as one that cannot be had, so CI compared nothing and was green."""
+    """A package that had moved counted as unavailable, so CI compared nothing and passed."""
     (go := tmp_path / "go").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     go.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -101,7 +104,7 @@ def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: 
 
 
 def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
-    """`go mod tidy -e` goes on without them, and the build then misses only an entry of go.sum."""
+    """`go mod tidy -e` continues without them, and the build then only reports a missing entry in go.sum."""
     told = "p/{0}: example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
     lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
     reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
@@ -109,7 +112,7 @@ def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
 
 
 def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oracle would have several answers to a question again, and nobody would notice."""
+    """Otherwise, the oracle would again have several answers to a question, and nobody would notice."""
     source = tmp_path / "pkg" / "manager.go"
     source.parent.mkdir()
     source.write_text('package a\n\nimport (\n\t"fmt"\n)\n\nfor k := range all {\n}\n', encoding="utf-8")
@@ -123,7 +126,7 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
 
 
 def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
-    """The kubelet would run on this machine and not on the one that is described, and nobody would notice."""
+    """Otherwise, the kubelet would use this machine instead of the described one, and nobody would notice."""
     source = tmp_path / "pkg" / "cadvisor.go"
     source.parent.mkdir()
     source.write_text("return found()\n", encoding="utf-8")

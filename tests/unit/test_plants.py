@@ -1,4 +1,7 @@
-"""Each part of `make cluster` has a planted fault that it must find, and each can be planted. No test here needs Go."""
+"""Each part of `make cluster` has a planted fault that it must find, and each can be planted.
+
+No test in this file needs Go.
+"""
 
 import os
 import subprocess
@@ -16,7 +19,7 @@ def test_each_part_has_a_planted_fault() -> None:
 
 
 def test_each_fault_can_be_planted() -> None:
-    """A plant names functions of ours, which may move. A process of its own has them, because they stay."""
+    """A plant names functions of ours, which may be moved. Plants are permanent, so this runs in a separate process."""
     program = "from tests.real_cluster.plants import PLANTS\nfor one in PLANTS.values():\n    one.grow()\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(

@@ -1,10 +1,10 @@
-"""What is public.
+"""The public names of the library and the tools.
 
-`tests/data/public_names.txt` has each public name of the library and the tools, on two pages, and the file
-`public_signatures.txt` next to it has their signatures.
+`tests/data/public_names.txt` has each public name on two pages, and the file `public_signatures.txt` next to it has
+their signatures.
 
-docs/reference/public.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names`
-writes both again.
+docs/reference/public.md says which modules are public. After an intended change, `python -m
+tests.unit.test_public_names` rewrites both.
 """
 
 import ast
@@ -39,7 +39,7 @@ _RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTAL
 
 
 class _Default:
-    """Stands for any default, because some are long and some depend on the version of Python."""
+    """Stands for any default, because some are long, and some depend on the version of Python."""
 
     def __repr__(self) -> str:
         return "..."
@@ -47,7 +47,7 @@ class _Default:
 
 @cache
 def public_modules() -> Mapping[str, Mapping[str, object]]:
-    """The modules that docs/reference/public.md calls public, each with its public names and what they are."""
+    """Return the modules that docs/reference/public.md calls public, each with its public names and their values."""
     section = (ROOT / "docs" / "reference" / "public.md").read_text(encoding="utf-8")
     found: dict[str, Mapping[str, object]] = {}
     for name in re.findall(r"`(devicecore(?:_tools)?(?:\.[\w.*]+)?)`", section):
@@ -59,7 +59,7 @@ def public_modules() -> Mapping[str, Mapping[str, object]]:
 
 
 def names_of(module: ModuleType) -> dict[str, object]:
-    """The names in `__all__` of a module; without that, its own names that have no leading underscore."""
+    """Return the names in `__all__` of a module, or its own names without a leading underscore."""
     names = getattr(module, "__all__", None) or sorted(_defined_in(module))
     values = {name: getattr(module, name) for name in names if not name.startswith("_")}
     return {name: value for name, value in values.items() if not isinstance(value, TypeVar)}
@@ -73,17 +73,17 @@ def _defined_in(module: ModuleType) -> Iterator[str]:
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
             case _:
-                pass  # an import, a docstring, or a choice that depends on what is installed
+                pass  # an import, a docstring, or a choice that depends on installed packages
 
 
 def public_names() -> str:
-    """The names of each module."""
+    """Return the names of each module."""
     paragraphs = (f"{module}: {', '.join(sorted(names))}" for module, names in public_modules().items())
     return "\n".join(fill(one, 120, subsequent_indent="  ", break_on_hyphens=False) for one in paragraphs) + "\n"
 
 
 def public_signatures() -> str:
-    """Each name with its signature, and each class with its public attributes, by module."""
+    """Return each name with its signature, and each class with its public attributes, by module."""
     homes: dict[int, str] = {}
     lines = []
     for module, names in public_modules().items():
@@ -114,7 +114,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
 
 
 def _members(cls: type) -> dict[str, object]:
-    """What a class defines, and what it has of bases of ours that are not public themselves."""
+    """Return what a class defines, and what it inherits from our bases that are not public themselves."""
     public = {id(value) for names in public_modules().values() for value in names.values()}
     ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore") and id(base) not in public]
     return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
@@ -129,7 +129,7 @@ def _signature(value: Callable[..., object]) -> str:
 
 
 def raised_by(value: object) -> Iterator[str]:
-    """The names of the errors that a public function, or a method of a public class, says it raises."""
+    """Return the names of the errors that public functions and methods of public classes document."""
     for member in (value, *(vars(value).values() if inspect.isclass(value) else ())):
         function = getattr(member, "__func__", getattr(member, "fget", member))
         if callable(function) and not getattr(function, "__name__", "_").startswith("_"):

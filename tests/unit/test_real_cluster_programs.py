@@ -1,4 +1,4 @@
-"""The processes of a real cluster end with the run that started them."""
+"""The processes of a real cluster end together with the run that started them."""
 
 import os
 import select
@@ -19,9 +19,9 @@ def test_a_program_ends_when_the_run_that_started_it_is_killed(tmp_path: Path) -
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(fifo)], cwd=ROOT)
-    with fifo.open("wb") as written:  # when the program has opened it to read
+    with fifo.open("wb") as written:  # once the program has opened it for reading
         run.kill()
         run.wait()
         ended = select.poll()
-        ended.register(written, select.POLLERR)  # nobody reads any more
+        ended.register(written, select.POLLERR)  # nobody reads it anymore
         assert ended.poll(60_000)

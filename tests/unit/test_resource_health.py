@@ -88,7 +88,7 @@ def test_the_notifications_are_those_of_the_kubelets_channel() -> None:
 
 
 def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
-    """A kubelet up to 1.36 goes by the id alone (kubernetes#140323; pod_devices.json has the case)."""
+    """A kubelet up to 1.36 compares only ids (kubernetes#140323; pod_devices.json has the case)."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
     assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
     assert changed_health(GPU, report(("dev0", "Healthy")), None, ledger) == ()
@@ -99,7 +99,7 @@ def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
 
 @define
 class Log:
-    """An observer that remembers, with what was in the store at that time."""
+    """An observer that records notifications, and the content of the store at that time."""
 
     store: CheckpointStore
     records: list[tuple[Notification, bytes | None]] = field(factory=list)
@@ -114,7 +114,7 @@ class Log:
 
 @define
 class Setup:
-    """A manager in memory with an observer."""
+    """An in-memory manager with an observer."""
 
     plugin: SimulatedPlugin = field(factory=lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
     store: CheckpointStore = field(factory=MemoryStore)
@@ -190,7 +190,7 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
         if isinstance(notification, Allocated):
             other = threading.Thread(target=lambda: managers[0].evict([notification.pod]))
             other.start()
-            other.join()  # no lock is held, or this would never end
+            other.join()  # no lock is held, or else this would never end
 
     manager, _, log = Setup().start(evict)
     managers.append(manager)
@@ -214,7 +214,7 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
     log.records.clear()
     connection.disconnect()
-    assert log.notifications == []  # a plugin that goes says nothing of its devices
+    assert log.notifications == []  # a plugin that disconnects says nothing about its devices
     assert allocated_resources_status(manager.state, pod("a", 2)) == status
 
 
@@ -232,7 +232,7 @@ def test_init_containers_have_no_status() -> None:
 
 
 def test_a_pod_admitted_while_others_are_released_is_released_with_them() -> None:
-    """It is not known when observers are first notified, so they are notified of it later."""
+    """Its health is not known when observers are first notified, so they are notified of it later."""
     managers: list[DeviceManager] = []
 
     def admit(notification: Notification) -> None:

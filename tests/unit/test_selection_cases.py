@@ -18,7 +18,7 @@ FILTER_ROWS = recorded.cases("filter_by_affinity")
 
 
 def inventory_of(row: Json) -> Inventory:
-    """The resource of a row, as its plugin serves it."""
+    """Return the resource of a row, as its plugin serves it."""
     if not row["registered"]:
         return Inventory()
     options = PluginOptions(get_preferred_allocation_available=row["plugin"].get("preferred_available", False))
@@ -29,14 +29,14 @@ def inventory_of(row: Json) -> Inventory:
 
 
 def ledger_of(row: Json) -> Ledger:
-    """The holders of a row: what the container has, and what anybody else has."""
+    """Return the holders of a row: the devices of the container, and those of others."""
     others = [id_ for id_ in row["allocated"] if id_ not in (row["pre_allocated"] or ())]
     held = {} if row["pre_allocated"] is None else {row["container"]: {row["resource"]: row["pre_allocated"]}}
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})
 
 
 def decide(row: Json) -> tuple[DeviceSet, Json]:
-    """The devices for a row, and what its plugin was asked."""
+    """Return the devices for a row, and the question to its plugin."""
     request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),
@@ -79,7 +79,7 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
 
 
 def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:
-    """How many of the chosen devices have each NUMA node first."""
+    """Return how many of the chosen devices have each NUMA node as their first."""
     return dict(Counter(str(device.numa_nodes[0]) for device in devices if device.id in chosen and device.numa_nodes))
 
 

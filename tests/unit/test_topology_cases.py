@@ -20,22 +20,22 @@ MERGED = FILTERING["merge_with_other_providers"]
 
 
 def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
-    """NUMA nodes of a row."""
+    """Return the NUMA nodes of a row."""
     return tuple(map(NumaNode, nodes))
 
 
 def hint(row: Json) -> topology.TopologyHint:
-    """A hint of a row."""
+    """Return a hint of a row."""
     return topology.TopologyHint(topology.NumaMask.of(numa(row["mask"])), row["preferred"])
 
 
 def as_sets(hints: Mapping[str, Sequence[topology.TopologyHint] | None]) -> Json:
-    """Hints without their order; no preference stays None."""
+    """Return hints without their order; no preference stays None."""
     return {name: None if listed is None else set(listed) for name, listed in hints.items()}
 
 
 def ledger_of(row: Json) -> Ledger:
-    """The holders of a row; reusable devices are those an init container of the pod holds."""
+    """Return the holders of a row; reusable devices are those that an init container of the pod holds."""
     held = recorded.ledger(row["allocated"])
     reusable = [
         Allocation(
@@ -51,7 +51,7 @@ def ledger_of(row: Json) -> Ledger:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_hints_are_those_of_a_kubelet(row: Json) -> None:
-    """For each resource the same masks, and the same for them preferred."""
+    """Each resource has the same masks, and the same ones are preferred."""
     inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
     lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})
@@ -112,7 +112,7 @@ def test_a_policy_may_be_given_by_its_name() -> None:
 
 
 def test_of_masks_of_the_same_width_the_closest_is_chosen() -> None:
-    """With `prefer-closest-numa-nodes`: NUMA node 2 is nearer to 0 than 1 is."""
+    """With `prefer-closest-numa-nodes`: NUMA node 2 is closer to 0 than 1 is."""
     rows, masks = ((10, 21, 11), (21, 10, 20), (11, 20, 10)), ((0, 1), (0, 2))
     hints = {"x": [topology.TopologyHint(topology.NumaMask.of(numa(mask)), preferred=True) for mask in masks]}
     for distances, best in (((), masks[0]), (rows, masks[1])):

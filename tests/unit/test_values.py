@@ -1,4 +1,4 @@
-"""Values check or convert what they are given; refusals are values; verdicts and plugins name a mistake in a call."""
+"""Values check or convert their arguments; refusals are values; verdicts and plugins name mistakes in calls."""
 
 import inspect
 import pickle
@@ -46,7 +46,7 @@ ERRORS = [
 
 
 def made(cls: type[DeviceCoreError], text: str) -> DeviceCoreError:
-    """An error whose fields are made of `text`."""
+    """Return an error whose fields contain `text`."""
     values = {"int": len(text), "float": 1.5, "tuple[str, ...]": (text,)}
     names = fields(cls) if has(cls) else ()
     return cls(*[values.get(str(field.type).removeprefix("<class '").removesuffix("'>"), text) for field in names])
@@ -93,7 +93,7 @@ def test_containers_become_tuples() -> None:
 
 @pytest.mark.parametrize("cls", ERRORS, ids=lambda cls: cls.__name__)
 def test_errors_are_values(cls: type[DeviceCoreError]) -> None:
-    """Equal fields are an equal error with the same hash and text, also after pickling; other fields are not."""
+    """Errors with equal fields are equal and have the same hash and text, even after pickling; others are not equal."""
     error, same, other = made(cls, "a"), made(cls, "a"), made(cls, "bb")
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own pickle
     assert error == same == copied
@@ -188,7 +188,7 @@ class Later(Silent):
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_plugin_announces_the_methods_that_it_has(plugin: type[Plain], options: PluginOptions) -> None:
-    """Unless it declares options itself: these stand, also for its subclasses."""
+    """Unless it declares options itself, which then also apply to its subclasses."""
     assert plugin.options == plugin().options == options
 
 
@@ -244,7 +244,10 @@ def test_device_lists_are_equal_if_all_their_devices_are() -> None:
 
 
 def test_a_pod_keeps_the_requests_that_a_claim_may_serve() -> None:
-    """A request like its limit says nothing more. Those of CPU count, too: a scheduler numbers all of a container."""
+    """A request equal to its limit adds nothing.
+
+    CPU requests count too: a scheduler numbers all requests of a container.
+    """
     resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2", GPU: "1", "example.com/nic": "3"}}
     container = {"name": "main", "resources": resources}
     pod = pod_of({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}})
@@ -260,7 +263,7 @@ def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes(
 
 
 def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
-    """In the file they are in base64, which has four characters for three bytes."""
+    """In the file, they are in base64, which has four characters for three bytes."""
     one, other = ContainerKey(PodUid("u"), "one"), ContainerKey(PodUid("u"), "other")
     devices = [DeviceSet.of([DeviceId(name)]) for name in ("gpu-0", "gpu-1")]
     ledger = Ledger().reserve(one, GPU, devices[0]).reserve(other, GPU, devices[1])

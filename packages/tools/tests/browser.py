@@ -1,4 +1,4 @@
-"""A Chromium without a window, driven by its DevTools protocol over a pipe. It needs no library and no driver."""
+"""A Chromium without a window, controlled through its DevTools protocol over a pipe. No library or driver is needed."""
 
 import fcntl
 import json
@@ -30,13 +30,13 @@ _FLAGS = (
     "--disable-extensions",
     "--disable-component-extensions-with-background-pages",
     "--disable-default-apps",
-    "--disable-dev-shm-usage",  # a container may have little of it
+    "--disable-dev-shm-usage",  # containers may have little of it
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-# A browser that is to be driven by a pipe reads from descriptor 3 and writes to 4.
+# A browser that is controlled through a pipe reads from descriptor 3 and writes to 4.
 _TRAMPOLINE = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
-_PATIENCE = 60  # seconds that an answer may take on a busy machine
+_PATIENCE = 60  # the seconds that an answer may take on a busy machine
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 _KEYS["ArrowDown"] = 40
 
@@ -47,14 +47,14 @@ class BrowserError(Exception):
 
 @contextmanager
 def a_browser() -> "Iterator[Browser]":
-    """Run a Chromium, or skip the test where there is none that starts."""
+    """Run Chromium, or skip the test if none starts here."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
     browser = Browser(path)
     try:
         browser.start()
-    except BrowserError as error:  # such as a stub that asks to install a snap
+    except BrowserError as error:  # for example a stub that asks the user to install a snap
         pytest.skip(f"there is no Chromium here that starts: {error}")
     try:
         yield browser
@@ -88,7 +88,7 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         command = [self.path, *_FLAGS, f"--user-data-dir={self._directory.name}", "about:blank"]
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # not 3 or 4 themselves
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # not 3 or 4
         with Path(self._directory.name, "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _TRAMPOLINE, *map(str, ends), *command],
@@ -111,10 +111,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
-        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # also after Tab has left the page
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # even after Tab has left the page
 
     def stop(self) -> None:
-        """End it, and delete its profile."""
+        """Stop it and delete its profile."""
         os.close(self._write)  # which ends the browser
         try:
             self._process.wait(60)
@@ -125,7 +125,7 @@ class Browser:
         self._directory.cleanup()
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
-        """Call a method of the protocol, and return its result."""
+        """Call a method of the protocol and return its result."""
         self._last += 1
         session = {"sessionId": self._session} if self._session else {}
         message = {"id": self._last, "method": method, "params": parameters, **session}
@@ -138,7 +138,7 @@ class Browser:
                 return result
 
     def open(self, url: str, *, scheme: str = "light", size: tuple[int, int] = (1400, 1000)) -> None:
-        """Load a page, and wait until it has loaded. What an earlier page did is forgotten."""
+        """Load a page and wait for it. Complaints and requests of earlier pages are forgotten."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
@@ -151,13 +151,13 @@ class Browser:
             self._receive()
 
     def run(self, expression: str) -> Any:  # noqa: ANN401 - whatever the page's script makes
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def accessible_names(self) -> list[tuple[str, str]]:
-        """Return role and name of each element that a screen reader knows."""
+        """Return the role and name of each element that a screen reader sees."""
         self.call("Accessibility.enable")
         tree = self.call("Accessibility.getFullAXTree")["nodes"]
         return [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one["ignored"]]
@@ -171,7 +171,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def point_at(self, selector: str) -> None:
-        """Move the mouse onto the middle of an element."""
+        """Move the mouse to the middle of an element."""
         box = self.run(
             f"(() => {{ const one = document.querySelector({json.dumps(selector)}); one.scrollIntoView();"
             "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"

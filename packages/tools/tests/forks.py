@@ -1,4 +1,4 @@
-"""Programs of the tests as forks of a process that has imported what they need, because that takes them longest.
+"""Runs the tests' programs as forks of a process that has imported what they need, because imports take longest.
 
 Law: a fork is a child of the process that asked for it. Streams, environment, directory, session, signals and exit
 status are its own, also in /proc; only the imported modules are shared.
@@ -41,7 +41,7 @@ _PRELOADED = (
     "devicecore_tools.checkpoint.repair",
     "devicecore_tools.command.checkpoint_holders",
     "devicecore_tools.command.checkpoint_show",
-    "devicecore_tools.node.assembly",  # which imports gRPC, but does not use it, so that a fork may
+    "devicecore_tools.node.assembly",  # this imports gRPC but does not use it, so that a fork may use it
     "grpc._channel",
     "grpc._server",
     "devicecore_tools.command.kubelet.view",
@@ -58,7 +58,7 @@ _LOCK = threading.Lock()
 class Start(subprocess.Popen[Any]):
     """`subprocess.Popen`, which starts `python -m devicecore_tools` and some scripts of the tests as forks."""
 
-    def _execute_child(  # the name and the order of the arguments are those of Python 3.11 to 3.14
+    def _execute_child(  # the names and the order of the arguments are those of Python 3.11 to 3.14
         self,
         args: Any,  # noqa: ANN401 - those of Popen
         executable: Any,  # noqa: ANN401 - as above
@@ -98,7 +98,7 @@ class Fork(Start):
 
 @cache
 def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
-    """Start the process that forks, once in each process that asks for forks."""
+    """Start the process that forks, once in each process that needs forks."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
@@ -107,7 +107,10 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Make a fork for each order, until nobody can send anymore. Return the words of the order in each fork."""
+    """Make a fork for each request, until no process can send one anymore.
+
+    In each fork, return the words of the request.
+    """
     gc.freeze()
     while True:
         order, streams, _, _ = socket.recv_fds(requests, _MAX_ORDER, _MAX_STREAMS)
@@ -140,7 +143,7 @@ def _serve(requests: socket.socket) -> list[str]:
 
 
 def _show(environment: dict[str, str]) -> None:
-    """Have /proc show this environment, because there the conformance checks look for processes."""
+    """Make /proc show this environment, because the conformance checks look for processes there."""
     numbers = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     begin, end = int(numbers[47]), int(numbers[48])
     shown = b"".join(os.fsencode(f"{name}={value}\0") for name, value in environment.items())

@@ -1,4 +1,4 @@
-"""The shipped API server, with what tests of a Node's status need besides."""
+"""The shipped API server, with additions for tests of a Node's status."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ class NodeServer(LocalApiServer):
         super().__init__(tls=certificates.server_context(mutual=mutual) if secure else None, bearer=bearer)
 
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
-        """Write `ca.crt` and `kubeconfig`, whose only user has these credentials; the path of the latter."""
-        # Named also where it is not needed: with one authority a client is made at once, with all of them in 0.1 s.
+        """Write `ca.crt` and `kubeconfig`, whose only user has these credentials, and return the path of the latter."""
+        # Named even where it is not needed: a client is made at once with one authority, but in 0.1 s with all of them.
         authority = directory / "ca.crt"
         authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)
@@ -46,11 +46,11 @@ class NodeServer(LocalApiServer):
                 self.store._write(ObjectPlace(_NODE, "", name), node, owners)  # noqa: SLF001 - the way around the rules
 
     def node(self, name: str) -> Json:
-        """A Node as it is now."""
+        """Return a Node as it is now."""
         return self.get("Node", name)
 
     def status(self, name: str) -> Json:
-        """The status of a Node as it is now, or None if it has none."""
+        """Return the current status of a Node, or None if it has none."""
         return self.node(name).get("status")
 
     def write(self, name: str, change: Callable[[Json], object], *, manager: str = "kubelet") -> None:
@@ -58,21 +58,21 @@ class NodeServer(LocalApiServer):
         self.change("Node", name, lambda node: change(node.setdefault("status", {})), manager=manager)
 
     def apply(self, name: str, status: Json, *, manager: str) -> None:
-        """Apply a Node's status, as another client would that applies (server-side apply)."""
+        """Apply a Node's status, as another client would with server-side apply."""
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         self.store.apply(ObjectPlace(_NODE, "", name), body, in_status=True, manager=manager, force=True)
 
     @property
     def calls(self) -> list[Request]:
-        """The requests so far that are no watches."""
+        """Return the requests so far, except watches."""
         return [request for request in self.requests if request.verb != "watch"]
 
     @property
     def watches(self) -> list[Request]:
-        """The watches so far."""
+        """Return the watches so far."""
         return [request for request in self.requests if request.verb == "watch"]
 
     @property
     def patches(self) -> list[Request]:
-        """The patches so far, also those that were refused."""
+        """Return the patches so far, including those that were refused."""
         return [request for request in self.requests if request.verb == "patch"]

@@ -30,7 +30,7 @@ MACHINE = {"sockets": 2, "coresPerNumaNode": 4, "threadsPerCore": 2, "memoryPerN
 
 
 def pod(name: str, cpu: str, memory: str, **limits: str) -> dict[str, Any]:
-    """A pod of one container with these limits."""
+    """Return a pod with one container that has these limits."""
     container = {"name": "app", "image": "x", "resources": {"limits": {"cpu": cpu, "memory": memory, **limits}}}
     metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -1,7 +1,7 @@
-"""Questions about objects that grow, as a function of bytes: for `make fuzz`, and a few of them in `make test`.
+"""Questions about growing objects, as a function of bytes: for `make fuzz`, and a few of them in `make test`.
 
-Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` end with an exit status of theirs,
-within `MAX_SECONDS` of processor time, and take less than `MAX_MEGABYTES`.
+Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` end with one of their exit statuses,
+within `MAX_SECONDS` of processor time, and use less than `MAX_MEGABYTES`.
 """
 
 import copy
@@ -34,7 +34,7 @@ def values_in(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
 
 
 def grown(value: Json, chance: Random) -> Json:
-    """Return a larger list or mapping, another number, or another text."""
+    """Return a larger list or mapping, another number, or another string."""
     count = chance.choice(COUNTS)
     if isinstance(value, list) and value:
         return [numbered(value[number % len(value)], number) for number in range(count)]
@@ -45,7 +45,7 @@ def grown(value: Json, chance: Random) -> Json:
 
 
 def numbered(value: Json, number: int) -> Json:
-    """Return a copy of an item with a name of its own."""
+    """Return a copy of an item with a unique name."""
     changed = copy.deepcopy(value)
     for inner in (changed, changed.get("metadata", {})) if isinstance(changed, dict) else ():
         if isinstance(inner.get("name"), str) and number:
@@ -104,7 +104,7 @@ def questions(data: bytes) -> None:
 
 
 def ask(words: Sequence[str]) -> None:
-    """Run a command in this process, and look at what it took."""
+    """Run a command in this process, and check the time and memory that it used."""
     seconds, megabytes = used()
     with redirect_stdout(StringIO()) as out, redirect_stderr(out):
         status = main(words)
@@ -115,6 +115,6 @@ def ask(words: Sequence[str]) -> None:
 
 
 def used() -> tuple[float, float]:
-    """Return the processor time of this process and its children, and the most megabytes that it has taken."""
+    """Return the processor time of this process and its children, and its peak memory in megabytes."""
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime, own.ru_maxrss / 1024

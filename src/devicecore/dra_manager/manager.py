@@ -152,7 +152,9 @@ class DraManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all drivers. Every call that has returned is already saved. Stopping twice is not an error.
+        """Disconnect all drivers. Every call that has returned is already saved.
+
+        Stopping calling it twice is not an error.
 
         A call in progress fails once its driver has answered, because nothing is saved after a stop.
 

@@ -175,7 +175,7 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins. Every answered admission is already saved. Stopping twice is not an error.
+        """Disconnect all plugins. Every answered admission is already saved. Stopping calling it twice is not an error.
 
         A save in progress finishes first. Admissions in progress are refused, because nothing is saved after the stop:
         the store may soon belong to another manager.

@@ -15,7 +15,7 @@ class NodeStatusSink(Protocol):
         """Show the numbers of `status` for the resources it names, and 0 or nothing for those in `status.removed`.
 
         The numbers of other resources are left alone, because other programs may have written them. The manager calls
-        this only after changes, and never concurrently. Publishing the same status twice is not an error.
+        this only after changes, and never concurrently. Publishing the same status calling it twice is not an error.
 
         Raises:
             SinkError: the status is not published. The manager logs it, and tries again with the next change or `tick`.

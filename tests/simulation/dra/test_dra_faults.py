@@ -1,4 +1,4 @@
-"""The laws of the DRA manager with a fault at every call to a port, one after another. `make test` has some of them."""
+"""The laws of the DRA manager with a fault at every call to a port in turn. `make test` tries some of them."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -10,7 +10,7 @@ from tests.simulation.dra.world import FAULTS, Action, Fault, run
 
 
 def parsed(text: str) -> list[Action]:
-    """The actions of a scenario, from their text."""
+    """Return the actions of a scenario, from their text."""
     return [tuple(action.split()) for action in text.split(", ")]
 
 
@@ -33,7 +33,7 @@ BESIDE = parsed("prepare first, prepare second, prepare third, unprepare first, 
 
 
 def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:
-    """Each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
+    """Return each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
     for number, calls in enumerate(run(actions, {})):
         for call, port in enumerate(calls):
             yield number, call, port

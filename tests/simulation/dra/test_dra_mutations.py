@@ -1,6 +1,7 @@
-"""Takes out one protection at a time, and shows that the world notices.
+"""Removes one protection at a time, and shows that the world notices.
 
-Many of the mutations are what a kubelet does, or what somebody might write who does not know why the code is as it is.
+Many of the mutations are what a kubelet does, or what a developer might write who does not know the reasons for the
+code.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,14 +33,14 @@ from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
 from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
 from tests.unit import test_dra_manager as unit
 
-Anything = Any  # what the real function takes, and the mutation hands on
+Anything = Any  # arguments of the real function, which the mutation passes on
 
 
 breaks = Mutations()
-"""Those that break a law of the world, with the law, and the scenario in which it shows."""
+"""Mutations that break a law of the world, with the law, and a scenario that shows it."""
 
 fails = Mutations()
-"""Those without whose protection a test fails, with the test."""
+"""Mutations that make a test fail, with the test."""
 
 
 # --- what is saved, and when ------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def answers_are_appended(patch: Patch) -> None:
 
 @breaks("each device once", "one pod")
 def answers_are_appended_within_one_run(patch: Patch) -> None:
-    """kubernetes#140274 mends this in 1.37: a pod with two drivers is prepared again after one of them has failed."""
+    """kubernetes#140274 fixes this in 1.37: a pod with two drivers is prepared again after one of them has failed."""
     answers_are_appended(patch)
 
 
@@ -345,7 +346,7 @@ def test_a_protection_that_is_taken_out_is_missed(
 
 
 # --- drivers and their health -----------------------------------------------------------------------------------------
-# Time stands in the world of the scenarios, so named tests look for these.
+# Time stands still in the world of the scenarios, so named tests check these.
 
 
 @fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
@@ -362,7 +363,7 @@ def slices_are_deleted_at_once(patch: Patch) -> None:
 
 @fails(unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay)
 def a_deletion_is_not_called_off(patch: Patch) -> None:
-    """M12: a driver that is back within 30 seconds would lose its slices."""
+    """M12: a driver that returns within 30 seconds would lose its slices."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
 
     def keeping(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
@@ -381,7 +382,7 @@ def each_event_puts_a_deletion_off(patch: Patch) -> None:
 
 @fails(unit.test_slices_of_all_drivers_are_deleted_at_the_start)
 def nothing_is_deleted_at_the_start(patch: Patch) -> None:
-    """M12: slices of drivers that went while the kubelet was down would stay."""
+    """M12: slices of drivers that ended while the kubelet was down would stay."""
     begin = DriverList.begin
 
     def beginning(self: DriverList, run_: Anything) -> None:
@@ -416,7 +417,7 @@ def the_newest_instance_is_called_connected_or_not(patch: Patch) -> None:
 
 @fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None:
-    """M13: the error would say that the driver is not there, and not that it cannot be reached."""
+    """M13: the error would say that the driver does not exist, not that it cannot be reached."""
     choose = DriverRegistry.choose
 
     def choosing(self: DriverRegistry, driver: DriverName) -> InstanceId:

@@ -1,8 +1,8 @@
 """A node with claims, drivers, an API server and a disk, on which anything may fail at any call.
 
 The world plays actions on a `DraManager`. Before an action, one fault may be armed at one of the calls that the action
-makes to a port. After each action, and inside each call of a driver, the laws are checked; what breaks one is noted in
-`broken`, because an exception inside a driver would be the driver's.
+makes to a port. After each action, and inside each call of a driver, the laws are checked; violations are recorded in
+`broken`, because an exception inside a driver would count as the driver's.
 """
 
 import threading
@@ -54,12 +54,12 @@ CLAIMS: Mapping[str, Sequence[tuple[DriverName, str]]] = {
 }
 PODS: Mapping[str, Sequence[str]] = {"first": ["one", "two"], "second": ["two", "three"], "third": ["one"]}
 
-PATIENCE = 60.0  # seconds until a test gives up on what should come at once
-_HELD = 1.0  # seconds after which a lock is held over a call, not for a moment
+PATIENCE = 60.0  # seconds until a test stops waiting for something that should come at once
+_HELD = 1.0  # seconds after which a lock counts as held during a call, not for a moment
 
 
 class PowerCutError(BaseException):
-    """The process ends here: nothing catches it but the world."""
+    """Raised where the process ends: only the world catches it."""
 
 
 @frozen
@@ -91,7 +91,7 @@ FAULTS = {"driver": DRIVER_FAULTS, "disk": DISK_FAULTS, "api": API_FAULTS}
 
 
 class WatchedTurns(Turns[Hashable]):
-    """Turns that notify the world when a thread is about to wait for one."""
+    """Turns that notify the world when a thread is about to wait for one of them."""
 
     waits: Callable[[], None] = staticmethod(lambda: None)
 
@@ -105,7 +105,7 @@ class WatchedTurns(Turns[Hashable]):
 
 @define(eq=False)
 class Disk:
-    """A `CheckpointStore` of which each save is a call that may fail."""
+    """A `CheckpointStore` in which each save is a call that may fail."""
 
     world: "World"
     blob: bytes | None = None
@@ -129,7 +129,7 @@ class Disk:
 
 
 class ApiServer(MemoryClaims):
-    """A `ClaimSource` that may be away."""
+    """A `ClaimSource` that may be unavailable."""
 
     world: "World"
 
@@ -144,7 +144,7 @@ class ApiServer(MemoryClaims):
 
 @define(eq=False)
 class Driver(DraDriver):
-    """A driver that knows what it has prepared."""
+    """A driver that remembers what it has prepared."""
 
     name: DriverName
     world: "World"
@@ -194,7 +194,7 @@ class Driver(DraDriver):
         )
 
     def _fault(self, method: str) -> str | None:
-        """What goes wrong in this call; what comes before the driver's work happens here."""
+        """Return the fault of this call; a fault before the driver's work happens here."""
         fault = self.world.call("driver")
         if fault == "power cut before":
             raise PowerCutError
@@ -209,7 +209,7 @@ class Driver(DraDriver):
     def _spoilt(
         self, method: str, fault: str | None, answer: dict[ClaimUid, Result], empty: Result, failed: Result
     ) -> dict[ClaimUid, Result]:
-        """The answer, with what comes after the driver's work."""
+        """Return the answer, after the fault that follows the driver's work."""
         first = next(iter(answer))
         if fault == "power cut after":
             raise PowerCutError
@@ -232,11 +232,11 @@ def pod_of(name: str) -> Pod:
 
 
 class World:
-    """The node. `play` is all that a test needs."""
+    """The node. A test needs only `play`."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
-        self.calls: list[str] = []  # the kinds of the calls of the action that is under way
+        self.calls: list[str] = []  # the kinds of the calls of the action in progress
         self.saves = 0
         self.faults: list[Fault] = []
         self.disk = Disk(self)
@@ -245,7 +245,7 @@ class World:
         self.drivers = {name: Driver(name, self) for name in (A, B)}
         self.pods = MemoryPods()
         self.allocations: dict[ClaimUid, tuple[AllocatedDevice, ...]] = {}
-        self.using: dict[str, frozenset[ClaimUid]] = {}  # by pod whose prepare has succeeded
+        self.using: dict[str, frozenset[ClaimUid]] = {}  # by pod whose preparation has succeeded
         self.ending: set[str] = set()  # pods that are being released, or that a failed release has left
         self._generation = 0
         self._known: dict[ClaimKey, ClaimInfo] = {}
@@ -281,7 +281,7 @@ class World:
         self.instances = {name: self.transport.register(driver) for name, driver in self.drivers.items()}
 
     def call(self, port: str) -> str | None:
-        """Note a call to a port; the fault that happens there."""
+        """Record a call to a port, and return the fault that happens there."""
         if threading.current_thread() in self._beside:
             return None
         number = len(self.calls)
@@ -290,7 +290,7 @@ class World:
         if fault is None:
             return None
         if fault.beside is not None:
-            if port != "disk":  # where another thread waits for a lock, which is what it should do
+            if port != "disk":  # if another thread waits for a lock, as it should
                 self._play_beside(fault.beside)
             return None
         return fault.kind if fault.kind in FAULTS[port] else None
@@ -318,7 +318,10 @@ class World:
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def play(self, action: Action, *faults: Fault) -> bool:
-        """Play an action with faults; whether it failed. Afterwards the laws hold, or `broken` says which do not."""
+        """Play an action with faults, and return whether it failed.
+
+        Afterwards the laws hold, or `broken` says which do not.
+        """
         self.calls, self.faults, has_failed = [], list(faults), False
         before = self.disk.blob
         try:
@@ -373,7 +376,7 @@ class World:
             self.broken.append(f"{name} is released and still uses a claim")
 
     def _vanish(self, name: str) -> None:
-        """The pod ends without notice; reconcile has to find out."""
+        """The pod ends without notice; `reconcile` has to notice it."""
         self.using.pop(name, None)
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
@@ -418,11 +421,11 @@ class World:
             self.broken.append(f"{law}: expected {expected!r}, got {actual!r}")
 
     def saved(self) -> ClaimCache:
-        """What the file says."""
+        """Return the content of the file."""
         return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """M2, M6, M7, M17: what holds whenever a driver is asked to prepare."""
+        """Check M2, M6, M7 and M17, which hold whenever a driver is asked to prepare."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -435,7 +438,7 @@ class World:
                 self.broken.append(f"M6 calls only with cause: {known} is prepared")
 
     def check_unprepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """M3, M6, M7, M17: what holds whenever a driver is asked to release."""
+        """Check M3, M6, M7 and M17, which hold whenever a driver is asked to release."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -458,7 +461,7 @@ class World:
             lock.release()
 
     def _check(self, action: Action, before: bytes | None) -> None:
-        """What holds after every action."""
+        """Check what holds after every action."""
         saved, known = self.saved().claims, self.manager.claims.claims
         self._expect("M10 the file is the cache", _durable(known), _durable(saved))
         for key, entry in known.items():
@@ -523,7 +526,7 @@ def _durable(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, object]:
 
 
 def run(actions: Sequence[Action], faults: Mapping[int, Sequence[Fault]]) -> list[list[str]]:
-    """Play actions, each with its faults, and end the world; the kinds of calls that each action made.
+    """Play actions, each with its faults, and end the world. Return the kinds of calls that each action made.
 
     Raises:
         AssertionError: a law is broken.

@@ -28,7 +28,7 @@ def begin(turns: AdmissionTurns, pod: PodUid, call: OpenCall) -> Turn[PodUid]:
 
 
 def abandon(turns: AdmissionTurns, pod: PodUid = A) -> Turn[PodUid]:
-    """Begin a turn and return without ending it, as a call does that is interrupted at the wrong moment."""
+    """Begin a turn and return without ending it, like a call that is interrupted at the wrong moment."""
     return begin(turns, pod, OpenCall())
 
 
@@ -113,7 +113,7 @@ def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[Dev
 
 
 def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
-    """An earlier one says nothing, because it may be one that does not end."""
+    """An earlier one means nothing, because it may be one that does not end."""
     first, second, main = (Container(name) for name in ("first", "second", "main"))
     pod = Pod(A, init_containers=(first, second), containers=(main,))
     found = {}

@@ -96,7 +96,7 @@ def taken(value: int) -> tuple[int, None]:
 def test_each_change_wakes_a_thread_that_waits(
     change: Callable[[CurrentState[int]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It need not look again by itself."""
+    """It does not have to poll."""
     waits, found = threading.Event(), threading.Event()
 
     class AnnouncedWakeUp(WakeUp):
@@ -134,7 +134,7 @@ def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
 
 
 def test_a_wait_that_is_interrupted_at_any_place_leaves_nobody_waiting() -> None:
-    """Who is left there is woken at each change, forever."""
+    """A leftover waiter would be woken at each change, forever."""
     at, is_interrupted = 0, True
     while is_interrupted:
         at += 1

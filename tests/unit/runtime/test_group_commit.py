@@ -22,7 +22,7 @@ UNENCODABLE = ResourceName("example.com/\ud800")
 
 
 class Interrupted(CurrentState[NodeState]):
-    """A state whose replacement is interrupted as soon as it is made, the `interrupts`-th from now; 0 for none."""
+    """A state in which the `interrupts`-th replacement from now is interrupted as soon as it is made; 0 for none."""
 
     interrupts = 0
 
@@ -48,11 +48,11 @@ class Bench:
         self.saver.begin(self.run, NodeState())
 
     def commit(self, name: ResourceName) -> bool:
-        """Commit a change; whether it was in the store when the commit was answered."""
+        """Commit a change, and return whether it was in the store when the commit was acknowledged."""
         return self.saver.commit(self.run, adding(name)) in self.store.resources()
 
     def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
-        """Have all `names` committed by threads that wait until one more save has ended; call `then` before its end."""
+        """Commit all `names` in threads that wait until one more save has ended; call `then` before its end."""
         saving, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -125,7 +125,7 @@ def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) 
         if moment == "before the write":
             bench.store.before = interrupt
         else:
-            bench.state.interrupts = 2  # the first one is that of the commit under way
+            bench.state.interrupts = 2  # the first one belongs to the commit in progress
 
     bench = Bench()
     answers = bench.wait_together(NAMES, then=prepare)
@@ -137,7 +137,7 @@ def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) 
 
 
 def test_a_commit_whose_call_was_interrupted_is_not_saved() -> None:
-    """Its caller may have tried again since, and the old change would follow the newer one."""
+    """Its caller may have tried again since then, and the old change would follow the newer one."""
     bench = Bench()
 
     def interrupted() -> None:

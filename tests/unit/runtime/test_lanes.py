@@ -10,7 +10,7 @@ LIMIT = 60.0
 
 
 def needing(*groups: str) -> dict[Needs, list[str]]:
-    """Five jobs for each group of letters, which are the things that its jobs need."""
+    """Run five jobs for each group of letters; the letters are what its jobs need."""
     return {frozenset(group): [f"{group}{number}" for number in range(5)] for group in groups}
 
 
@@ -30,7 +30,7 @@ def test_jobs_that_need_the_same_thing_never_run_at_once() -> None:
         if busy & needs:
             overlaps.append(busy & needs)
         busy.update(needs)
-        time.sleep(0.002)  # so that another thread may begin
+        time.sleep(0.002)  # so that another thread may start
         busy.difference_update(needs)
 
     JobLanes(needing("ab", "bc", "cd", "da", "ac"), work, at_once=1).run()
@@ -75,7 +75,7 @@ def test_there_are_only_so_many_threads() -> None:
         with lock:
             seen.add(threading.get_ident())
             most.append(len(seen))
-        time.sleep(0.001)  # so that other threads begin
+        time.sleep(0.001)  # so that other threads start
         with lock:
             seen.discard(threading.get_ident())
 

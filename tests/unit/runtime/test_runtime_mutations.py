@@ -1,4 +1,4 @@
-"""Each mutation takes one guarantee of the runtime away, and the test named with it must fail without it."""
+"""Each mutation removes one guarantee of the runtime, and the test named with it must then fail."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ from tests.unit.runtime import test_lanes as lanes
 from tests.unit.runtime import test_saved_state as saved
 from tests.unit.runtime import test_turns as turns
 
-Untyped = Any  # what the real function takes, and the mutation hands on
+Untyped = Any  # arguments of the real function, which the mutation passes on
 
 fails = Mutations()
 
@@ -32,7 +32,7 @@ fails = Mutations()
 
 @fails(turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken)
 def an_abandoned_turn_is_never_ended(patch: Patch) -> None:
-    """The DRA manager had turns that only their own call could end."""
+    """The DRA manager used to have turns that only their own call could end."""
     patch.setattr(Turns, "_end_abandoned", lambda *_, **__: None)
 
 
@@ -115,7 +115,7 @@ def a_commit_fails_because_of_another_one(patch: Patch) -> None:
 
 @fails(commits.test_a_commit_whose_call_was_interrupted_is_not_saved)
 def the_commit_of_an_interrupted_call_is_saved(patch: Patch) -> None:
-    """An earlier version of the runtime did this: the change came after what its caller did next."""
+    """An earlier version of the runtime did this: the change came after the caller's next action."""
     patch.setattr(OpenCall, "has_ended", False)
 
 
@@ -217,6 +217,6 @@ def test_a_guarantee_that_is_taken_away_is_missed(
     for module in (turns, commits, saved, lanes, starts, dra):
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
-                monkeypatch.setattr(module, limit, 2.0)  # until a test gives up on what does not come now
+                monkeypatch.setattr(module, limit, 2.0)  # until a test stops waiting for something that does not come
     with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, TimeoutError, pytest.fail.Exception)):
         test()

@@ -15,7 +15,7 @@ INSIDE = "a call for the same thing"
 
 
 def begin(turns: Turns[str], *keys: str, patience: float = LIMIT) -> Turn[str] | None:
-    """Begin a turn and return without ending it, as a call does that is interrupted at the wrong moment."""
+    """Begin a turn and return without ending it, like a call that is interrupted at the wrong moment."""
     return turns.begin(keys, OpenCall(), patience, "a call")
 
 
@@ -26,7 +26,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 class Holder:
-    """A thread that has a turn until it is let go, at most for `LIMIT` seconds: some tests and mutations keep it."""
+    """A thread that has a turn until it is released, for at most `LIMIT` seconds: some tests and mutations keep it."""
 
     def __init__(self, turns: Turns[str], *keys: str) -> None:
         self._turns, self._keys = turns, keys
@@ -177,7 +177,7 @@ def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
 
 
 def test_the_end_of_a_turn_wakes_the_calls_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They need not look again by themselves."""
+    """They do not have to poll."""
     waits = threading.Semaphore(0)
 
     class AnnouncedWakeUp(WakeUp):

@@ -1,4 +1,4 @@
-"""Every wait ends at its deadline or when it is woken, whatever signal handlers and other threads do meanwhile."""
+"""Every wait ends at its deadline or when it is woken, whatever signal handlers and other threads do."""
 
 import signal
 import threading
@@ -18,13 +18,13 @@ from devicecore.runtime.turns import Turns
 from devicecore.runtime.wake_up import WakeUp
 from tests.reliability.scale import scale
 
-OVERDUE = 30.0  # seconds after its deadline in which a wait certainly ends if it ends at all
+OVERDUE = 30.0  # the seconds after its deadline within which a wait certainly ends if it ends at all
 SIGNALS = 50.0  # a second
 TIMEOUT = 0.01
 
 
 class Waits:
-    """Waits of `timeout` seconds for something that does not happen, one for each part that waits."""
+    """Return waits of `timeout` seconds for something that does not happen, one for each part that waits."""
 
     def __init__(self) -> None:
         self._end = threading.Event()
@@ -82,7 +82,7 @@ def waits() -> Iterator[Waits]:
 
 @contextmanager
 def handling(action: Callable[[], object], first: float, then: float) -> Iterator[None]:
-    """Call `action` in a signal handler after `first` seconds, and each `then` seconds again."""
+    """Call `action` in a signal handler after `first` seconds, and again every `then` seconds."""
     before = signal.signal(signal.SIGALRM, lambda *_: action())
     signal.setitimer(signal.ITIMER_REAL, first, then)
     try:
@@ -114,8 +114,8 @@ def busy_thread() -> Iterator[None]:
 def test_a_wait_ends_whose_deadline_passes_in_a_signal_handler(
     wait: Callable[[Waits, float], None], waits: Waits
 ) -> None:
-    """`SimpleQueue.get` goes on without a deadline then, in CPython 3.11 and 3.12."""
-    wait(waits, 0.0)  # begins the threads that it needs
+    """In this case, `SimpleQueue.get` continues without a deadline in CPython 3.11 and 3.12."""
+    wait(waits, 0.0)  # starts the threads that it needs
     until = time.monotonic() + TIMEOUT
 
     def quiet() -> None:

@@ -1,4 +1,4 @@
-"""The command, run as a process of its own."""
+"""The command, run in a separate process."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def run_here(arguments: Sequence[str], stdin: str = "") -> "subprocess.Completed
 
 @pytest.fixture(scope="session")
 def devicecore() -> Run:
-    """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment.
+    """Run `devicecore` until it ends; `stdin` is its input, and keyword arguments are its environment.
 
     `devicecore checkpoint` runs in this process, because it only reads files and prints. A command with an environment
     is started again, because some variables matter only when Python starts.
@@ -63,7 +63,7 @@ def devicecore() -> Run:
 
 @pytest.fixture
 def root(directory: Path) -> Path:
-    """A directory with those of plugins and of pods."""
+    """A directory that contains the directories of plugins and pods."""
     (directory / "device-plugins").mkdir(0o750)
     (directory / "pods").mkdir()
     return directory

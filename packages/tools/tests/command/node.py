@@ -1,4 +1,4 @@
-"""A node without processes: plugins and drivers in memory, a directory of manifests, and `NodeEngine` between them."""
+"""A node without processes: in-memory plugins and drivers, a directory of manifests, and a `NodeEngine`."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.dra_observer import DraObserver
 
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
-PATIENCE = 60.0  # seconds for something that takes far less
+PATIENCE = 60.0  # seconds; far more than it takes
 
 
 class Node:
@@ -49,7 +49,7 @@ class Node:
     def _dra_parts(self, observer: DraObserver) -> DraParts:
         source = NodeClaimSource(self.pods, self.api_claims)
         manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(observer,))
-        return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls it
+        return DraParts(manager, cast("PluginHandler", None), ExitStack())  # there is no plugin watcher to call it
 
     def __enter__(self) -> Self:
         self.engine.start()
@@ -66,7 +66,7 @@ class Node:
         return instance
 
     def put(self, name: str, *objects: Mapping[str, object]) -> None:
-        """Write a manifest of these objects."""
+        """Write a manifest with these objects."""
         (self.manifests / f"{name}.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
 
     def remove(self, name: str) -> None:
@@ -74,7 +74,7 @@ class Node:
         (self.manifests / f"{name}.yaml").unlink()
 
     def wait_until(self, condition: Callable[[KubeletState], object]) -> KubeletState:
-        """Take turns until the state is as it should be."""
+        """Run turns until the state is as expected."""
         while not condition(state := self.turn()):
             assert self._woken.wait(PATIENCE), state
             self._woken.clear()
@@ -93,11 +93,11 @@ class Node:
         return self.engine.state()
 
     def wait_until_settled(self) -> KubeletState:
-        """Take turns until nothing more happens by itself."""
+        """Run turns until nothing more happens by itself."""
         return self.wait_until(lambda state: state.is_settled)
 
     def wait_for_phases(self, **expected: str) -> KubeletState:
-        """Take turns until these pods are in these phases."""
+        """Run turns until these pods are in these phases."""
         return self.wait_until(
             lambda state: expected.items() <= {pod.pod.name: pod.phase for pod in state.pods}.items()
         )

@@ -1,4 +1,4 @@
-"""A terminal of any size with `devicecore` on it."""
+"""A terminal of any size that runs `devicecore`."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ import termios
 import time
 from collections.abc import Sequence
 
-PATIENCE = 60.0  # seconds for something that takes one or two
+PATIENCE = 60.0  # seconds for something that takes one or two seconds
 _ON_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, '-m', 'devicecore_tools', *sys.argv[1:]])"
@@ -42,7 +42,7 @@ class Terminal:
         os.write(self._master, keys)
 
     def read_until(self, pattern: str) -> str:
-        """What is printed from now on, up to this pattern."""
+        """Return what is printed from now on, up to this pattern."""
         self.text = ""
         until = time.monotonic() + PATIENCE
         while not re.search(pattern, self.text):
@@ -52,7 +52,7 @@ class Terminal:
         return self.text
 
     def hang_up(self) -> None:
-        """Close the terminal, as a window or a connection that is closed does."""
+        """Close the terminal, as closing its window or connection does."""
         os.close(self._master)
         self._master = -1
 

@@ -1,4 +1,4 @@
-"""An API server whose lists are each small enough to be read, and too large together."""
+"""An API server whose lists are each small enough to be read, but too large together."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from devicecore_tools.budget import MAX_DOCUMENTS
 from devicecore_tools.command.main import main
 
 LARGE = MAX_DOCUMENTS * 2 // 5 // 300
-"""Empty objects, each of which counts 300 bytes with its comma: two such lists may be read, three may not."""
+"""Empty objects that count as 300 bytes each, with their commas: two such lists may be read, but not three."""
 
 TOO_MUCH = "with it, all that was read at the API server for this question takes more than 420 MB of memory"
 
@@ -52,7 +52,7 @@ OBJECTS = {"nodes": [NODE], "resourceslices": [SLICE], "deviceclasses": [CLASS],
 
 @contextmanager
 def served(directory: Path, large: Mapping[str, int]) -> Iterator[str]:
-    """Serve the objects, and one more with so many empty ones in it, for each plural. Yield a kubeconfig."""
+    """Serve the objects and, for each plural, one more object with this many empty ones. Yield a kubeconfig."""
 
     class Lists(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -92,7 +92,7 @@ def served(directory: Path, large: Mapping[str, int]) -> Iterator[str]:
 
 
 def asked(directory: Path, large: Mapping[str, int], *arguments: str) -> int | None:
-    """Run a command on the server. Return the exit status."""
+    """Run a command against the server and return its exit status."""
     with served(directory, large) as config:
         return main([*arguments, "--kubeconfig", config])
 

@@ -1,4 +1,4 @@
-"""`devicecore checkpoint`: verdicts on files, and what is in them."""
+"""`devicecore checkpoint`: its verdicts on files, and how it shows their contents."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ CORRUPT = "checksum: checkpoint is corrupted: checksum is 82159178, the file say
 
 @pytest.fixture
 def rich_file(tmp_path: Path) -> str:
-    """A checkpoint with everything in it, and one answer that cannot be read."""
+    """Return a checkpoint with all kinds of entries, and one answer that cannot be read."""
     answer = ContainerAllocateResponse(
         envs={"VISIBLE": "gpu-2,gpu-10"},
         mounts=(Mount("/opt/lib", "/usr/lib/gpu", read_only=True), Mount("/scratch", "/tmp/scratch")),  # noqa: S108 - nobody makes it
@@ -47,7 +47,7 @@ def rich_file(tmp_path: Path) -> str:
 
 
 def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None:
-    """Every recorded file has the recorded verdict; only formats 0 and 1 are ours besides."""
+    """Every recorded file has the recorded verdict; we also accept formats 0 and 1."""
     recorded = [json.loads(line) for line in (DATA / "decode.jsonl").read_text().splitlines()]
     files = [tmp_path / str(number) for number in range(len(recorded))]
     for file, record in zip(files, recorded, strict=True):
@@ -75,7 +75,7 @@ def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
-    """The published files of a v1.13 node are valid, invalid as printed, and valid; what is not there is absent."""
+    """The published files of a v1.13 node are valid, invalid as printed, and valid; a missing file is absent."""
     ran = devicecore("checkpoint", "verify", file)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
 
@@ -88,7 +88,7 @@ def test_one_bad_file_makes_the_status_bad(devicecore: Run) -> None:
 
 
 def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
-    """A plugin directory stands for the kubelet_internal_checkpoint in it."""
+    """A plugin directory means the kubelet_internal_checkpoint in it."""
     file = tmp_path / "kubelet_internal_checkpoint"
     file.write_bytes(Path(EMPTY).read_bytes())
     ran = devicecore("checkpoint", "verify", "--json", str(tmp_path))
@@ -97,7 +97,7 @@ def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
 
 
 def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_path: Path) -> None:
-    """A kubelet's root directory stands for the file in its device-plugins, unless it has one itself."""
+    """A kubelet's root directory means the file in its device-plugins directory, unless it contains one itself."""
     for directory in (tmp_path / "device-plugins", tmp_path):
         directory.mkdir(exist_ok=True)
         file = directory / "kubelet_internal_checkpoint"
@@ -116,7 +116,7 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
     ],
 )
 def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem: str) -> None:
-    """The verdict is the word, and what follows the reason."""
+    """The first word is the verdict, and the rest is the reason."""
     ran = devicecore("checkpoint", "verify", "-", stdin=text)
     assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
 
@@ -129,21 +129,21 @@ def test_a_manifest_is_answered_with_the_files_that_are_expected(devicecore: Run
 
 @pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
 def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
-    """What is piped in is judged as a file is; nothing at all is malformed, not absent."""
+    """Piped input is judged like a file; empty input is malformed, not absent."""
     ran = devicecore("checkpoint", "verify", "--json", "-", stdin=text)
     (found,) = json.loads(ran.stdout)
     assert (ran.returncode, found["file"], found["verdict"]) == (status, "-", verdict)
 
 
 def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
-    """It is one sentence and status 2, and the other files are judged all the same."""
+    """It gives one sentence and status 2, and the other files are still judged."""
     ran = devicecore("checkpoint", "verify", f"{GOOD}/below", EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
 
 
 def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
-    """The system's refusal to look it up is an error of that file alone."""
+    """If the system refuses to look up a file, only that file has an error."""
     ran = devicecore("checkpoint", "verify", "x" * 300, EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(": File name too long\n")
@@ -153,7 +153,7 @@ def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
 
 
 def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None:
-    """The JSON has each entry's devices by NUMA node and the plugin's answer, None where that cannot be read."""
+    """The JSON has each entry's devices by NUMA node, and the plugin's answer or None if it cannot be read."""
     ran = devicecore("checkpoint", "show", "--json", rich_file)
     shown = json.loads(ran.stdout)
     gpu, nic = shown["entries"]
@@ -167,7 +167,7 @@ def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None
 
 
 def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None:
-    """One line for each fact, and nothing that moves a terminal's cursor or changes its colors."""
+    """Each fact has one line, and nothing moves a terminal's cursor or changes its colors."""
     ran = devicecore("checkpoint", "show", rich_file)
     holds = "container main of pod uid-1 holds 1 device of example.com/nic"
     warning = rf"{holds} that is not registered as healthy: nic-\x1b[31m"
@@ -194,7 +194,7 @@ def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None
 
 
 def test_format_1_knows_no_numa_nodes(devicecore: Run) -> None:
-    """A node that a kubelet makes up when it reads an old file is not shown as if the file said it."""
+    """A NUMA node that a kubelet assumes when it reads an old file is not shown as if it were in the file."""
     ran = devicecore("checkpoint", "show", GOOD)
     assert ran.returncode == 0
     assert "  2 nicktming.com/gpu    nicktming.com/gpu-0, nicktming.com/gpu-4\n" in ran.stdout
@@ -202,21 +202,21 @@ def test_format_1_knows_no_numa_nodes(devicecore: Run) -> None:
 
 
 def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
-    """What can be read is shown, and status 1 says that it is not what was written."""
+    """The readable part is shown, and status 1 means that it is not what was written."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
     facts = "format 1, 1 entry, 1 resource, checksum 3602853121"
     assert ran.stdout.startswith(f"{AS_PRINTED}: the checksum is wrong ({facts})\n")
     assert "podtest-8" in ran.stdout
     assert "checkpoint is corrupted" in ran.stderr
-    assert "corrupted" not in ran.stdout  # on a terminal, it would be there twice
+    assert "corrupted" not in ran.stdout  # on a terminal, it would appear twice
 
 
 @pytest.mark.parametrize(("text", "verdict", "status"), [("{", "malformed", 1), (None, "absent", 2)])
 def test_what_is_no_checkpoint_cannot_be_shown(
     devicecore: Run, tmp_path: Path, text: str | None, verdict: str, status: int
 ) -> None:
-    """People get one sentence, programs the verdict as well, and both the same status."""
+    """People get one sentence, programs also get the verdict, and both get the same status."""
     file = tmp_path / "file"
     if text is not None:
         file.write_text(text)
@@ -233,7 +233,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 
 @pytest.fixture
 def odd_file(tmp_path: Path) -> str:
-    """A file with a right checksum in which two pods hold one device, and one pod holds an unregistered resource."""
+    """A file with a correct checksum, in which two pods hold one device, and one pod holds an unregistered resource."""
     entries = (
         PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1", "gpu-2")}),
         PodDevicesEntry("uid-1", "side", GPU, {0: ("gpu-1",)}),
@@ -282,7 +282,7 @@ def shown(ran: "subprocess.CompletedProcess[str]") -> list[str]:
     ],
 )
 def test_show_can_be_limited(devicecore: Run, odd_file: str, options: str, lines: list[str]) -> None:
-    """To resources, to pods, and to what is free."""
+    """The output can be limited to resources, to pods, and to free devices."""
     ran = devicecore("checkpoint", "show", *options.split(), odd_file)
     assert shown(ran)[: len(lines)] == lines
     assert bool(shown(ran)) == bool(lines)
@@ -297,7 +297,7 @@ def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None
 
 
 def test_long_lines_are_folded_for_a_terminal_only(devicecore: Run, tmp_path: Path) -> None:
-    """In a pipe, the 3,000 devices of a container are in one line, and no id is lost or broken."""
+    """In a pipe, the 3,000 devices of a container are on one line, and no id is lost or broken."""
     ids = tuple(f"example.com/gpu-{number}" for number in range(3000))
     file = tmp_path / "many"
     file.write_bytes(encode(CheckpointData((PodDevicesEntry("uid", "main", GPU, {0: ids}),), {GPU: ids})))

@@ -35,7 +35,7 @@ FORMER = {  # as kubelets 1.26 to 1.30 wrote it
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Path:
-    """A file of two claims, one of them odd, under a name that says nothing."""
+    """A file with two claims, one of them unusual, whose name does not show what it is."""
     path = tmp_path / "state"
     path.write_bytes(encode([FIRST, SECOND]))
     return path
@@ -65,7 +65,7 @@ def test_verify_says_of_each_recorded_file_what_a_kubelet_said(devicecore: Run, 
     for case, document in zip(cases, found, strict=True):
         if document["kind"] == "claims":
             assert document["verdict"] == case["verdict"], case["id"]
-        else:  # an object as Data: a kubelet would take it for a checkpoint of devices
+        else:  # an object as Data: a kubelet would read it as a checkpoint of devices
             assert case["verdict"] == "malformed"
 
 

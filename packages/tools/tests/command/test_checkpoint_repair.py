@@ -32,13 +32,13 @@ def written(path: Path, *entries: PodDevicesEntry, registered: tuple[str, ...] =
 
 @pytest.fixture
 def two_owners(tmp_path: Path) -> str:
-    """A file in which two pods hold gpu-1, and an answer cannot be read."""
+    """A file in which two pods hold gpu-1, and one answer cannot be read."""
     entries = [entry("uid-1", "gpu-1"), entry("uid-2", "gpu-1", "gpu-2"), entry("uid-3", "gpu-3", answer=b"\xff")]
     return written(tmp_path / "two-owners", *entries)
 
 
 def call(*arguments: str) -> int:
-    """Run the command in this process, without its output; the exit status."""
+    """Run the command in this process without its output, and return the exit status."""
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments)
 
@@ -74,7 +74,7 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
 
 
 def test_repair_takes_off_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
-    """An editor on Windows has written it, and a kubelet reads nothing of such a file."""
+    """A Windows editor wrote it, and a kubelet reads nothing from such a file."""
     (marked := tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + Path(two_owners).read_bytes())
     ran = devicecore("checkpoint", "repair", "--keep", "uid-1", str(marked), str(tmp_path / "new"))
     assert (ran.returncode, "lost: a byte-order mark" in ran.stdout, "byte-order" in ran.stderr) == (0, True, True)
@@ -164,7 +164,7 @@ def test_repair_makes_no_checkpoint_of_another_document(devicecore: Run, tmp_pat
 
 
 def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Path) -> None:
-    """Neither under its own name, nor under another one, nor by force."""
+    """It is not written under its own name, under another name, or by force."""
     file = written(tmp_path / "file", entry("uid-1", "gpu-1"))
     (tmp_path / "link").hardlink_to(file)
     (tmp_path / "kubelet_internal_checkpoint").symlink_to(file)
@@ -185,7 +185,7 @@ def test_repair_overwrites_another_file_only_by_force(devicecore: Run, tmp_path:
 
 
 def pods(*phases: tuple[str, str]) -> str:
-    """What `kubectl get pods -o json` prints for pods with these UIDs and phases."""
+    """Return what `kubectl get pods -o json` prints for pods with these UIDs and phases."""
     items = [
         {
             "kind": "Pod",
@@ -239,7 +239,7 @@ def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
 def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
     devicecore: Run, two_owners: str, tmp_path: Path, node: str
 ) -> None:
-    """A list of one namespace of this node, to which a pod of another node was added. Two of that node show more."""
+    """A list of one namespace of this node, with one pod of another node added. Two pods of that node show more."""
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     here, other = items["items"]
     here["spec"]["nodeName"], other["spec"]["nodeName"] = node, "n2"
@@ -259,7 +259,7 @@ def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
 def test_repair_takes_a_list_whose_pods_have_a_label_in_common_for_a_part(
     devicecore: Run, two_owners: str, tmp_path: Path
 ) -> None:
-    """`kubectl get pods -A -l app=x` has pods of all namespaces. What controllers add to labels shows nothing."""
+    """`kubectl get pods -A -l app=x` lists pods of all namespaces. Labels that controllers add show nothing."""
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     items["items"][1]["metadata"]["namespace"] = "kube-system"
     for one in items["items"]:
@@ -300,7 +300,7 @@ def test_fields_that_no_kubelet_of_today_knows_are_listed_as_lost(devicecore: Ru
         "the field 'Claim' of entry 1 and of 1 further place, which this version does not know",
     ]
     assert b'Claim":"' not in new.read_bytes()
-    assert b'"BootID":"b"' in new.read_bytes()  # beside Data, fields are no part of the checksum, and are kept
+    assert b'"BootID":"b"' in new.read_bytes()  # fields next to Data are not part of the checksum, and are kept
     ran = devicecore("checkpoint", "repair", "--force", str(file), str(new))
     assert "\nlost: the field 'Claim' of entry 1" in ran.stdout
     assert ran.stdout.endswith("2 entries, 2 dropped, as listed above\n")
@@ -395,7 +395,7 @@ def test_convert_does_not_hide_a_wrong_checksum(devicecore: Run) -> None:
 
 
 def recorded() -> Iterator[bytes]:
-    """The recorded files, and some of them cut short."""
+    """The recorded files, some of them also truncated."""
     for number, line in enumerate((DATA / "decode.jsonl").read_text().splitlines()):
         blob = base64.b64decode(json.loads(line)["file_b64"])
         yield blob
@@ -404,9 +404,9 @@ def recorded() -> Iterator[bytes]:
 
 
 def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
-    """A command ends with a status. What `repair` writes is ok, and repairing it changes nothing.
+    """Every command ends with a status. The file that `repair` writes is ok, and repairing it again changes nothing.
 
-    In `make test` it is a third of the files. `unit/test_checkpoint_vectors.py` judges all of them.
+    `make test` uses a third of the files. `unit/test_checkpoint_vectors.py` judges all of them.
     """
     file, new, again = (tmp_path / name for name in ("file", "new", "again"))
     statuses = set()
@@ -430,7 +430,7 @@ def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["repair", "diff", "convert"])
 def test_large_files_are_read(tmp_path: Path, command: str) -> None:
-    """1,000 pods with 10 devices each, which is more than a node has."""
+    """1,000 pods with 10 devices each, more than any node has."""
     ids = [tuple(f"gpu-{pod}-{number}" for number in range(10)) for pod in range(1000)]
     entries = [entry(f"uid-{pod}", *of_pod) for pod, of_pod in enumerate(ids)]
     file = written(tmp_path / "file", *entries, registered=tuple(id_ for of_pod in ids for id_ in of_pod))

@@ -1,4 +1,4 @@
-"""What differs between two files of claims, and what cannot be right in one."""
+"""Differences between two files of claims, and entries of one file that cannot be right."""
 
 from devicecore_tools.checkpoint.claims import ChangedClaim, claim_warnings, state_difference
 

@@ -1,4 +1,4 @@
-"""Situations that people have reported: the first ten lines of `devicecore why` say what to change."""
+"""Situations that users reported: the first ten lines of `devicecore why` say what to change."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ TEN = 10
 
 
 def a_slice(node: str, driver: str, devices: Sequence[Json], **more: Json) -> Json:
-    """A ResourceSlice of a node; `pool` and other fields of its spec may differ."""
+    """Return a ResourceSlice of a node; `pool` and other fields of its spec may differ."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1} | more.pop("pool", {})
     metadata = {"name": f"{node}-{driver}-{more.pop('part', 'a')}"}
     spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices, **more}
@@ -35,30 +35,30 @@ def a_slice(node: str, driver: str, devices: Sequence[Json], **more: Json) -> Js
 
 
 def a_device(name: str, **attributes: str) -> Json:
-    """A device with attributes that are texts; `_root` is its PCIe root."""
+    """Return a device with string attributes; `_root` is its PCIe root."""
     named = {ROOT if name == "_root" else name: {"string": value} for name, value in attributes.items()}
     return {"name": name, "attributes": named}
 
 
 def a_class(name: str, expression: str) -> Json:
-    """A DeviceClass with one expression."""
+    """Return a DeviceClass with one expression."""
     selectors = [{"cel": {"expression": expression}}]
     return {"kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
 
 
 def a_request(name: str, device_class: str, count: int = 1, expression: str = "", **more: Json) -> Json:
-    """A request of a claim."""
+    """Return a request of a claim."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
     return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **selectors, **more}}
 
 
 def a_way(name: str, device_class: str, **more: Json) -> Json:
-    """An alternative of a request."""
+    """Return an alternative of a request."""
     return {"name": name, "deviceClassName": device_class, **more}
 
 
 def a_claim(*requests: Json, constraints: Sequence[Json] = (), held: Sequence[tuple[str, str, str]] = ()) -> Json:
-    """A ResourceClaim, which has the devices of `held`."""
+    """Return a ResourceClaim that has the devices of `held`."""
     devices = {"requests": list(requests), **({"constraints": list(constraints)} if constraints else {})}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"devices": devices}}
     results = [{"request": "r", "driver": one[0], "pool": one[1], "device": one[2]} for one in held]
@@ -94,7 +94,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, MIG, *PARTITIONED, a_claim(a_request("r", "mig"), held=[(GPU, "n1", "gpu-0-mig-3g-0")])],
         1,
         [
-            "of 3 devices on the node, 2 not selected, 1 short of a counter",  # what is in use is no whole GPU
+            "of 3 devices on the node, 2 not selected, 1 short of a counter",  # the device in use is not a whole GPU
             "gets them if  claim ml/other of pod infer-0 is released",
             "too little is free in counter gpu-0/memory",
         ],
@@ -500,12 +500,12 @@ def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..
     shown = "\n".join(lines[:TEN])
     assert status == expected, shown
     assert [text for text in texts if text not in shown] == [], shown
-    assert len(lines) <= 24  # rows of a small terminal
+    assert len(lines) <= 24  # the rows of a small terminal
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callable[..., tuple[int, list[str]]]) -> None:
-    """One claim is one object. The list of several does not depend on what they have."""
+    """One claim is one object, and several claims are a list, whatever they contain."""
     held = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(2)]
     for number, one in enumerate(held):
         one["metadata"] = {"name": f"held-{number}", "namespace": "ml"}
@@ -520,7 +520,7 @@ def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callabl
 def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_too(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    """With more holders than changes that are tried, a smaller count is still proposed."""
+    """Even with more holders than changes that are tried, a smaller count is still proposed."""
     gpus = [a_device(f"gpu-{number}", type="gpu") for number in range(100)]
     others = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(99)]
     for number, one in enumerate(others):
@@ -535,7 +535,7 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
 
 
 def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """What nobody can change is left out first. Each device has its row if all are asked for."""
+    """Devices that nobody can change are left out first. If all are requested, each device has its row."""
     taints = [{"key": f"example.com/{number}", "effect": "NoSchedule"} for number in range(3)]
     gpus = [a_device(f"gpu-{number}", type="gpu", model="a") for number in range(2)]
     marked = [{**a_device(f"bad-{one['key'][-1]}", type="gpu", model="a"), "taints": [one]} for one in taints]
@@ -588,7 +588,7 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
 
 
 def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """A plugin comes first on a node that has some of the resource."""
+    """A plugin takes precedence on a node that has some of the resource."""
     metadata = {"name": "n1"}
     node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
@@ -730,7 +730,7 @@ def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[.
 def test_a_change_is_proposed_only_if_schedulers_find_the_devices_then(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    """A counter an overcommitted counter keeps a scheduler from all devices of the pool."""
+    """An overcommitted counter keeps a scheduler from using any device of the pool."""
     _, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
     parts = json.loads(json.dumps(objects))
     parts[1]["spec"]["devices"][-1]["taints"] = [XID]
@@ -754,7 +754,7 @@ def test_a_change_does_not_end_the_error_of_another_node(why: Callable[..., tupl
 def test_what_an_expression_is_edited_to_takes_little_memory(
     why: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 10 KiB with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
+    """From 10 KiB with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
     monkeypatch.setattr("devicecore_tools.doctor.pod.claim_trial.MAX_ADVICE_SECONDS", 600)  # tracing takes long
     devices = [a_device(f"gpu-{number}", type="gpu", model=f"A{number}") for number in range(100)]
     wanted = " || ".join(f"device.attributes['{GPU}'].model == 'B{number}'" for number in range(150))
@@ -794,7 +794,7 @@ def test_a_claim_without_a_name_is_refused(tmp_path: Path, capsys: Capsys) -> No
 
 
 def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """A device has its attributes below `basic`, and a request has what is below `exactly` in v1."""
+    """A device has its attributes under `basic`, and a request directly has the fields that v1 has under `exactly`."""
     old = a_slice("n1", GPU, [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in GPUS])
     claim = a_claim(a_request("r", "gpu"))
     claim["spec"]["devices"]["requests"] = [{"name": "r", "deviceClassName": "gpu", "count": 2}]
@@ -902,7 +902,7 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
 def test_a_name_is_explained_on_servers_of_each_version(
     name: str, title: str, version: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """The answer to a name says which nodes have the devices, and why the others do not."""
+    """If asked about a name, `why` says which nodes have the devices, and why the others do not."""
     spec = a_claim(a_request("r", "gpu", 2))["spec"]
     v1 = "resource.k8s.io/v1"
     template = {**TEMPLATE, "apiVersion": v1, "spec": {"spec": spec}}

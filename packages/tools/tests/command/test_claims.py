@@ -1,4 +1,4 @@
-"""`devicecore why` and `fits` with ResourceClaims: which devices they get, and what is in the way."""
+"""`devicecore why` and `fits` with ResourceClaims: which devices they get, or what prevents it."""
 
 import io
 import json
@@ -79,7 +79,7 @@ def run(place: Path, command: str, *arguments: str) -> int:
 
 
 def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys) -> None:
-    """The guide shows just this."""
+    """The guide shows exactly this."""
     assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json") == 1
     shown, _, others = capsys.readouterr().out.partition("The other nodes\n")
     assert f"--claims claims.json\n{shown}...\n" in (Path(__file__).parents[4] / "docs" / "claims.md").read_text()
@@ -123,7 +123,7 @@ def test_a_claim_is_read_once_also_from_standard_input(
     (place / "both.json").write_text("---\n" + json.dumps(CLASS) + "\n---\n" + json.dumps(claim("train", 1)))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((place / "both.json").read_bytes())))
     slices = json.loads((place / "slices.json").read_text())
-    (place / "slices.json").write_text(json.dumps({**slices, "items": slices["items"][1:]}))  # the class is piped, too
+    (place / "slices.json").write_text(json.dumps({**slices, "items": slices["items"][1:]}))  # the class is piped too
     assert run(place, "why", "-", "--slices", "slices.json") == 0
     assert "claim ml/train on node-1: gets its devices\n" in capsys.readouterr().out
 
@@ -194,7 +194,7 @@ def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: C
 
 
 def test_claims_are_explained_without_what_nodes_and_terminals_need(place: Path) -> None:
-    """To import these took a third of the time of a claim on 1,000 nodes."""
+    """Importing these took a third of the time for a claim on 1,000 nodes."""
     words = ["why", str(place / "claim.json"), "--slices", str(place / "slices.json")]
     heavy = "{'rich', 'yaml', 'devicecore.domain.checkpoint', 'devicecore_tools.doctor.look.values'}"
     program = (
@@ -350,7 +350,7 @@ def test_calls_that_a_driver_need_not_get_are_in_the_allocation(place: Path, cap
 
 
 def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Capsys) -> None:
-    """A device that is tainted keeps its counter in Kubernetes 1.36, so that the other one stays free forever."""
+    """In Kubernetes 1.36, a tainted device keeps its counter, so the other device stays free forever."""
     uses = [{"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": n}}}]} for n in ("2", "1")]
     taints = [{"key": "example.com/xid", "effect": "NoSchedule"}]
     tainted = device("gpu-0", "H100", 0, taints=taints, **uses[0])

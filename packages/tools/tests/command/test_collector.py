@@ -1,4 +1,4 @@
-"""The cycle collector is back in its former state after a command has changed it."""
+"""After a command has changed the cycle collector, it is restored to its former state."""
 
 import gc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`devicecore demo`: all steps, run once by the real command."""
+"""`devicecore demo`: the real command runs all steps once."""
 
 import json
 import os
@@ -19,14 +19,14 @@ from rich.console import Console
 from devicecore.domain.model import Container, Pod, PodUid
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Json = Any  # what the command prints, whose shape these tests check
+Json = Any  # the command's output, whose structure these tests check
 
 FIRST, SECOND = "172.21.0.16", "172.21.0.12"
 GPU, RDMA = "example.com/gpu", "example.com/rdma"
 
 
 class DemoRun:
-    """One run: its status, its steps by name, and what it left in its temporary directory."""
+    """One run: its status, its steps by name, and what remained in its temporary directory."""
 
     def __init__(self, ran: "subprocess.CompletedProcess[str]", directory: Path) -> None:
         self.status = ran.returncode
@@ -35,13 +35,13 @@ class DemoRun:
         self.left = left_by(directory)
 
     def counts(self, step: str, node: str, resource: str) -> tuple[int | None, int | None]:
-        """Capacity and allocatable in a step."""
+        """Return capacity and allocatable in a step."""
         status = self.steps[step]["nodes"][node]
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
 
 def left_by(directory: Path) -> list[str]:
-    """The files in `directory`, and the processes whose command names it."""
+    """Return the files in `directory`, and the processes whose command line contains it."""
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     mentions = [command.decode() for command in commands if os.fsencode(directory) in command]
     return [*map(str, directory.iterdir()), *mentions]
@@ -49,13 +49,13 @@ def left_by(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo(devicecore: Run) -> Iterator[DemoRun]:
-    """The one run that most tests look at."""
+    """The one run that most tests examine."""
     with tempfile.TemporaryDirectory(prefix="dc-") as directory:
         yield DemoRun(devicecore("demo", "--json", TMPDIR=directory), Path(directory))
 
 
 def test_every_step_passes(demo: DemoRun) -> None:
-    """All steps are good, with at least one check each, and the status is 0."""
+    """All steps succeed, with at least one check each, and the status is 0."""
     assert demo.status == 0
     assert len(demo.steps) == 17
     assert [name for name, step in demo.steps.items() if not step["ok"] or not step["checks"]] == []
@@ -68,7 +68,7 @@ def test_progress_goes_to_stderr(demo: DemoRun) -> None:
 
 
 def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
-    """Capacity and allocatable go from nothing to 10, and what is not a plugin's stays as it was."""
+    """Capacity and allocatable go from nothing to 10, and resources that belong to no plugin stay the same."""
     assert demo.counts("two_nodes", FIRST, GPU) == (None, None)
     assert demo.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
     assert demo.counts("a_plugin_registers", SECOND, GPU) == (None, None)
@@ -77,7 +77,7 @@ def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
 
 
 def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
-    """The scheduler's sentence is kube-scheduler's own, and the pod lands where the next plugin starts."""
+    """The scheduler's sentence is that of kube-scheduler, and the pod runs where the next plugin starts."""
     pending = demo.steps["a_pod_is_pending"]
     assert pending["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
     landed = demo.steps["the_pending_pod_lands"]
@@ -93,21 +93,21 @@ def test_a_container_of_two_resources_finds_both_in_its_environment(demo: DemoRu
 
 
 def test_no_device_has_two_owners(demo: DemoRun) -> None:
-    """The three containers hold 8, 3 and 2 gpu; those on one node are different ones."""
+    """The three containers hold 8, 3 and 2 GPUs, and no two on one node share a device."""
     first = demo.steps["the_kubelet_restarts"]["containers"]
     gpus = [device for given in first.values() for device in given["devices"][GPU]]
     assert (len(gpus), len(set(gpus))) == (10, 10)
 
 
 def test_the_checkpoint_is_sound(demo: DemoRun) -> None:
-    """It is of format 2, and its checksum is that of its data."""
+    """It has format 2, and its checksum matches its data."""
     step = demo.steps["the_checkpoint"]
     assert (step["verdict"], step["format"], step["entries"]) == ("ok", 2, 3)
     assert step["stored"] == step["computed"]
 
 
 def test_a_restart_loses_nothing(demo: DemoRun) -> None:
-    """After it, containers have what they were given when they came."""
+    """Afterwards, containers have the devices that they were given when they started."""
     after = demo.steps["the_kubelet_restarts"]["containers"]
     for step in ("a_pod_runs", "a_pod_takes_both"):
         for container, given in demo.steps[step]["containers"].items():
@@ -121,7 +121,7 @@ def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
 
 
 def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
-    """The runtime gets one CDI name, whose file sets the variable of the device that the claim was allocated."""
+    """The runtime gets one CDI name. Its file sets the variable for the device that was allocated to the claim."""
     step = demo.steps["a_claim_is_prepared"]
     (name,) = step["cdi_devices"]
     assert step["allocated"] == f"chip.example.com/{FIRST}/dev-0"
@@ -130,7 +130,7 @@ def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
 
 
 def test_nothing_is_left_behind(demo: DemoRun) -> None:
-    """Neither by its own account nor by ours."""
+    """Nothing is left, either according to the command or according to our own check."""
     end = demo.steps["nothing_is_left"]
     assert (end["processes"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0, 0], [], [])
     assert demo.left == []
@@ -138,7 +138,7 @@ def test_nothing_is_left_behind(demo: DemoRun) -> None:
 
 @pytest.mark.parametrize("width", [100, 80, 70, 60, 40])
 def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
-    """On a narrower terminal they are below each other, and nothing is wider than it."""
+    """On a narrower terminal, they are printed below each other, and nothing is wider than the terminal."""
     console = Console(width=width, file=None, force_terminal=False, highlight=False)
     with Cluster(NATIVE) as cluster, console.capture() as capture:
         first, second = cluster.nodes
@@ -153,7 +153,10 @@ def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
 
 
 def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: Path) -> None:
-    """On a machine where no plugin can start: status 1, which step, what was expected, what came, and why."""
+    """If no plugin can start, the status is 1.
+
+    The output says which step failed, what it expected, what it got, and why.
+    """
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'plugin' in sys.orig_argv: os.write(2, b'no plugins today\\n'); os._exit(3)\n"
     )
@@ -167,7 +170,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
-    """At any step, it removes its files before it ends, with 128 and the signal's number as its status."""
+    """At any step, it removes its files before it ends with status 128 plus the signal's number."""
     command = [sys.executable, "-m", "devicecore_tools", "demo"]
     environment = {**os.environ, "TMPDIR": str(directory)}
     with subprocess.Popen(
@@ -190,7 +193,7 @@ def test_a_long_temporary_path_leaves_room_for_sockets(tmp_path: Path, monkeypat
 
 
 def test_the_scheduler_counts_what_each_node_lacks() -> None:
-    """Reasons are counted over the nodes and sorted, as in kube-scheduler's own sentence."""
+    """Reasons are counted over all nodes and sorted, as in kube-scheduler's own sentence."""
     rdma = {"capacity": {RDMA: 4}, "allocatable": {RDMA: 4}}
     pod = Pod(PodUid("uid"), containers=(Container("main", {GPU: 1, RDMA: 2, "cpu": 9}),))
     with Cluster({"one": {"capacity": {}, "allocatable": {}}, "two": rdma}) as cluster:
@@ -198,9 +201,9 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
 
 
 def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, directory: Path) -> None:
-    """Piped, it has no colors and no long lines, and every sentence is whole.
+    """If piped, the output has no colors and no long lines, and every sentence is complete.
 
-    With `--keep`, no process and no socket is left, and the commands that it prints work.
+    With `--keep`, no process or socket is left, and the commands that it prints work.
     """
     ran = devicecore("demo", "--keep", TMPDIR=str(directory))
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)

@@ -121,7 +121,7 @@ def test_the_verdict_and_all_findings_are_on_the_first_screen(findings: int, wid
 
 
 def test_the_verdict_counts_findings_and_the_table_counts_free_devices_once() -> None:
-    """The free devices are on both sides of one that is held, and two findings have the same few words."""
+    """The free devices are on both sides of a held one, and two findings start with the same few words."""
     full = large_report(3)
     rows = (full.devices[-1], full.devices[0], full.devices[-2])
     alike = tuple(evolve(one, brief="the same") for one in full.findings)
@@ -253,7 +253,7 @@ def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path,
 
 
 def test_a_root_that_cannot_be_looked_at_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
-    """As a directory of another user; a name that is too long is refused to every user."""
+    """Like a directory of another user; a name that is too long is refused for every user."""
     assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 3
     output = capsys.readouterr().out
     assert "  not read: sockets: File name too long" in output
@@ -269,9 +269,9 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: P
 
 
 def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> None:
-    """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it.
+    """Each recorded file gives a report, a page and a picture, with findings if a kubelet would not read the file.
 
-    In `make test` it is every seventh file. `doctor/test_reading.py` reads all of them as doctor does.
+    `make test` uses every seventh file. `doctor/test_reading.py` reads all of them as doctor does.
     """
     file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
     for record in share(list(lines("checkpoint/decode.jsonl")), of=7):

@@ -13,13 +13,13 @@ RUNNING = pod("a", "6", "4Gi"), 0
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node of two NUMA nodes, on the first of which pod `a` has six of eight CPUs."""
+    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 
 
 def reported(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    """The report of doctor as JSON."""
+    """Return the report of doctor as JSON."""
     main(["doctor", "--root", str(root), "--json", "--no-plugins", *options])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document

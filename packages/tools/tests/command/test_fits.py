@@ -1,4 +1,4 @@
-"""`devicecore fits`: one pod is tried on nodes from files."""
+"""`devicecore fits` tries one pod on nodes from files."""
 
 import json
 from collections.abc import Callable
@@ -157,7 +157,7 @@ def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> 
 
 @pytest.mark.parametrize("name", ["", "node-7"])
 def test_a_node_is_called_by_its_name_or_its_file(place: Path, name: str, capsys: Capsys) -> None:
-    """`doctor --json` has an empty name if it has not read the Node."""
+    """In `doctor --json`, the name is empty if the Node was not read."""
     node = {"name": name, "devices": [{"resource": GPU, "device": "gpu-0"}]}
     (place / "node.json").write_text(json.dumps(node))
     assert fits(place, "one.yaml", "node.json") == 0

@@ -17,7 +17,7 @@ RUNNING = pod("a", "6", "4Gi"), 0
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node of two NUMA nodes, on the first of which pod `a` has six of eight CPUs."""
+    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 def asked(
     root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str], *options: str
 ) -> tuple[int, dict[str, Any]]:
-    """The exit status of `fits`, and what it says about the node."""
+    """Return the exit status of `fits`, and what it says about the node."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     status = main(["fits", str(file), "--node", str(root), "--json", *options])
@@ -112,7 +112,7 @@ def test_a_state_file_with_which_no_kubelet_starts_is_named(root: Path, capsys: 
 
 
 def test_a_kubelet_that_runs_may_have_a_state_with_which_it_would_not_start(root: Path) -> None:
-    """A real kubelet had a NUMA node in two groups, and whether it starts with that depends on chance."""
+    """A real kubelet had a NUMA node in two groups. Whether it starts in that state depends on chance."""
     blob = (root / MEMORY_FILE).read_bytes()
     state = decode_memory(blob).state
     first = state.nodes[0]

@@ -1,4 +1,4 @@
-"""`fits` on recorded nodes calls no pod sure to run that a real kubelet refused or kept waiting there."""
+"""`fits` on recorded nodes: it is never sure that a pod runs if a real kubelet refused it or let it wait."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def a_pod(requests: Json) -> Json:
 def test_a_pod_is_not_called_sure_to_run_on_a_node_that_refused_it(
     name: str, status: int, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A pod that was refused by no fault of its own, or that waits before it, is a reason to doubt."""
+    """A pod that was refused through no fault of its own, or that already waits there, is a reason for doubt."""
     files = json.loads((DATA / f"{name}.json").read_text("utf-8"))
     for file, content in files.items():
         text = content if isinstance(content, str) else json.dumps(content)

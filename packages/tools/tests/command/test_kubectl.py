@@ -1,4 +1,4 @@
-"""`kubectl devicecore`: commands that ask the cluster of the user's kubeconfig."""
+"""`kubectl devicecore`: commands that query the cluster of the user's kubeconfig."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""What happens between pods with claims and DRA drivers: `NodeClaims`, and what is shown of it."""
+"""`NodeClaims`, which connects pods with claims to DRA drivers, and how its state is shown."""
 
 import json
 import math
@@ -37,11 +37,11 @@ OTHER = "nic.example.com"
 
 
 class CountingDriver:
-    """A driver that notes its calls, and can be set to refuse them or not to answer."""
+    """A driver that records its calls, and can be told to refuse them or not to answer."""
 
     def __init__(self, name: str = DRIVER) -> None:
         self.name = DriverName(name)
-        self.calls: list[tuple[str, str]] = []  # of method and name of the claim
+        self.calls: list[tuple[str, str]] = []  # pairs of a method and a claim's name
         self.error = ""
         self.answers = threading.Event()
         self.answers.set()
@@ -117,7 +117,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
     state = node.wait_until(lambda state: "no power" in state.pods[0].reason)
     expected = "prepare dynamic resources: NodePrepareResources failed for ResourceClaim shared: no power"
     assert state.pods[0].reason == state.dra.claims[0].reason == expected
-    node.register(other)  # does not matter to the claim
+    node.register(other)  # does not affect the claim
     node.put("other", claim("other", OTHER), pod("b", "other"))
     node.wait_for_phases(b="Running")
     assert driver.calls == [("prepare", "shared")]
@@ -130,7 +130,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
 
 @pytest.fixture
 def few_threads(monkeypatch: Patch) -> None:
-    """The node that is made afterwards has 20 threads of a kind."""
+    """Nodes that are made afterwards have 20 threads of each kind."""
     monkeypatch.setattr(lanes, "MAX_THREADS", 20)
 
 
@@ -176,7 +176,7 @@ def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node) -> None:
         node.turn()
     node.put("other", claim("other", OTHER), pod("other", "other"))
     node.wait_for_phases(other="Running")
-    assert len(hung.calls) == lanes.MAX_THREADS  # so no thread became free
+    assert len(hung.calls) == lanes.MAX_THREADS  # so no thread was released
     hung.answers.set()
     node.wait_until_settled()
     assert sorted(hung.calls) == sorted(("prepare", name) for name in names)
@@ -211,7 +211,7 @@ def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: P
     assert driver.calls == []
     node.api_claims.put(evolve(made, reserved_for=frozenset({"u-a"})))
     node.wait_for_phases(a="Running")
-    node.put("claim", claim(reservedFor=[]))  # from now on, this one counts
+    node.put("claim", claim(reservedFor=[]))  # from now on, this is the valid one
     node.put("b", pod("b"))
     node.wait_until(lambda state: len(state.pods) == 2 and "is not allowed to use" in state.pods[1].reason)
 
@@ -339,7 +339,7 @@ def test_after_a_restart_a_claim_waits_for_its_driver_to_be_released(tmp_path: P
 
 
 class CountingStore(MemoryStore):
-    """A store that counts what it saves."""
+    """A store that counts how often it saves."""
 
     saves = 0
 
@@ -349,7 +349,7 @@ class CountingStore(MemoryStore):
 
 
 def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp_path: Path) -> None:
-    """Each write is that of the whole file, so one for each pod would cost the square of their number."""
+    """Each write writes the whole file, so one write per pod would take quadratic time."""
     pods = tuple(f"u-{number}" for number in range(2_000))
     store = CountingStore(encode([ClaimEntry("u-shared", "shared", "default", pods)]))
     with Node(tmp_path, claim_store=store) as node:
@@ -360,7 +360,7 @@ def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp
 
 
 def entries(driver: str, number: int) -> list[ClaimEntry]:
-    """Claims of a driver, or of none, each of a pod that is gone."""
+    """Claims of a driver, or of no driver, whose pods are all gone."""
     names = (f"{driver or 'none'}-{one}" for one in range(number))
     return [ClaimEntry(f"c-{n}", n, "default", (f"u-{n}",), {DriverName(driver): ()} if driver else {}) for n in names]
 
@@ -402,7 +402,7 @@ def test_pods_that_are_not_released_together_are_released_later(tmp_path: Path, 
     def reconcile(_: DraManager) -> Mapping[None, DeviceCoreError]:
         if error:
             raise RuntimeError
-        return {}  # as before the sources of pods are ready
+        return {}  # as if the pod sources were not ready yet
 
     monkeypatch.setattr(DraManager, "reconcile", reconcile)
     hung = CountingDriver()
@@ -513,12 +513,12 @@ def test_text_of_drivers_is_bounded_and_escaped(node: Node, caplog: pytest.LogCa
         assert "\nFORGED" not in output
         assert len(output) < 1_000_000
     assert "\u202e" not in outputs[1] + outputs[2]
-    assert len(caplog.records) < 50  # and not one for each of 70 names
+    assert len(caplog.records) < 50  # not one for each of the 70 names
 
 
 @pytest.mark.parametrize("changes", [1, 3, 5])
 def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
-    """Values that nobody keeps may have the `id` of values before them."""
+    """New values may have the `id` of earlier values that nobody kept."""
     node.register(CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))

@@ -1,4 +1,4 @@
-"""Foreign text in every input of `devicecore kubelet`, and a search through every output."""
+"""Foreign text is put into every input of `devicecore kubelet`, and every output is searched for it."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-PATIENCE = 60.0  # seconds for something that takes one or two
+PATIENCE = 60.0  # seconds for something that takes one or two seconds
 TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal
 SHORT = f"{TITLE}\nFORGED\r\u202e"
 LONG = SHORT + "x" * 2_000_000
@@ -29,7 +29,7 @@ MAX_OUTPUT = 2_000_000  # bytes
 
 
 class Hostile(SimulatedPlugin):
-    """Device ids that move a cursor, and answers full of foreign text."""
+    """Has device ids that move a cursor, and gives answers full of foreign text."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(resource, [Device(DeviceId(f"{SHORT}{number}")) for number in range(4)])
@@ -45,14 +45,14 @@ class Hostile(SimulatedPlugin):
 
 
 class Refusing(Hostile):
-    """Refuses with two megabytes of text."""
+    """Refuses everything, with two megabytes of text."""
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         raise ValueError(LONG)
 
 
 class NotStarting(Hostile):
-    """Lets no container start, and says so in two megabytes."""
+    """Lets no container start, and says so in a message of two megabytes."""
 
     options = PluginOptions(pre_start_required=True)
 
@@ -65,7 +65,7 @@ class NotStarting(Hostile):
 
 @pytest.fixture
 def kubeconfig(directory: Path) -> Iterator[Path]:
-    """A kubeconfig for an API server that refuses everything at length."""
+    """Return a kubeconfig for an API server that refuses everything with a long text."""
     refusal = {"kind": "Status", "message": LONG, "reason": SHORT, "code": 403}
     with LocalApiServer() as server:
         server.inject(Answer(403, refusal), times=None)
@@ -73,7 +73,7 @@ def kubeconfig(directory: Path) -> Iterator[Path]:
 
 
 def write_manifests(directory: Path) -> None:
-    """Pods for the three plugins, and files that are wrong in every place that an error mentions."""
+    """Write pods for the three plugins, and files that are wrong in every place that an error mentions."""
 
     def pod(limits: object, name: object, *, kind: str = "Pod", container_name: str = "main", uid: str = "") -> str:
         container = {"name": container_name, "resources": {"limits": limits}}
@@ -117,7 +117,7 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, dire
         wait_until(lambda: all(word in log.read_text() for word in words), log)
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) in (0, -signal.SIGALRM)  # by force, on a machine that is busy for 5 s
+        assert process.wait(PATIENCE) in (0, -signal.SIGALRM)  # by force, if the machine is busy for 5 s
     with closing(Terminal(arguments, 100, 50)) as terminal:
         screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
     for one in served:
@@ -132,7 +132,7 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, dire
         "--once": once.stdout.encode() + once.stderr.encode(),
     }
     for where, output in outputs.items():
-        assert b"owned" in output, where  # it was there, and was made harmless
+        assert b"owned" in output, where  # it was present, and was made harmless
         assert_harmless(output, where)
     assert TITLE not in shown.stdout
     assert "Traceback" not in log.read_text()

@@ -7,7 +7,7 @@ import pytest
 from devicecore_tools.node import lanes
 from devicecore_tools.node.lanes import Lanes
 
-PATIENCE = 60.0  # seconds for something that takes far less
+PATIENCE = 60.0  # seconds; far more than it takes
 
 
 def wait_for(event: threading.Event) -> None:
@@ -36,7 +36,7 @@ def test_a_lane_that_hangs_delays_no_other() -> None:
 
 
 def test_ten_lanes_in_which_much_work_hangs_delay_no_other() -> None:
-    """A lane gets more threads if much waits in it; 8 plugins that hung took all threads there were."""
+    """A lane gets more threads if many admissions wait in it. Eight hanging plugins used to block all threads."""
     work, hangs, ended = Lanes(), threading.Event(), threading.Event()
     for lane in range(10):
         for _ in range(150):

@@ -1,4 +1,4 @@
-"""When a pod that does not run is tried again: a decision from what is known, without time."""
+"""When a pod that does not run is tried again: this is decided from what is known, independently of time."""
 
 import pytest
 from devicecore_tools.node.outcome import FactsKeeper, Outcome, OutcomeKind, may_differ, outcome_of, resources_of
@@ -88,7 +88,7 @@ def test_nothing_differs_while_nothing_changes() -> None:
 
 
 def test_a_reservation_is_no_change_and_an_allocation_is_one() -> None:
-    """If reservations counted, two refused pods would be a change for each other forever."""
+    """If reservations counted, two refused pods would trigger each other forever."""
     state = registered(4)
     in_flight = reserved(state, pod("a"), 2)
     assert not differs(REFUSED, state, in_flight)

@@ -27,7 +27,7 @@ OPTIONS = (
 
 
 class Pods:
-    """The pods of a node. Until it is ready, any pod may come back."""
+    """The pods of a node. Until the source is ready, any pod may come back."""
 
     def __init__(self, *objects: dict[str, Any], is_ready: bool = True) -> None:
         self.objects = {PodUid(one["metadata"]["uid"]): one for one in objects}

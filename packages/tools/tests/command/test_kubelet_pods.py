@@ -1,4 +1,4 @@
-"""`NodeEngine`: the pods of manifests that come and go, and the device manager."""
+"""`NodeEngine`: pods of manifests that come and go, and the device manager."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 
 class CountingPlugin(SimulatedPlugin):
-    """A plugin that counts its Allocate calls, and can be set to refuse them or not to answer."""
+    """A plugin that counts its Allocate calls, and can be told to refuse them or not to answer."""
 
     def __init__(self, resource: str, devices: Sequence[Device]) -> None:
         super().__init__(resource, devices)
@@ -197,7 +197,7 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         node.wait_for_phases(plain="Running")
         (node.manifests / "plain.yaml").unlink()
         node.turn()
-        node.write("plain")  # with the same UID, so it waits for the release of the former
+        node.write("plain")  # it has the same UID, so it waits until the former pod is released
         node.wait_for_phases(plain="Running")
         store.works.set()
         node.wait_until_settled()
@@ -205,7 +205,7 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("changes", [1, 2, 3, 4, 5, 8])
 def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
-    """Values that nobody keeps may have the `id` of values before them."""
+    """New values may have the `id` of earlier values that nobody kept."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 8))
     node.transport.connect(plugin)
     for turn in range(40):

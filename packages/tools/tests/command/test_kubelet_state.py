@@ -1,4 +1,4 @@
-"""The state of `devicecore kubelet` as JSON, with the texts of pods that have not changed."""
+"""The state of `devicecore kubelet` as JSON, which reuses the JSON of unchanged pods."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the log of `devicecore kubelet` says about the node's status."""
+"""Lines about the node's status in the log of `devicecore kubelet`."""
 
 import logging
 

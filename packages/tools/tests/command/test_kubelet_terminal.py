@@ -29,7 +29,7 @@ def arguments(root: Path) -> list[str]:
 
 @contextmanager
 def started(starting: "subprocess.Popen[str]") -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
-    """A process that has started, and its log from then on."""
+    """A process that has started, and its log since then."""
     with starting as process:
         assert process.stderr is not None
         next(line for line in process.stderr if "started" in line)
@@ -66,7 +66,7 @@ def test_the_live_view_is_drawn_again_when_the_terminal_changes_its_size(root: P
         shown.resize(30, 24)
         shown.read_until(r"(·{8} ){2}·{8}\x1b\[K\s")
     shown.process.send_signal(signal.SIGTERM)
-    shown.read_until(r"\x1b\[\?1049l")  # the screen that was there before
+    shown.read_until(r"\x1b\[\?1049l")  # the earlier screen
     assert shown.process.wait(PATIENCE) == 0
 
 
@@ -89,12 +89,12 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
-    """CPython's `sigtimedwait` returns a number without a signal, if its time is over when the process continues."""
+    """If the time is over when the process continues, CPython's `sigtimedwait` returns a number without a signal."""
     with started(Fork(arguments(root), stderr=subprocess.PIPE)) as (process, log):
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            time.sleep(1.5)  # longer than it waits for anything
+            time.sleep(1.5)  # longer than any of its waits
             process.send_signal(signal.SIGCONT)
         write_pod(root, "train")
         assert any("pod default/train: Running" in line for line in log)
@@ -107,7 +107,7 @@ def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
 
 
 def ends_in_time(process: "subprocess.Popen[str]") -> int:
-    """Send SIGTERM; the status with which the process ends, on an idle machine when the documentation says so."""
+    """Send SIGTERM and return the exit status. On an idle machine, the process must end as soon as documented."""
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     status = process.wait(PATIENCE)
@@ -117,7 +117,7 @@ def ends_in_time(process: "subprocess.Popen[str]") -> int:
 
 @pytest.mark.parametrize("stalled", ["stdout", "stderr"])
 def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
-    """The pipe is full: no process reads what it prints, which is a megabyte per state."""
+    """The pipe is full: nobody reads its output, which is a megabyte per state."""
     more = ["--json"] if stalled == "stdout" else []
     plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 10_000 if stalled == "stdout" else 1))
     for number in range(1000 if stalled == "stderr" else 0):
@@ -133,7 +133,7 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         while not (root / "state.json").exists() or "gpu-0" not in (root / "state.json").read_text():
             time.sleep(0.05)
         write_pod(root, "late")
-        while "late" not in (root / "state.json").read_text():  # it goes on although nobody reads
+        while "late" not in (root / "state.json").read_text():  # it keeps running although nobody reads
             time.sleep(0.05)
         assert ends_in_time(process) == 0
 
@@ -155,7 +155,7 @@ def test_the_file_of_state_has_the_newest_of_several_lists_that_come_together(ro
 
 @contextmanager
 def ending(process: "subprocess.Popen[str]") -> Iterator[None]:
-    """End a process after the block, even if the block fails."""
+    """Stop a process after the block, even if the block fails."""
     try:
         yield
     finally:
@@ -177,7 +177,7 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), True)
         while Path(f"/proc/{process.pid}/status").read_text().count("SigBlk:\t0000000000000000"):
-            time.sleep(0.05)  # its signals are not held yet
+            time.sleep(0.05)  # its signals are not blocked yet
         ends_in_time(process)
         assert "Traceback" not in process.stderr.read()
 
@@ -225,4 +225,4 @@ def test_sigterm_ends_it_after_signals_that_mean_nothing(root: Path) -> None:
             assert any("pod default/train: Running" in line for line in log)
             assert ends_in_time(process) == 0
         finally:
-            process.kill()  # else a failure would wait forever
+            process.kill()  # otherwise, a failure would wait forever

@@ -1,6 +1,6 @@
-"""A number of a foreign object is never a length or a range: `why` and `fits` end, with a sentence or a verdict.
+"""A number in a foreign object is never used as a length or range: `why` and `fits` end with a sentence or a verdict.
 
-Each numeric field of each object that they read is as large as 64 bits allow, and larger.
+Each numeric field of each object that they read is set to the largest 64-bit value, and to larger ones.
 """
 
 import copy
@@ -150,7 +150,7 @@ POD = {
         "priorityClassName": "high",
     },
 }
-NEW = {"name": "a", "namespace": "default"}  # a pod that no API server has taken has no UID
+NEW = {"name": "a", "namespace": "default"}  # a pod that no API server has accepted has no UID
 DOCUMENTS: tuple[dict[str, Any], ...] = (*OBJECTS, *OTHERS, CLAIM, POD)
 
 

@@ -1,4 +1,4 @@
-"""The command as such: help, errors, and what it does not load."""
+"""The command itself: its help, its errors, and what it does not import."""
 
 import inspect
 import shlex
@@ -48,7 +48,7 @@ def test_every_command_explains_itself_with_an_example(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) -> None:
-    """What a user copies from `--help` is one command."""
+    """The line that a user copies from `--help` is one command."""
     for path, command in every_command(tree):
         written = [line.strip() for line in inspect.cleandoc(command.help or "").splitlines()]
         examples = {line for line in written if line.startswith("$ ")}
@@ -74,7 +74,7 @@ def test_the_version_is_printed(devicecore: Run) -> None:
 
 @pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
 def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
-    """Nothing to do is wrong usage, answered with the help."""
+    """Without anything to do, the usage is wrong, and the answer is the help."""
     ran = devicecore(*group.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Usage: devicecore")
@@ -125,7 +125,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
     ],
 )
 def test_without_an_extra_a_command_says_what_to_install(missing: list[str], extra: str, arguments: list[str]) -> None:
-    """A library that is not installed is one sentence with the command to run, and status 2."""
+    """If a library is not installed, one sentence names the command to run, and the status is 2."""
     begin = f"import sys; sys.modules.update(dict.fromkeys({missing})); from devicecore_tools.command.main import main"
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -135,7 +135,7 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
-    """Only what the extra installs is the user's to install."""
+    """Only packages of the extra are something that the user can install."""
     script = (
         "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
         "from devicecore_tools.command.main import main"
@@ -183,7 +183,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
 
 @pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
 def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
-    """Output into a closed pipe ends the command without a word, with the status of a program that SIGPIPE ends."""
+    """If its output pipe is closed, the command ends silently, with the status of a program that SIGPIPE ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", "devicecore_tools", "checkpoint", *command.split()],
         cwd=Path(__file__).parents[4] / "tests" / "data" / "checkpoint",
@@ -201,7 +201,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 
 @pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
 def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
-    """A closed input or output leads to an exit status, and to no traceback."""
+    """A closed input or output leads to an exit status, not to a traceback."""
     command = f"{shlex.quote(sys.executable)} -m devicecore_tools checkpoint verify - {closed}"
     ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (1, "")
@@ -210,7 +210,7 @@ def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
 
 @pytest.mark.parametrize("command", ["verify", "show"])
 def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
-    """A terminal that is not for UTF-8 costs letters, not the answer."""
+    """On a terminal without UTF-8, letters are lost, but not the answer."""
     blob = tmp_path / "\u4e2d"
     blob.write_bytes(encode(CheckpointData(None, {"a.com/x": ("\u4e2d",)})))
     ran = devicecore("checkpoint", command, str(blob), PYTHONIOENCODING="latin-1")
@@ -219,7 +219,7 @@ def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, 
 
 
 def test_an_interrupt_before_the_command_begins_ends_it_without_output() -> None:
-    """Ctrl-C while the command is still being imported is the status of the signal, and no traceback."""
+    """Ctrl-C while the command is still being imported gives the status of the signal, and no traceback."""
     script = """
 import sys
 from devicecore_tools.command.main import explained_threads, main
@@ -256,7 +256,7 @@ sys.exit(main(["--help"]))
     ],
 )
 def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A shell makes it of a variable that is not set."""
+    """A shell passes this if a variable is not set."""
     assert main(arguments) == 2
     assert "expected the name of a file or directory, got an empty string." in capsys.readouterr().err
 
@@ -338,7 +338,7 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
 def test_a_slip_in_a_manifest_is_answered_with_what_to_do(
     devicecore: Run, tmp_path: Path, changed: tuple[str, str], sentence: str
 ) -> None:
-    """As kubectl refuses a field that it does not know: without that, the pod would ask for nothing and fit."""
+    """Kubectl also refuses an unknown field: otherwise, the pod would request nothing, and fit."""
     (tmp_path / "p.yaml").write_text(POD.replace(*changed))
     (tmp_path / "node.yaml").write_text(NODE)
     ran = devicecore("fits", str(tmp_path / "p.yaml"), "--node", str(tmp_path / "node.yaml"))

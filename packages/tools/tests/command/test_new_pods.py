@@ -1,4 +1,4 @@
-"""What an API server refuses of a new pod and adds to it, and what keeps a stored pod waiting: `why` says so."""
+"""`why` says what an API server refuses in a new pod or adds to it, and what keeps a stored pod waiting."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ CARD = "acme.io/card"
 
 
 def new(pod: Json) -> Json:
-    """A pod that no API server has taken yet."""
+    """Return a pod that no API server has accepted yet."""
     return {**pod, "metadata": {name: of for name, of in pod["metadata"].items() if name != "uid"}}
 
 
 def asked(where: Path, capsys: Capsys, pod: Json, *objects: Json) -> tuple[int, str]:
-    """Ask `why` about a pod in a cluster, and return its exit status and what it printed."""
+    """Ask `why` about a pod in a cluster, and return its exit status and output."""
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod}), encoding="utf-8")
     status = main(
@@ -29,7 +29,7 @@ def asked(where: Path, capsys: Capsys, pod: Json, *objects: Json) -> tuple[int, 
 
 
 def sized(limits: Json = None, requests: Json = None, **spec: Json) -> Json:
-    """A new pod with a container of a size."""
+    """Return a new pod with a container of a given size."""
     pod = new(a_pod(**spec))
     pod["spec"]["containers"][0]["resources"] = {"limits": limits or {}, "requests": requests or {}}
     return pod
@@ -79,7 +79,7 @@ def test_what_no_api_server_takes_is_refused(name: str, tmp_path: Path, capsys: 
 
 
 def a_quota(hard: Json, used: Json, **spec: Json) -> Json:
-    """A ResourceQuota of the namespace of the pods."""
+    """Return a ResourceQuota for the namespace of the pods."""
     status = {"hard": hard, "used": used}
     return {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "ml"}, "spec": spec, "status": status}
 
@@ -129,12 +129,12 @@ def test_a_new_pod_is_admitted_as_by_an_api_server(name: str, tmp_path: Path, ca
 
 
 def on(node: str, name: str, size: str = "6", **status: Json) -> Json:
-    """A pod of a node that requests CPUs."""
+    """Return a pod on a node that requests CPUs."""
     return {**a_pod(name, {"cpu": size}, nodeName=node), "status": status}
 
 
 def resized(size: str, to: str, **status: Json) -> Json:
-    """A pod of n1 whose size is being changed."""
+    """Return a pod of n1 that is being resized."""
     seen = {"name": "app", "allocatedResources": {"cpu": size}, "resources": {"requests": {"cpu": size}}}
     pod = on("n1", "b", containerStatuses=[seen], **status)
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": to}}
@@ -142,7 +142,7 @@ def resized(size: str, to: str, **status: Json) -> Json:
 
 
 def nominated(priority: int) -> Json:
-    """A pod for which the scheduler keeps the room of n1."""
+    """Return a pod for which the scheduler reserves the room of n1."""
     pod = {**a_pod("first", {"cpu": "6"}, priority=priority), "status": {"nominatedNodeName": "n1"}}
     pod["status"]["phase"] = "Pending"
     return pod
@@ -173,7 +173,7 @@ CLASS = {"kind": "DeviceClass", "metadata": {"name": "fabric"}, "spec": {}}
 
 
 def fabric(*true: str) -> tuple[Json, Json, Json, Json]:
-    """A node with a device of a fabric that a claim of the pod has, with the conditions that are true."""
+    """Return a node, with a fabric device that a claim of the pod has, and the conditions that are true."""
     key = {"driver": "f.io", "pool": "n1", "device": "d0"}
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "fabric"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -192,7 +192,7 @@ def fabric(*true: str) -> tuple[Json, Json, Json, Json]:
 
 
 def with_claim(name: str) -> Json:
-    """A stored pod that uses a claim."""
+    """Return a stored pod that uses a claim."""
     pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": name}])
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "c"}]}
     return pod
@@ -219,7 +219,7 @@ def test_a_claim_that_is_not_there_is_waited_for(tmp_path: Path, capsys: Capsys)
 
 
 def a_workload(kind: str, **spec: Json) -> Json:
-    """A DaemonSet or a StatefulSet."""
+    """Return a DaemonSet or a StatefulSet."""
     template = {"metadata": {}, "spec": a_pod(limits={CARD: "1"})["spec"]}
     metadata = {"name": "w", "namespace": "ml"}
     return {"kind": kind, "apiVersion": "apps/v1", "metadata": metadata, "spec": {"template": template, **spec}}
@@ -241,7 +241,7 @@ def test_a_stateful_set_makes_the_volumes_of_its_pods(waits: str, status: int, t
 
 
 def a_disk(name: str, mode: str = "ReadWriteOnce") -> tuple[Json, Json]:
-    """A volume of a CSI driver, and its claim."""
+    """Return a volume of a CSI driver, and its claim."""
     spec = {"accessModes": [mode]}
     volume = {**spec, "csi": {"driver": "d.io", "volumeHandle": name}, "claimRef": {"namespace": "ml", "name": name}}
     return (
@@ -261,7 +261,7 @@ def using(name: str, pod: str = "ask", **spec: Json) -> Json:
 
 
 def takes(count: int) -> Json:
-    """How many volumes n1 takes."""
+    """Return a CSINode that says how many volumes n1 can have."""
     driver = {"name": "d.io", "nodeID": "n1", "allocatable": {"count": count}}
     return {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [driver]}}
 
@@ -316,7 +316,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_used(tmp_path: Path, capsy
 
 
 def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, capsys: Capsys) -> None:
-    """A scheduler makes the claim of an extended resource, and gives it no tolerations."""
+    """A scheduler makes the claim for an extended resource, and gives it no tolerations."""
     taints = [{"key": "bad", "effect": "NoSchedule"}]
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     spec["devices"] = [{"name": "d0", "taints": taints}]
@@ -326,11 +326,11 @@ def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, ca
     assert (found, "bad:NoSchedule" in said, "tolerates the taint" in said) == (1, True, False), said
     sidecar = {"name": "log", "image": "i", "restartPolicy": "Always", "resources": {"limits": {CARD: "1"}}}
     found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}, initContainers=[sidecar]), *objects)
-    assert (found, "f.io/n1/d0 has the taint bad:NoSchedule" in said) == (1, True), said  # one, for two requests
+    assert (found, "f.io/n1/d0 has the taint bad:NoSchedule" in said) == (1, True), said  # one device, for two requests
 
 
 def serving(name: str, created: int) -> Json:
-    """A class that serves the resource of the pods since a second of a day."""
+    """Return a class for the resource of the pods, created at this second."""
     stamp = f"2026-01-01T00:00:{created:02}Z"
     return {
         "kind": "DeviceClass",
@@ -343,7 +343,10 @@ def serving(name: str, created: int) -> Json:
 def test_of_two_classes_of_a_resource_the_newest_serves_it(
     limit: str, status: int, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A scheduler may not know the older one by its own name; of two that are equally old, the first by name counts."""
+    """A scheduler may not know the older one by its own name.
+
+    If two are equally old, the first in order of names counts.
+    """
     spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slices = [
         {
@@ -392,7 +395,7 @@ def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(
 def test_a_claim_of_a_former_pod_of_the_same_name_keeps_its_devices(
     uid: str, status: int, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A scheduler takes the devices away only if nobody but this pod has the claim: it compares UIDs."""
+    """A scheduler takes the devices away only if no other pod has the claim: it compares UIDs."""
     claim: Json = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml"}}
     claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "f"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
@@ -493,7 +496,7 @@ def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, c
 
 
 def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys) -> None:
-    """As a scheduler writes it into the pod: an init container that ends uses what a later container has."""
+    """As a scheduler writes it into the pod: an init container that ends uses devices that a later container has."""
     served = {**CLASS, "spec": {"extendedResourceName": CARD}}
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
@@ -526,7 +529,7 @@ def test_an_extended_resource_that_nothing_has_may_be_misspelt(
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
-    """Whoever holds it keeps the pod from nothing: it is on the node that is left."""
+    """Its holder does not hinder the pod: the device is on the node that remains."""
     node, cls, slice_, claim = fabric()
     claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}

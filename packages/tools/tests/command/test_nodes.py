@@ -1,4 +1,4 @@
-"""`devicecore nodes`: what nodes have, what is free, and who holds it, from a cluster or from files."""
+"""`devicecore nodes`: what nodes have, what is free, and who holds the rest, from a cluster or from files."""
 
 import json
 import os
@@ -99,7 +99,7 @@ EXPECTED = {
 
 
 def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: Capsys) -> None:
-    """A pod that has not begun takes devices from its node, and one that has ended takes none."""
+    """A pod that has not started takes devices of its node, and one that has ended takes none."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER))
     assert {key: of for key, of in counts(document).items() if key[0] != "bare"} == EXPECTED
     assert [of["name"] for of in document["nodes"]] == ["bare", "n2", "n10"]
@@ -108,7 +108,7 @@ def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: 
 
 
 def test_a_cluster_and_its_files_give_the_same_table(tmp_path: Path, capsys: Capsys) -> None:
-    """The API server is asked for what `kubectl get` would print."""
+    """The API server gets the same requests as from `kubectl get`."""
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "team"}})
         for one in CLUSTER:
@@ -119,7 +119,7 @@ def test_a_cluster_and_its_files_give_the_same_table(tmp_path: Path, capsys: Cap
 
 
 def test_each_device_is_listed_with_who_has_it(tmp_path: Path, capsys: Capsys) -> None:
-    """Claims name the devices of drivers. Of plugins' devices, a pod's status names some, and the rest is counted."""
+    """Claims name the devices of drivers. A pod's status names some devices of plugins, and the rest are counted."""
     cluster = json.loads(json.dumps(CLUSTER))
     running = next(one for one in cluster if one["metadata"]["name"] == "runs")
     health = [{"name": GPU, "resources": [{"resourceID": "gpu-7", "health": "Unhealthy"}]}]
@@ -149,13 +149,13 @@ def test_each_device_is_listed_with_who_has_it(tmp_path: Path, capsys: Capsys) -
 def test_nodes_are_selected_by_labels_as_kubectl_does(
     selector: str, names: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
-    """The selector has the words of `kubectl get -l`."""
+    """The selector has the syntax of `kubectl get -l`."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--node-selector", selector)
     assert [of["name"] for of in document["nodes"]] == names
 
 
 def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
-    """Names may have a star, so that one option finds the slices of MIG."""
+    """Names may contain a star, so one option finds all MIG slices."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--resource", "gpu.*")
     assert [one["name"] for of in document["nodes"] for one in of["resources"]] == [DRIVER]
 
@@ -167,7 +167,7 @@ def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> 
 def test_a_number_that_was_not_read_is_never_zero(
     missing: str, kinds: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Without pods or claims nothing is free, and the exit status says so."""
+    """Without pods or claims, no device is shown as free, and the exit status shows that."""
     files = saved(tmp_path / "some.json", [one for one in CLUSTER if one["kind"] != missing])
     document = asked(capsys, files, status=3)
     assert list(document["not_read"]) == kinds
@@ -197,7 +197,7 @@ def test_a_number_that_was_not_read_is_never_zero(
 def test_what_cannot_be_read_gets_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each ends with 2 and says what was expected."""
+    """Each ends with status 2 and says what was expected."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     files = saved(tmp_path / "all.json", CLUSTER)
     assert main(["nodes", *(one.format(files) for one in arguments)]) == 2

@@ -1,4 +1,4 @@
-"""`devicecore nodes` of a cluster that is too large: what was not looked at is named, and the exit status is 3."""
+"""`devicecore nodes` on a cluster that is too large: it names what it did not read, and the exit status is 3."""
 
 import json
 from itertools import count

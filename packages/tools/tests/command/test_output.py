@@ -1,4 +1,4 @@
-"""What is printed fits, and loses nothing."""
+"""The output fits the terminal, and nothing is lost."""
 
 import pytest
 from devicecore_tools.command.output import fold, print_pairs
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 @given(st.text("ab,= ", max_size=200), st.integers(1, 60))
 def test_folded_text_fits_and_is_whole(text: str, width: int) -> None:
-    """No line is longer than the width, or 20, and only spaces at the ends of lines are lost."""
+    """No line is longer than the width or 20, whichever is larger, and only spaces at the ends of lines are lost."""
     lines = fold(text, width).split("\n")
     assert [line for line in lines if len(line) > max(width, 20)] == []
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
@@ -20,7 +20,7 @@ def test_nothing_is_folded_that_does_not_go_to_a_terminal(capsys: pytest.Capture
 
 
 def test_a_long_name_does_not_move_all_values_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
-    """Otherwise a name of 1,000 characters would make 50 MB of a value of 1 MB."""
+    """Otherwise, a name of 1,000 characters would turn a value of 1 MB into 50 MB."""
     print_pairs("title", [("n" * 900, "a " * 10_000), ("short", "value")])
     said = capsys.readouterr().out
     assert len(said) < 200_000

@@ -1,4 +1,4 @@
-"""`devicecore plugin simulated`: a real process, and a transport in the kubelet's place."""
+"""`devicecore plugin simulated`: a real process, with a transport in place of the kubelet."""
 
 import os
 import queue
@@ -18,11 +18,11 @@ from devicecore.plugins.simulated import simulated_devices
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
-SOON = 60.0  # seconds; a machine with much else to do needs some
+SOON = 60.0  # seconds; a busy machine needs some
 
 
 class Kubelet:
-    """Hears what plugins report."""
+    """Records what plugins report."""
 
     def __init__(self, directory: Path) -> None:
         self.transport = GrpcUnixTransport(directory)
@@ -32,7 +32,7 @@ class Kubelet:
         self.transport.start(self._events.put)
 
     def report(self) -> DevicesReported:
-        """The next list of devices."""
+        """Return the next list of devices."""
         while True:
             event = self._events.get(timeout=SOON)
             if isinstance(event, DevicesReported):
@@ -49,7 +49,7 @@ def kubelet(directory: Path) -> Iterator[Kubelet]:
 
 @pytest.fixture
 def devicecore_process() -> Iterator[Start]:
-    """Start `devicecore` with these arguments; at the end none of them runs anymore."""
+    """Start `devicecore` with these arguments; at the end, all of them are stopped."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
@@ -77,7 +77,7 @@ def start(devicecore_process: Start, directory: Path) -> Start:
 
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> str:
-    """The first line of the plugin's log with `text` in it."""
+    """Return the first line of the plugin's log that contains `text`."""
     assert process.stderr is not None
     return next(line for line in process.stderr if text in line)
 
@@ -88,7 +88,7 @@ def tell(process: "subprocess.Popen[str]", line: str) -> None:
 
 
 def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: Start) -> None:
-    """Count, NUMA nodes in turn and health are those of the command line."""
+    """The count, the NUMA nodes in turn and the health are those of the command line."""
     kubelet.start()
     start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
     report = kubelet.report()
@@ -101,7 +101,7 @@ def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: S
 
 
 def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, directory: Path) -> None:
-    """The variable `resourcename` names the resource where the command line does not; --endpoint names the socket."""
+    """The variable `resourcename` names the resource if the command line does not; --endpoint names the socket."""
     kubelet.start()
     start("--endpoint", "rdma.sock", resourcename="example.com/rdma")
     report = kubelet.report()
@@ -120,7 +120,7 @@ def test_a_container_finds_its_devices(kubelet: Kubelet, start: Start, options: 
 
 
 def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
-    """A plugin may be there first."""
+    """A plugin may start first."""
     plugin = start("--resource", "example.com/gpu")
     read_until(plugin, "cannot register")
     kubelet.start()
@@ -128,7 +128,7 @@ def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
 
 
 def test_it_waits_for_the_directory_of_the_kubelet(start: Start, directory: Path) -> None:
-    """A plugin that starts before the kubelet, on a fresh node, finds no directory; nor does one in a registry."""
+    """A plugin that starts before the kubelet on a new node finds no directory, with or without a registry."""
     later = directory / "later"
     plugin = start("--resource", "example.com/gpu", "--socket-dir", str(later))
     assert "there is no such directory: a kubelet creates it" in read_until(plugin, "cannot register")
@@ -188,7 +188,7 @@ def test_a_signal_ends_it_and_nothing_is_left(
 
 
 def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
-    """A line changes one device's health, by id or by number."""
+    """A line changes the health of one device, by id or by number."""
     kubelet.start()
     plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
     seen = [kubelet.report()]
@@ -208,7 +208,7 @@ def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, answer: str) -> None:
-    """It is answered in the log, and the next one is obeyed."""
+    """The log has the answer, and the next line is obeyed."""
     plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
     tell(plugin, line)
     assert answer in read_until(plugin, answer)
@@ -217,7 +217,7 @@ def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, ans
 
 
 def test_it_ends_with_its_input(start: Start, directory: Path) -> None:
-    """With `--commands`, the plugin ends when the program that started it is gone, and the log says why."""
+    """With `--commands`, the plugin ends when the program that started it has ended, and the log says why."""
     plugin = start("--resource", "example.com/gpu", "--commands")
     read_until(plugin, "serving")
     assert plugin.stdin is not None
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, direct
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
-    """Wrong usage and a place that cannot be used end it before it begins."""
+    """With wrong usage or an unusable directory, it ends before it starts."""
     ran = devicecore("plugin", "simulated", *arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr

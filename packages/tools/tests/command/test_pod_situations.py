@@ -1,4 +1,4 @@
-"""`why` and `fits` answer as a real scheduler did: verdict, node and devices of recorded pods."""
+"""`why` and `fits` answer as a real scheduler did: they give the verdict, node and devices of recorded pods."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,8 @@ Json = Any
 DATA = Path(__file__).parents[1] / "data" / "pods"
 PODS: dict[str, Json] = {one.stem: json.loads(one.read_text("utf-8")) for one in sorted(DATA.glob("*.json"))}
 STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
-"""Exit statuses by what the scheduler did: a pod waits for a driver (3), or because an object of it was refused (1)."""
+"""Exit statuses by what the scheduler did: a pod waits for a driver (3), or because one of its objects was refused (1).
+"""
 
 
 def files_of(name: str, where: Path) -> tuple[str, str]:
@@ -24,7 +25,7 @@ def files_of(name: str, where: Path) -> tuple[str, str]:
 
 
 def devices_in(node: Json) -> set[tuple[str, str]]:
-    """Return the devices that claims would get on a node, each with its request."""
+    """Return the devices that claims would get on a node, with their requests."""
     return {
         (one["request"].partition("/")[0], f"{one['driver']}/{one['pool']}/{one['device']}")
         for allocation in node["allocations"]
@@ -34,7 +35,7 @@ def devices_in(node: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PODS)
 def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The verdict is that of the pod as a whole, and the node and the devices are those that it got."""
+    """The verdict is about the whole pod, and the node and the devices are those that it got."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     status = main(["why", pod, "--slices", objects, "--claims", objects, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -61,14 +62,14 @@ def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> 
     said = capsys.readouterr().out
     if truth["verdict"] == "scheduled":
         assert statuses[truth["node"]] == 0, said
-    elif "filter plugin" in truth["message"]:  # an error on one node, which another node does not show
+    elif "filter plugin" in truth["message"]:  # an error on one node that does not occur on another
         assert set(statuses.values()) & {1, 4}, said
     else:
         assert not set(statuses.values()) & {0}, said
 
 
 def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, capsys: Capsys) -> None:
-    """Of several nodes, the one that has the devices is named first, with what keeps the pod from it."""
+    """Of several nodes, the one that has the devices is named first, with the reason why the pod cannot run there."""
     pod, objects = files_of("node-with-the-devices-is-cordoned", tmp_path)
     main(["why", pod, "--slices", objects, "--claims", objects])
     lines = capsys.readouterr().out.splitlines()

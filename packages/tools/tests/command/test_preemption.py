@@ -1,4 +1,4 @@
-"""A pod that needs the place of less important ones: `why` says whom the scheduler ends, and where."""
+"""A pod that needs the room of less important ones: `why` says which pods the scheduler ends, and where."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,14 @@ CARD = "acme.io/card"
 
 
 def a_pod(name: str, priority: int, node: str = "", size: str = "1", **spec: Json) -> Json:
-    """A pod that asks for cards of a plugin, on a node if one is named."""
+    """Return a pod that requests cards of a plugin, on a node if one is named."""
     container = {"name": "app", "resources": {"limits": {CARD: size}, "requests": {CARD: size}}}
     spec |= {"containers": [container], "priority": priority} | ({"nodeName": node} if node else {})
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "ml", "uid": f"u-{name}"}, "spec": spec}
 
 
 def a_node(name: str) -> Json:
-    """A node with two cards."""
+    """Return a node with two cards."""
     return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {CARD: "2", "pods": "10"}}}
 
 
@@ -57,7 +57,7 @@ def test_as_many_as_needed_are_preempted(tmp_path: Path, capsys: Capsys) -> None
     "pod", [a_pod("ask", 0), a_pod("ask", 10, preemptionPolicy="Never"), a_pod("ask", 10, size="3")]
 )
 def test_nobody_is_preempted_in_vain(pod: Json, tmp_path: Path, capsys: Capsys) -> None:
-    """Not by a pod that is not more important, by one that preempts nobody, or where it would not help."""
+    """Pods are not preempted by a pod that is not more important or never preempts, or if it would not help."""
     status = asked(tmp_path, pod, *BUSY)
     document = json.loads(capsys.readouterr().out)
     assert (status, document["preempted"]) == (1, [])

@@ -1,4 +1,4 @@
-"""What a service manager is told, over a real socket, and `/healthz`."""
+"""Messages to a service manager over a real socket, and `/healthz`."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def service_manager(address: str) -> Iterator[socket.socket]:
 
 
 def arrived(channel: socket.socket) -> list[str]:
-    """The messages that wait to be read."""
+    """Return the messages that wait to be read."""
     found = []
     channel.settimeout(0)
     try:
@@ -59,7 +59,7 @@ def test_a_service_manager_is_told_of_the_begin_and_the_end(kind: str, directory
     with service_manager(name if kind == "path" else f"\0{name}") as channel:
         service = Service(environment(name if kind == "path" else f"@{name}"))
         service.ready()
-        assert service.alive() == float("inf")  # no watchdog is wanted
+        assert service.alive() == float("inf")  # no watchdog is configured
         service.stopping()
         assert arrived(channel) == ["READY=1", "STOPPING=1"]
 

@@ -1,4 +1,4 @@
-"""The simulated DRA driver: what it prepares, over real sockets and with claims of an API server."""
+"""The simulated DRA driver prepares claims of an API server, over real sockets."""
 
 import json
 import os
@@ -45,13 +45,13 @@ def row(device: str, request: str = "r", driver: DriverName = GPU_DRIVER, share:
 
 @frozen
 class Place:
-    """Where a driver keeps its files, and the claims that it reads."""
+    """The directories in which a driver keeps its files, and the claims that it reads."""
 
     directory: Path
     claims: MemoryClaims
 
     def driver(self) -> SimulatedDriver:
-        """A driver that has just started here."""
+        """Return a driver that has just started here."""
         return SimulatedDriver(
             GPU_DRIVER,
             "node",
@@ -62,7 +62,7 @@ class Place:
         )
 
     def put(self, *rows: AllocatedDevice, uid: str = UID, name: str = "claim", config: object = None) -> ClaimRef:
-        """Create a claim that is allocated."""
+        """Create an allocated claim."""
         configs = () if config is None else (DriverConfig(GPU_DRIVER, (), config),)
         claim = ResourceClaim(ClaimKey("default", name), ClaimUid(uid), "", rows, config=configs)
         self.claims.put(claim)
@@ -70,7 +70,7 @@ class Place:
 
     @property
     def cdi(self) -> Path:
-        """The directory of CDI files."""
+        """The directory with the CDI files."""
         return self.directory / "cdi"
 
     def cdi_files(self) -> dict[str, bytes]:
@@ -99,7 +99,7 @@ def test_a_claim_gets_its_allocated_devices_and_a_cdi_file(place: Place) -> None
     assert names == [*(first.cdi_ids or ()), *(second.cdi_ids or ())]
     assert all(map(is_cdi_name, names))
     assert problem_of(file) == ""
-    assert written["cdiVersion"] == "0.5.0"  # the first in which a name may begin with a digit, as UIDs do
+    assert written["cdiVersion"] == "0.5.0"  # the first version in which a name may begin with a digit, as UIDs do
     assert written["devices"][0]["containerEdits"] == {"env": ["SIMULATED_DEVICE_DEV_1=node/dev-1"]}
     assert driver.unprepare([REF]) == driver.unprepare([REF]) == {UID: UnprepareResult()}
     assert place.cdi_files() == {}
@@ -174,8 +174,8 @@ def test_a_note_that_cannot_be_read_keeps_its_devices(place: Place) -> None:
         note.write_bytes(damaged)
         assert f"the devices of claim {UID} are not known" in error_of(driver, other)
     note.write_bytes(half_a_pair)
-    with driver.running():  # it starts all the same
-        assert error_of(driver, REF) == ""  # preparing that claim again repairs its note
+    with driver.running():  # it starts anyway
+        assert error_of(driver, REF) == ""  # preparing that claim again repairs its record
     assert "is prepared for" in error_of(driver, other)
     note.write_bytes(b"")
     driver.unprepare([REF])
@@ -205,7 +205,7 @@ def test_a_release_removes_a_cdi_file_of_which_nothing_is_noted(place: Place) ->
     place.put(row("dev-1"))
     place.driver().prepare([REF])
     shutil.rmtree(place.directory / "state")
-    (place.cdi / f".{next(place.cdi.iterdir()).name}.1-1.new").touch()  # as a driver that was killed leaves it
+    (place.cdi / f".{next(place.cdi.iterdir()).name}.1-1.new").touch()  # as a killed driver leaves it
     assert place.driver().unprepare([REF]) == {UID: UnprepareResult()}
     assert place.cdi_files() == {}
 

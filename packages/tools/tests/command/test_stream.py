@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from devicecore_tools.command.stream import MAX_WAITING, Stream
 
-PATIENCE = 60.0  # seconds for something that takes far less
+PATIENCE = 60.0  # seconds; far more than it takes
 
 
 class Pipe:
@@ -20,7 +20,7 @@ class Pipe:
         self.size = fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, 4096)
 
     def read_all(self, stream: Stream) -> str:
-        """Begin to read, close the stream, and return everything that came."""
+        """Start reading, close the stream, and return everything that was received."""
         parts: list[bytes] = []
 
         def read() -> None:
@@ -67,7 +67,7 @@ def test_a_reader_that_stalls_loses_lines_and_gets_their_number(pipe: Pipe) -> N
     lost = written - text.count(line)
     said = re.findall(r"\((\d+) lines? w(?:as|ere) dropped because nobody read them\)\n", text)
     assert lost > 0
-    assert sum(map(int, said)) == lost  # in one note or several: the pipe may take a line now and then
+    assert sum(map(int, said)) == lost  # in one notice or in several: the pipe may accept a line now and then
 
 
 def test_of_pictures_only_the_latest_waits(pipe: Pipe) -> None:

@@ -1,4 +1,4 @@
-"""`why` judges each pod that waits for a node by all that a scheduler looks at, or names what it does not look at."""
+"""`why` judges each waiting pod by everything that a scheduler checks, or names what it does not check."""
 
 import json
 from pathlib import Path
@@ -12,21 +12,21 @@ Json = Any
 
 
 def a_pod(name: str = "ask", limits: Json = None, labels: Json = None, **spec: Json) -> Json:
-    """A pod with one container."""
+    """Return a pod with one container."""
     container = {"name": "app", "image": "x", "resources": {"limits": limits or {}}, "ports": spec.pop("ports", [])}
     metadata = {"name": name, "namespace": "ml", "uid": f"u-{name}", "labels": labels or {}}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
 def a_node(name: str, labels: Json = None, **allocatable: str) -> Json:
-    """A node with 8 CPUs, unless `allocatable` says otherwise."""
+    """Return a node with 8 CPUs, unless `allocatable` says otherwise."""
     amounts = {"cpu": "8", "memory": "32Gi", "pods": "10", **allocatable}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
     return {"kind": "Node", "metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
 
 
 def asked(where: Path, pod: Json, *objects: Json) -> int:
-    """Ask `why` about a pod in a cluster, of which all pods are known, and return its exit status."""
+    """Ask `why` about a pod in a cluster whose pods are all known, and return its exit status."""
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
     (where / "pods.json").write_text(json.dumps({"kind": "PodList", "items": []}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
@@ -38,24 +38,24 @@ HOST, DB = "kubernetes.io/hostname", {"app": "db"}
 
 
 def on(node: str, name: str = "db", **fields: Json) -> Json:
-    """A pod that a node has."""
+    """Return a pod that a node has."""
     return a_pod(name, fields.pop("limits", None), fields.pop("labels", DB), nodeName=node, **fields)
 
 
 def beside(kind: str, labels: Json = None, **fields: Json) -> Json:
-    """The affinity or anti-affinity of a pod to others on its node."""
+    """Return the affinity or anti-affinity of a pod to others on its node."""
     term = {"labelSelector": {"matchLabels": labels or DB}, "topologyKey": HOST, **fields}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def spread(**fields: Json) -> Json:
-    """A topology spread constraint over the nodes."""
+    """Return a topology spread constraint over the nodes."""
     one = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
     return {"topologySpreadConstraints": [{**one, "labelSelector": {"matchLabels": DB}, **fields}]}
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """The ports of a container: one, which is a port of the node too."""
+    """Return the ports of a container: one, which is also a port of the node."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -98,7 +98,7 @@ def test_a_workload_is_judged_by_its_pods(tmp_path: Path, capsys: Capsys) -> Non
 
 
 def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_path: Path, capsys: Capsys) -> None:
-    """A list of them may have waiting pods beside, which do not hide their messages."""
+    """Their list may also contain waiting pods, which do not hide their messages."""
     message = (
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "acme.io/card, which is unexpected"
@@ -109,7 +109,7 @@ def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_pat
 
 
 def a_volume_claim(name: str, **spec: Json) -> Json:
-    """A PersistentVolumeClaim, bound if it has a volume."""
+    """Return a PersistentVolumeClaim, bound if it has a volume."""
     status = {"phase": "Bound"} if "volumeName" in spec else {}
     return {
         "kind": "PersistentVolumeClaim",
@@ -120,7 +120,7 @@ def a_volume_claim(name: str, **spec: Json) -> Json:
 
 
 def a_volume(name: str, node: str, **spec: Json) -> Json:
-    """A PersistentVolume of one node."""
+    """Return a PersistentVolume of one node."""
     term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
     affinity = {"required": {"nodeSelectorTerms": [term]}}
     size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
@@ -172,7 +172,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
 def test_the_pods_and_volumes_that_are_there_decide(
     pod: Json, others: Json, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Affinity, spread, host ports and volumes are those of the scheduler."""
+    """Affinity, spread, host ports and volumes are judged as by the scheduler."""
     status = asked(tmp_path, pod, a_node("n1"), a_node("n2"), *others)
     said = capsys.readouterr().out
     assert says in said
@@ -214,7 +214,7 @@ def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys
 
 
 def test_all_that_keeps_a_pod_from_a_node_is_named_with_what_helps(tmp_path: Path, capsys: Capsys) -> None:
-    """To mend one thing alone would not help."""
+    """Fixing only one of the two would not help."""
     node = {**a_node("n1"), "spec": {"unschedulable": True}}
     assert asked(tmp_path, a_pod(limits={"cpu": "9", "memory": "64Gi"}), node) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -71,7 +71,7 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Cap
 
 
 def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
-    """The condition of a running pod has only what is inside of the event, and its pod does not fail."""
+    """The condition of a running pod has only the inner part of the event, and the pod does not fail."""
     inner = REFUSAL.removeprefix("Pod was rejected: ")
     event = {"kind": "Event", "message": f"Pod resize UnexpectedAdmissionError: {json.dumps({'error': inner})}"}
     condition = {"type": "PodResizePending", "reason": "Deferred", "message": inner}
@@ -116,7 +116,7 @@ def test_each_recorded_refusal_is_explained_in_any_form(
 def test_the_only_refused_pod_of_a_list_is_tried(
     count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: Capsys
 ) -> None:
-    """If several were refused, nothing says which of them is meant."""
+    """If several were refused, it is not clear which of them is meant."""
     running = {**POD, "status": {"phase": "Running"}}
     refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
     file = tmp_path / "pods.json"
@@ -231,7 +231,7 @@ def test_a_file_that_does_not_exist_is_no_message(name: str, capsys: Capsys) -> 
 
 
 def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Capsys) -> None:
-    """A record has both; nothing is guessed if there is neither."""
+    """A record has both. If there is neither, nothing is guessed."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}
@@ -309,7 +309,7 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
 
 
 def test_a_word_says_what_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`why message pod` is about the text "pod", and `why claim FILE` about the claims of a file with pods."""
+    """`why message pod` is about the text "pod", and `why claim FILE` is about the claims in a file with pods."""
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
     both = tmp_path / "both.json"
     pod = {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}

@@ -18,18 +18,18 @@ MEMORY = (
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node of two NUMA nodes, on the first of which pod `a` has six of eight CPUs."""
+    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 
 
 def refused(given: dict[str, Any], message: str) -> dict[str, Any]:
-    """The pod as a kubelet leaves it that has refused it."""
+    """Return the pod as a kubelet leaves it after refusing it."""
     return {**given, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}}
 
 
 def asked(root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What `why` says of the pod, tried on the node as it is now."""
+    """Return what `why` says about the pod, tried on the node as it is now."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     assert main(["why", str(file), "--root", str(root), "--json", "--no-plugins"]) == 0

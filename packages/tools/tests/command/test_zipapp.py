@@ -1,4 +1,4 @@
-"""The one-file devicecore: what it can do where Python has no packages at all."""
+"""The one-file devicecore: what it can do if Python has no packages at all."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(pyz: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run it with nothing but the standard library."""
+    """Run it with only the standard library."""
     command = [sys.executable, "-I", "-S", str(pyz), *arguments]
     directory = pyz.parent
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=100, check=False, cwd=directory)
@@ -71,7 +71,7 @@ for arguments in json.load(sys.stdin):
 
 
 def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Run commands in one process; status, output and errors of each."""
+    """Run commands in one process, and return the status, output and errors of each."""
     command = [sys.executable, "-I", "-S", "-c", EACH, str(pyz)]
     given = json.dumps(commands)
     where = pyz.parent
@@ -114,7 +114,7 @@ def test_why_explains(pyz: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> None:
-    """A manifest in YAML is read too, although the reader in C is missing."""
+    """A YAML manifest is read too, although the reader in C is missing."""
     pod = tmp_path / f"pod.{form}"
     lines = ["apiVersion: v1", "kind: Pod", "metadata: {name: a}", "spec:", "  containers:", "  - name: c"]
     lines += ["    resources:", "      limits:", f"        {GPU}: 1"]

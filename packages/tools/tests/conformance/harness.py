@@ -49,9 +49,11 @@ SLOW = {
     "answers-get-info-again",
     "keeps-nodes-apart",
 }
-"""Checks that take a second or more, or whose faults depend on which call comes first. On a driver with another fault
-they run only in a storm, as do those that need a restart, those that do not run by default, and those of most
-other groups."""
+"""Checks that take a second or more, or whose faults depend on which call comes first.
+
+On a driver with another fault, they run only in a storm. So do checks that need a restart or do not run by default, and
+those of most other groups.
+"""
 
 Fault = type[GoodDriver]
 _AT_ONCE = 4  # drivers
@@ -63,7 +65,7 @@ def faults_of(group: str) -> list[Fault]:
 
 
 def faults_to_try(group: str) -> list[Fault]:
-    """Return one for each check of the default run, or with FAULTS=1 all: each costs a second or two of computing."""
+    """Return one fault for each check of the default run, or all with FAULTS=1: each takes a second or two."""
     faults = faults_of(group)
     if TRIES_ALL_FAULTS:
         return faults
@@ -72,9 +74,9 @@ def faults_to_try(group: str) -> list[Fault]:
 
 
 def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
-    """Return every sixth of the checks that must not fail, other ones for each fault.
+    """Return one in six of the checks that must not fail, different ones for each fault.
 
-    All of them on each faulty program took more processor time than the rest of `make test`.
+    Running all of them on each faulty program took more CPU time than the rest of `make test`.
     """
     return names[zlib.crc32(fault.encode()) % 6 :: 6]
 
@@ -108,7 +110,7 @@ def run_on(
 
 
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
-    """Return the checks to make on a faulty driver: its own, and quick ones (a share of them, or with FAULTS=1 all)."""
+    """Return the checks to run on a faulty driver: its own, and some quick ones, or all of these with FAULTS=1."""
     groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
@@ -125,11 +127,11 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
 
 
 class Findings:
-    """The reports on faulty drivers, which are made at the same time, because most of it is waiting."""
+    """The reports on faulty drivers, which are made concurrently, because the checks mostly wait."""
 
     def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
         self._ending = ExitStack()
-        self._ending.enter_context(orphans_come_here())  # else the first that ends would end it for all
+        self._ending.enter_context(orphans_come_here())  # otherwise, the first that ends would stop it for all
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._reports = {
             fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)
@@ -137,7 +139,7 @@ class Findings:
         }
 
     def close(self) -> None:
-        """Wait for the reports that were begun."""
+        """Wait for the reports that were started."""
         self._pool.shutdown(cancel_futures=True)
         self._ending.close()
 
@@ -155,7 +157,7 @@ class Findings:
 
 
 def report_on(fault: Fault, stubs: Path | None) -> Report:
-    """Make the checks for a faulty driver."""
+    """Run the checks on a faulty driver."""
     settings = evolve(QUICK, **fault.settings)  # type: ignore[arg-type]  # all of them are seconds or numbers
     return run_on(fault, checks_for(fault), stubs, settings)
 

@@ -1,4 +1,4 @@
-"""Calls that have to overlap do so, however long it takes until the last of them is made."""
+"""Calls that must overlap do so, however long it takes until the last one is made."""
 
 import sys
 import time
@@ -11,12 +11,12 @@ from devicecore_tools.conformance.model import Undecided
 from devicecore_tools.conformance.processes import orphans_come_here
 from tests.conformance.harness import QUICK
 
-LATER = 0.3  # seconds after which the second call is made
+LATER = 0.3  # the second call is made after this many seconds
 
 
 @pytest.fixture
 def driver() -> Iterator[DriverUnderTest]:
-    """The good driver, which runs and has published its devices."""
+    """The good driver, running and with its devices published."""
     with orphans_come_here(), Environment(QUICK) as environment:
         driver = DriverUnderTest(environment, [sys.executable, str(DRIVER)], QUICK)
         driver.kubelet.start()
@@ -48,4 +48,4 @@ def test_a_driver_answers_no_call_before_the_last_one_is_made(driver: DriverUnde
 
 def test_calls_that_do_not_overlap_decide_nothing(driver: DriverUnderTest) -> None:
     with pytest.raises(Undecided, match="the 2 calls did not overlap"):
-        driver.calls.at_once([lambda: None, lambda: None])  # as if they were over before
+        driver.calls.at_once([lambda: None, lambda: None])  # as if they had already ended

@@ -1,4 +1,4 @@
-"""A driver with a fault in its CDI files fails the check for it, and no other check."""
+"""A driver with a fault in its CDI files fails only the check for that fault."""
 
 import re
 from pathlib import Path

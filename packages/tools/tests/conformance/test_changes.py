@@ -1,4 +1,4 @@
-"""A driver with a fault when its devices change fails the check for it, and no other check."""
+"""A driver with a fault when its devices change fails only the check for that fault."""
 
 from tests.conformance.harness import fault_test
 

@@ -1,4 +1,4 @@
-"""The stand-in for the container runtime with drivers that do not speak its protocol."""
+"""The stand-in for the container runtime, tested with drivers that violate its protocol."""
 
 import struct
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from devicecore_tools.conformance.dra.container_runtime import RuntimeConnection
 
 @pytest.fixture
 def driver() -> Iterator[socket]:
-    """The driver's end of a connection that is served."""
+    """The driver's end of a connection."""
     runtime = RuntimeConnection()
     with closing(runtime.peer.dup()) as driver:
         driver.settimeout(60)
@@ -27,9 +27,9 @@ def frame(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "sent",
     [
-        frame(struct.pack(">IIBB", 1 << 31, 1, 1, 0)),  # a message that would fill the memory
+        frame(struct.pack(">IIBB", 1 << 31, 1, 1, 0)),  # a message that would fill memory
         struct.pack(">II", 2, 1 << 31),  # the same as one piece
-        struct.pack(">II", 7, 0),  # a connection that nobody has opened
+        struct.pack(">II", 7, 0),  # a connection that was never opened
         frame(struct.pack(">IIBB", 2, 1, 1, 0) + b"\xff\xff"),  # no protocol buffer
     ],
     ids=["message", "piece", "connection", "garbage"],

@@ -1,4 +1,4 @@
-"""A good driver passes every check, with our stubs and with generated ones, and each check has a driver that fails."""
+"""A good driver passes every check, with our stubs and generated ones, and each check has a driver that fails it."""
 
 import shlex
 import sys
@@ -28,7 +28,7 @@ OTHERS = {
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
-"""Checks for drivers without reports of health, with mounts, bindings or instances: other tests have such drivers."""
+"""Checks for drivers without health reports, or with mounts, bindings or instances: other tests have such drivers."""
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (
@@ -38,7 +38,7 @@ HABITS: list[tuple[Fault, set[str]]] = [
     (habits.SharesCapacity, set()),
     (habits.HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
 ]
-"""Drivers with habits of real ones, each with the checks that do not apply to it."""
+"""Drivers with the habits of real ones, each with the checks that do not apply to it."""
 AROUND_HABITS = {
     "prepares-a-claim",
     "unprepares-a-claim",

@@ -1,4 +1,4 @@
-"""A driver with a fault in its reports of health fails the check for it, and no other check."""
+"""A driver with a fault in its health reports fails only the check for that fault."""
 
 from devicecore_tools.conformance.dra import CHECKS
 from devicecore_tools.conformance.faults.drivers.health import WithoutHealth

@@ -1,4 +1,4 @@
-"""Drivers that harm the run or the machine: nothing of them is left, and nothing of others is lost."""
+"""Drivers that harm the run or the machine: they leave nothing behind, and others lose nothing."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ LIMIT = 120.0  # seconds for a run on a loaded machine
 
 
 def command(driver: str) -> list[str]:
-    """The command that starts a hostile driver."""
+    """Return the command that starts a hostile driver."""
     return [sys.executable, str(DRIVER), f"hostile:{driver}"]
 
 
@@ -202,7 +202,7 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
     checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["leaves-slices-of-others-alone"]]
-    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which no slice may have
+    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which must not occur in a slice
     report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
     assert report.result("leaves-slices-of-others-alone").verdict is Verdict.UNDECIDED
 
@@ -238,7 +238,7 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
 
 
 def test_a_command_that_is_killed_leaves_no_driver() -> None:
-    with short_directory() as directory:  # so short that the command makes its own in it
+    with short_directory() as directory:  # so short that the command can make its own directory in it
         pid = Path(directory) / "pid"
         script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
         words = ["conformance", "driver", "--", "sh", "-c", script]
@@ -268,7 +268,7 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
             driver.process.allow_for(600.0)
             driver.process.wait(lambda: None, 0.5)
             assert driver.process.time_left > 500
-            driver.process.start()  # each start of such a driver takes as long
+            driver.process.start()  # each start of such a driver takes that long
             assert driver.process.time_left > 1100
         driver.process.stop()
 

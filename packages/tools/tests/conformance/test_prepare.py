@@ -1,4 +1,4 @@
-"""A driver with a fault when it prepares claims fails the check for it, and no other check."""
+"""A driver with a fault when it prepares claims fails only the check for that fault."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A driver with a fault in how its process behaves fails the check for it, and no other check."""
+"""A driver whose process misbehaves fails only the check for that fault."""
 
 from tests.conformance.harness import fault_test
 

@@ -1,4 +1,4 @@
-"""A driver with a fault in its slices fails the check for it, and no other check."""
+"""A driver with a fault in its slices fails only the check for that fault."""
 
 from attrs import evolve
 from devicecore_tools.conformance import Report, Verdict

@@ -1,7 +1,7 @@
-"""A node on which nothing is wrong, and how to plant each anomaly in it.
+"""A node without anything wrong, and functions that plant each anomaly in it.
 
-A node is a `Look`: what every source says. `CLEAN` has two resources, three pods, and every source. Each plant changes
-what sources say as little as possible, and plants other things than the others do, so that they can be combined.
+A node is a `Look`, which has what every source says. `CLEAN` has two resources, three pods and every source. Each plant
+changes the sources as little as possible, and never changes what another plant changes, so they can be combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -92,7 +92,7 @@ PODS = (
 
 
 def checkpoint(entries: Iterable[Entry], registered: Mapping[str, tuple[str, ...]]) -> CheckpointSeen:
-    """The file with these entries, as it is read."""
+    """Return a file with these entries, as it is read."""
     listed = tuple(PodDevicesEntry(*entry, b"") for entry in entries)
     blob = encode(CheckpointData(listed or None, dict(registered)))
     return CheckpointSeen(judge(blob), decode(blob).data)
@@ -122,7 +122,7 @@ def plugin(socket: str, devices: Iterable[str], *, unhealthy: Iterable[str] = ()
 def sockets(
     *plugins: str, registry: tuple[str, ...] = ("rdma.other.org-reg.sock",), dead: tuple[str, ...] = ()
 ) -> SocketsSeen:
-    """The sockets of a living kubelet. Processes listen at all of them but those that are dead."""
+    """Return the sockets of a running kubelet. Processes listen on all of them except the dead ones."""
     names = ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"]
     names += [f"device-plugins/{name}" for name in plugins] + [f"plugins_registry/{name}" for name in registry]
     return SocketsSeen(kubelet=True, plugins=plugins, registry=registry, served={one: one not in dead for one in names})
@@ -203,7 +203,7 @@ def pods_of(look: Look) -> tuple[PodSeen, ...]:
 
 
 def with_prepared(look: Look, device: PreparedDeviceSeen, uid: str) -> Look:
-    """`look` in which a device is prepared for a claim of one pod."""
+    """Return `look` with a device that is prepared for a claim of one pod."""
     assert look.claims.value is not None
     claims = look.claims.value
     devices = tuple(one for one in claims.devices if one != device)
@@ -216,7 +216,7 @@ def with_pods(look: Look, *pods: PodSeen) -> Look:
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
-    """`look` with further entries in its checkpoint; its receipts and its verdict stay."""
+    """Return `look` with further entries in its checkpoint; its receipts and its verdict stay the same."""
     seen = file_of(look)
     assert seen.data is not None
     listed = (*(seen.data.entries or ()), *(PodDevicesEntry(*entry, b"") for entry in more))
@@ -246,7 +246,7 @@ def with_cdi_files(look: Look, *more: CdiSpec) -> Look:
 
 
 def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attributes: str) -> Look:
-    """`look` with a claim that has a device, which its driver has published with these attributes."""
+    """Return `look` with a claim that has a device, which its driver has published with these attributes."""
     assert look.claims.value is not None
     assert look.slices.value is not None
     prepared = PreparedDeviceSeen("default/claim", driver, "n1", device, (f"{driver}/gpu={device}",))
@@ -264,7 +264,7 @@ def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attri
 
 
 def without(look: Look, *sources: str) -> Look:
-    """`look` without some of its sources."""
+    """Return `look` without some of its sources."""
     unread: dict[str, Any] = dict.fromkeys(sources, Reading())
     return evolve(look, **unread)
 
@@ -295,7 +295,7 @@ def kubelet_starting(look: Look) -> Look:
 
 
 def request_without_device(look: Look) -> Look:
-    """A pod runs, the kubelet lists it, and nobody knows its devices."""
+    """A pod runs and the kubelet lists it, but no source has its devices."""
     lost = PodSeen(Pod(PodUid("uid-lost"), name="lost", containers=(Container("main", {NIC: 2}),)), "Running")
     look = with_pods(look, *pods_of(look), lost)
     seen = api_of(look)
@@ -303,7 +303,7 @@ def request_without_device(look: Look) -> Look:
 
 
 def driver_gone(look: Look) -> Look:
-    """A driver has published a device, and no socket can be its."""
+    """A driver has published a device, but none of the sockets can be its own."""
     gone = PublishedDeviceSeen("gone.other.org", "n1", "card-0")
     return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), gone)))
 
@@ -316,7 +316,7 @@ def pod_does_not_end(look: Look) -> Look:
 
 
 def driver_silent(look: Look) -> Look:
-    """A driver has published a device, and does not answer anymore."""
+    """A driver has published a device, but no longer answers."""
     hanging = PublishedDeviceSeen("hangs.other.org", "n1", "card-0")
     seen, path = look.sockets.value or SocketsSeen(), "plugins_registry/hangs.other.org-reg.sock"
     sockets = evolve(
@@ -372,19 +372,19 @@ def claimed_unhealthy(look: Look) -> Look:
 
 
 def device_tainted(look: Look) -> Look:
-    """The driver has tainted another device than the one that is prepared."""
+    """The driver has tainted a device other than the prepared one."""
     sick = PublishedDeviceSeen(RDMA[0], RDMA[1], "rdma-5", taint="rdma.other.org/link=down:NoSchedule")
     return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), sick)))
 
 
 def two_claims(look: Look) -> Look:
-    """Two schedulers have given one device away."""
+    """Two schedulers have allocated the same device."""
     both = tuple(AllocatedClaimSeen(f"default/of-{one}", (RDMA,), ()) for one in ("one", "other"))
     return evolve(look, allocations=Reading.of("claims.json", (*(look.allocations.value or ()), *both)))
 
 
 def slices_missing(look: Look) -> Look:
-    """The driver of the RDMA device has prepared another device, and its slices were wiped."""
+    """The driver of the RDMA device has prepared another device, and its slices were deleted."""
     key = ("tpu.other.org", "n1", "tpu-0")
     look = with_prepared(look, PreparedDeviceSeen("default/tpu", *key), "uid-serve")
     registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
@@ -404,13 +404,13 @@ def checkpoint_unwritable(look: Look) -> Look:
 
 
 def pods_not_taken(look: Look) -> Look:
-    """A pod was sent to the node 200 s before the look, and the kubelet has not written its status."""
+    """A pod was bound to the node 200 s before the look, and the kubelet has not written its status."""
     new = evolve(pod("new", "main", phase="Pending"), node=node_of(look).name, bound_at=1_000_000.0)
     return evolve(with_pods(look, *pods_of(look), new), taken=1_000_200.0)
 
 
 def node_missing(look: Look) -> Look:
-    """Somebody has deleted the Node, and the kubelet runs on."""
+    """Somebody has deleted the Node, but the kubelet keeps running."""
     return evolve(look, node=Reading("API server, node n1", problem=f"{NO_NODE}'n1' (nodes \"n1\" not found)"))
 
 
@@ -433,7 +433,7 @@ def held_not_published(look: Look) -> Look:
 
 
 def plugin_gone(look: Look) -> Look:
-    """A pod holds a device of which the kubelet has no healthy one anymore."""
+    """A pod holds a device of a resource without healthy devices on the kubelet."""
     look = with_entries(look, ("uid-serve", "main", FPGA, {0: ("fpga-7",)}))
     look = with_holding(look, HoldingSeen("default", "serve", "main", FPGA, {"fpga-7": (0,)}))
     node = node_of(look)
@@ -441,7 +441,7 @@ def plugin_gone(look: Look) -> Look:
 
 
 def unhealthy(look: Look) -> Look:
-    """A plugin lists a device that is not healthy and that no container holds."""
+    """A plugin lists an unhealthy device that no container holds."""
     node = node_of(look)
     look = with_node(look, evolve(node, capacity={**node.capacity, GPU: 9}))
     kept = [one for one in plugins_of(look) if one.socket != "gpu.sock"]
@@ -484,7 +484,7 @@ def _less(seen: PluginSeen, *gone: str) -> PluginSeen:
 
 
 def over_allocated(look: Look) -> Look:
-    """Less than the two NICs in use; that the Node differs from what is registered is part of it."""
+    """Fewer than the two NICs in use; the Node therefore also differs from what is registered."""
     node = node_of(look)
     return with_node(look, evolve(node, allocatable={**node.allocatable, NIC: 1}))
 
@@ -508,25 +508,25 @@ def resource_without_socket(look: Look) -> Look:
 
 
 def plugin_silent(look: Look) -> Look:
-    """The answer of a CSI driver is never read; this is a device plugin that the plugin watcher found."""
+    """The answer of a CSI driver is never read; this one is a device plugin that the plugin watcher found."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
 
 
 def list_too_long(look: Look) -> Look:
-    """The plugin watcher has found a plugin whose list is not read to its end."""
+    """The plugin watcher has found a plugin whose list is not read completely."""
     problem = f"{LIST_HAS} more than 1,000,000 devices"
     return with_plugins(look, *plugins_of(look), PluginSeen("long.sock", "example.com/long", problem=problem))
 
 
 def plugin_restarts(look: Look) -> Look:
-    """A plugin has ended and begun again while we looked."""
+    """A plugin was restarted while we looked."""
     seen = look.sockets.value or SocketsSeen()
     return evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=seen.remade | {"device-plugins/nic.sock"})))
 
 
 def plugins_differ(look: Look) -> Look:
-    """A second plugin of the nics lists another one."""
+    """A second plugin for the NICs lists another device."""
     other = evolve(plugin("other.sock", ("nic-9",)), resource=NIC)
     return with_plugins(look, *plugins_of(look), other)
 
@@ -593,7 +593,7 @@ def pod_refused(look: Look) -> Look:
 
 
 def container_cannot_start(look: Look) -> Look:
-    """The status of a pod says that the runtime does not know its CDI device."""
+    """According to a pod's status, the runtime does not know its CDI device."""
     containers = (Container("main", claims=[ContainerClaim("c")]),)
     message = "CDI device injection failed: unresolvable CDI devices example.com/gpu=gone"
     spec = Pod(PodUid("uid-stuck"), name="stuck", claims=[PodClaim("c")], containers=containers)
@@ -602,14 +602,14 @@ def container_cannot_start(look: Look) -> Look:
 
 
 def resource_not_on_node(look: Look) -> Look:
-    """The status of the Node was reset; that it differs from what the kubelet has is part of it."""
+    """The status of the Node was reset; it therefore also differs from what the kubelet has."""
     node = node_of(look)
     without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
     return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))
 
 
 def list_differs(look: Look) -> Look:
-    """The stream of the GPUs' plugin hangs: the kubelet has not got its last list."""
+    """The stream of the GPU plugin hangs: the kubelet has not received its last list."""
     (first, *others) = plugins_of(look)
     assert first.devices is not None
     return with_plugins(look, evolve(first, devices=DeviceList.of([*first.devices][:-1])), *others)
@@ -634,10 +634,10 @@ def numa_node_missing(look: Look) -> Look:
 
 
 PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}
-"""By the code of the finding that shows it: each check has a plant of its name."""
+"""The plants by the code of the finding that shows each: every check has a plant with its name."""
 
 
 def report_of(look: Look) -> NodeReport:
-    """What `doctor` reports after this look."""
+    """Return what `doctor` reports after this look."""
     facts = Facts(look)
     return report(facts, check(facts))

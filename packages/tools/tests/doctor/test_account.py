@@ -1,7 +1,7 @@
-"""What there is to be judged on a node: nothing is called sound that was not seen.
+"""What doctor must judge on a node: it never calls something sound that it has not seen.
 
-The nodes in `data/unaccounted_nodes` are those of a real kubelet 1.37.2 with a fake runtime. Earlier releases found
-nothing wrong on most of them, although no pod started there.
+The nodes in `data/unaccounted_nodes` are those of a real kubelet 1.37.2 with a fake runtime. Earlier releases found no
+problem on most of them, although no pod started there.
 """
 
 import json
@@ -94,7 +94,7 @@ SOUND = evolve(
     state_files=Reading.of("root", (StateFileSeen("cpu_manager_state"),)),
     machine=MachineSeen("m", "b", (0, 1)),
 )
-"""A node of which everything was read and nothing is left."""
+"""A node that was read completely, with nothing left to judge."""
 
 
 def holes_in(look: Look) -> list[str]:
@@ -139,10 +139,10 @@ def test_a_plugin_that_has_just_come_is_not_called_steady() -> None:
 
 
 def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin that is replaced after an hour, and all plugins after a start of the kubelet, have not ended so."""
+    """A plugin that is replaced after an hour has not ended in this way, nor have all plugins after a kubelet start."""
 
     def make(socket: str, at: float) -> None:
-        place = (tmp_path / "device-plugins" / socket).resolve()  # a path with .. is too long for a socket
+        place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket
         place.unlink(missing_ok=True)
         with closing(unix_socket(AF_UNIX)) as made:
             made.bind(str(place))
@@ -161,7 +161,7 @@ def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_pat
     assert look.sockets.value is not None
     assert look.sockets.value.remade == {"device-plugins/gpu.sock"}
     assert "plugin-restarts" in [one.code for one in nodes.report_of(look).findings]
-    # A kubelet that starts makes its two sockets one after another, and a look may come between them.
+    # A starting kubelet makes its two sockets one after the other, and a look may fall in between.
     for at, socket in ((9_014.0, "../pod-resources/kubelet.sock"), (9_014.5, "kubelet.sock")):
         make(socket, at)
         assert (sources.look().sockets.value or look.sockets.value).remade == frozenset()
@@ -211,7 +211,7 @@ def test_only_what_a_server_says_is_judged_of_a_node_that_is_elsewhere() -> None
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Answers with three nodes, and refuses to list the objects whose path ends in `refused`."""
+    """Answers with three nodes, but refuses to list the objects whose path ends in `refused`."""
 
     protocol_version = "HTTP/1.1"
     refused: ClassVar[str] = ""
@@ -315,7 +315,7 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
 )
 @pytest.mark.parametrize("name", ["nodes/01-healthy", "nodes/14-dra-healthy", "troubles/a_driver_is_killed"])
 def test_a_recorded_node_without_a_source_is_not_called_sound(name: str, file: str, tmp_path: Path) -> None:
-    """Without slices, nothing shows that a driver which has ended publishes devices."""
+    """Without slices, nothing shows that a driver that has ended publishes devices."""
     files = json.loads((DATA.parent / f"{name}.json").read_text())
     root = written(tmp_path / "node", {one: of for one, of in files.items() if one not in {file, "truth.json"}})
     assert main(["doctor", "--root", str(root), "--json"]) != 0

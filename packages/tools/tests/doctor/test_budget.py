@@ -1,4 +1,4 @@
-"""At the end of a question's budget, the answer names what is not known because of it, and guesses nothing."""
+"""When the budget of a question is used up, the answer names what is therefore unknown, and guesses nothing."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ NODES = ("n0", "n1", "n2")
 
 
 def clock(seconds_of_a_look: float) -> "Budget":
-    """A budget of ten seconds, of which each look at the clock takes some."""
+    """Return a budget of ten seconds; each look at the clock uses some of it."""
     moments = count()
     return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
 
@@ -121,7 +121,7 @@ def test_a_spent_budget_stays_spent() -> None:
 
 
 def test_files_of_one_look_share_the_memory_that_one_may_take(tmp_path: Path) -> None:
-    """Each is below the size of a file. Five of them took 1.8 GB."""
+    """Each is smaller than the limit for a file. Five of them took 1.8 GB."""
     most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
     for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
         text = f'{{"kind": "{kind}", "items": [], "more": [{"{}," * most}0]}}'

@@ -1,4 +1,4 @@
-"""Each finding has a node that shows it, and nodes that nearly do."""
+"""Each finding has a node that shows it, and nodes that almost do."""
 
 import os
 import subprocess
@@ -28,13 +28,13 @@ from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 from devicecore.domain.checkpoint import judge
 from devicecore.domain.device_list import DeviceList
 
-ALSO = {  # what is true as well on the planted node
+ALSO = {  # what is also true on the planted node
     "over-allocated": {"node-status-differs"},
     "pod-cannot-end": {"driver-gone"},
     "resource-not-on-node": {"node-status-differs"},
     "same-ids": {"socket-without-resource"},
 }
-EXPLAINED = (  # the second explains the first, or takes its source away
+EXPLAINED = (  # the second explains the first, or removes its source
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},
@@ -42,7 +42,7 @@ EXPLAINED = (  # the second explains the first, or takes its source away
     {"same-ids", "plugins-differ"},
     {"resource-not-on-node", "over-allocated"},
 )
-HIDE_OTHERS = {  # what takes a source away, on which other findings rest
+HIDE_OTHERS = {  # what removes a source that other findings depend on
     "node-missing",
     "kubelet-gone",
     "kubelet-starting",
@@ -118,7 +118,7 @@ def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
 
 
 def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left() -> None:
-    """A new instance of it, under another socket, makes it an ordinary rest; so does a storage driver."""
+    """A new instance with another socket makes it an ordinary leftover; so does a storage driver."""
     seen, path = CLEAN.sockets.value or SocketsSeen(), "plugins_registry/gone.other.org-reg.sock"
     named = {one: ("DRAPlugin", "rdma.other.org") for one in seen.served if one.startswith("plugins_registry/")}
     seen = evolve(seen, named=named)
@@ -163,7 +163,7 @@ def known_by_another_uid(look: Look) -> Look:
 
 
 def reused_after_an_init_container(look: Look) -> Look:
-    """Of one pod, an init container that ended and the containers after it may share."""
+    """Within one pod, an init container that ended and the containers after it may share devices."""
     return nodes.with_entries(look, ("uid-train", "load", NIC, {-1: ("nic-0",)}))
 
 
@@ -187,7 +187,7 @@ def old_api(look: Look) -> Look:
 
 
 def removed_resource(look: Look) -> Look:
-    """A resource that was removed stays on the Node with 0 forever, and others may add resources of their own."""
+    """A removed resource stays on the Node with 0 forever, and others may add their own resources."""
     node = nodes.node_of(look)
     more = {"example.com/former": 0, "example.org/dongle": 3}
     return nodes.with_node(
@@ -196,7 +196,7 @@ def removed_resource(look: Look) -> Look:
 
 
 def node_follows_the_kubelet(look: Look) -> Look:
-    """The kubelet has already counted what the checkpoint does not have yet."""
+    """The kubelet has already counted a device that is not in the checkpoint yet."""
     node, seen = nodes.node_of(look), nodes.api_of(look)
     look = nodes.with_node(look, evolve(node, allocatable={**node.allocatable, GPU: 7}))
     _, *others = nodes.plugins_of(look)
@@ -206,7 +206,7 @@ def node_follows_the_kubelet(look: Look) -> Look:
 
 
 def two_instances(look: Look) -> Look:
-    """During a rolling update two plugins serve one resource."""
+    """During a rolling update, two plugins serve one resource."""
     return nodes.with_plugins(look, *nodes.plugins_of(look), nodes.plugin("gpu-2.sock", GPUS))
 
 
@@ -224,7 +224,7 @@ def a_copy_of_a_directory(look: Look) -> Look:
 
 
 def sockets_that_may_be_anybodys(look: Look) -> Look:
-    """If plugins are not asked, any socket may be the one of any resource."""
+    """If plugins are not called, any socket may belong to any resource."""
     return nodes.resource_without_socket(nodes.without(look, "plugins"))
 
 
@@ -277,7 +277,7 @@ def topology_without_nodes(look: Look) -> Look:
 
 
 def ambiguous_ids(look: Look) -> Look:
-    """Two resources have devices of the same names, so it is not known which socket belongs to which."""
+    """Two resources have devices with the same names, so it is not known which socket belongs to which resource."""
     ids = ("0", "1")
     for resource in ("example.com/a", "example.com/b"):
         look = nodes.with_registered(look, resource, *ids)
@@ -428,7 +428,7 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
 def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     policy: str, count: int, most: int, is_found: bool
 ) -> None:
-    """A kubelet fails with `Failed to start ContainerManager` then, so its devices may be on no NUMA node at all."""
+    """Then a kubelet fails with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
@@ -452,7 +452,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """A report of a record then is that of the living node, which another process made."""
+    """A report on a record is then equal to that of the live node, which another process made."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

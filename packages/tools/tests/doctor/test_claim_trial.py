@@ -1,4 +1,4 @@
-"""What a trial of claims keeps of a large cluster."""
+"""The memory that a trial of claims keeps for a large cluster."""
 
 import weakref
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from devicecore.domain.documents import Value
 
 
 class Parsed(dict[str, object]):
-    """A document as it was parsed, of which a test sees whether it is still there."""
+    """A parsed document. A test can see whether it still exists."""
 
 
 def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
-    """Each file of a large cluster may take 200 MB. A Node keeps nothing of the list in which it was."""
+    """Each file of a large cluster may take 200 MB. A Node does not keep the list that contained it alive."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
     items: list[object] = [
@@ -42,7 +42,7 @@ def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
 
 
 def test_advice_ends_when_its_time_is_over_and_says_so() -> None:
-    """The clock goes on by 0.3 s whenever it is asked: some changes are tried, and the user is told once."""
+    """The clock advances by 0.3 s whenever it is read: some changes are tried, and the user is told once."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(40)]
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}

@@ -1,4 +1,4 @@
-"""A device that a plugin and a ResourceClaim both have: found where a source says so, and only there."""
+"""A device that both a plugin and a ResourceClaim have: it is found only if a source says so."""
 
 import pytest
 from attrs import evolve
@@ -22,7 +22,7 @@ def of_claims(look: Look) -> list[NodeFinding]:
 
 
 def renamed(look: Look, old: str, new: str) -> Look:
-    """`look` in which a NIC has another id, in all sources."""
+    """Return `look` with another id for a NIC, in all sources."""
 
     def now(id_: str) -> str:
         return new if id_ == old else id_

@@ -1,4 +1,4 @@
-"""A refusal is explained with what the node's sources say."""
+"""A refusal is explained with the information of the node's sources."""
 
 import json
 import textwrap
@@ -31,7 +31,7 @@ REFUSAL = (
 
 
 def facts() -> Facts:
-    """A node with two devices, of which a pod holds one."""
+    """A node with two devices; a pod holds one of them."""
     entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0",)}, b"")
     data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
     checkpoint = CheckpointSeen(judge(encode(data)), data)

@@ -1,4 +1,4 @@
-"""Expressions are spelt as CEL and the devices want them, and come apart where each part has to hold."""
+"""Expressions are corrected to what CEL and the devices need, and are split where each part must be true."""
 
 import pytest
 from devicecore_tools.doctor.pod.expression_edits import conjuncts, repaired, with_other_values

@@ -15,12 +15,12 @@ Json = dict[str, object]
 
 
 def init(**sizes: int) -> Json:
-    """An init container that ends."""
+    """Return an init container that ends."""
     return {"sizes": sizes, "is_init": True}
 
 
 def sidecar(**sizes: int) -> Json:
-    """An init container that keeps running."""
+    """Return an init container that keeps running."""
     return {"sizes": sizes, "is_init": True, "restartPolicy": "Always"}
 
 

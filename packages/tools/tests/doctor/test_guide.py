@@ -1,4 +1,4 @@
-"""The cases of docs/four-nodes.md: its commands print what it says, and its pictures are those that they write."""
+"""The cases of docs/four-nodes.md: its commands print what the page shows, and write its pictures."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ CASES = re.findall(r"^## (.*?)\n(.*?)(?=^##|\Z)", GUIDE, re.MULTILINE | re.DOTAL
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Each command of a case with the parts of its output that are shown; `...` stands for what is left out."""
+    """Return each command of a case with the shown parts of its output; `...` stands for the rest."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         for one in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -42,7 +42,7 @@ def test_a_case_shows_what_its_commands_print(
         printed = capsys.readouterr()
         rest = "".join(f"{printed.out}{printed.err}".split())
         for part in parts:
-            shown = "".join(part.split())  # a page shows what a terminal of its width folds
+            shown = "".join(part.split())  # the page shows output folded for a terminal of its width
             assert shown in rest, f"{command}\nprints\n{printed.out}{printed.err}\nwithout\n{part}"
             rest = rest.partition(shown)[2]
     (picture,) = re.findall(r"!\[[^\]]{20,}\]\(nodes/([\w-]+\.svg)\)", text)

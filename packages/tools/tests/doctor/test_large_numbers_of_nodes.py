@@ -1,7 +1,7 @@
-"""A number in a file of a node is never a length or a range: `doctor` ends, with a sentence or a report.
+"""A number in a file of a node is never used as a length or range: `doctor` ends with a sentence or a report.
 
-The files are those of recorded nodes, of a record that `doctor --save` writes, and of a node whose CPUs are pinned.
-Each number in them is replaced, also as the end of a range, as lists of CPUs have them.
+The files come from recorded nodes, from a record that `doctor --save` writes, and from a node whose CPUs are pinned.
+Each number in them is replaced, including the ends of ranges in lists of CPUs.
 """
 
 import copy
@@ -25,11 +25,11 @@ Place = tuple[str, tuple[Any, ...]]
 """A file, and the path of a number in it."""
 
 POD = pod("asked", "2", "1Gi", **{"example.com/gpu": "1"})
-ENOUGH = 1 << 20  # bytes of what is printed
+ENOUGH = 1 << 20  # bytes of output
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - any JSON
-    """Return the path of each number and quantity. Of a list, only the first item counts."""
+    """Return the path of each number and quantity, in lists only those of the first item."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, one in items:
         yield from numbers_in(one, (*path, key))
@@ -38,7 +38,7 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def replaced(document: Any, path: tuple[Any, ...], number: int) -> Iterator[Any]:  # noqa: ANN401 - any JSON
-    """Return the document with another number at a path, and with a range if that is a text."""
+    """Return the document with another number at a path, or with a range if there is a string."""
     changed = copy.deepcopy(document)
     inner = changed
     for key in path[:-1]:

@@ -1,4 +1,4 @@
-"""Each sentence that a kubelet from 1.29 to 1.37 can say is explained."""
+"""Each sentence that a kubelet of 1.29 to 1.37 can print is explained."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def test_a_plugins_own_words_are_shown_escaped_and_cut() -> None:
 @example('pod "' + "a/" * 8_000)
 @example("unable to get claim info for claim " + "in namespace " * 1_200)
 def test_any_text_has_one_answer(text: str) -> None:
-    """No text makes the search fail; what is no refusal has no row."""
+    """No text makes the search fail, and text without a refusal has no row."""
     found = find(text)
     assert found is None or found.because
 

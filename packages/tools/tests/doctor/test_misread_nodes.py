@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2 that were misread once: what must be said about them, and what must not."""
+"""Nodes of a real kubelet 1.36.2 that were once misread: what must be said about them, and what must not."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ DATA = Path(__file__).parent.parent / "data" / "misread_nodes"
 
 
 def written(directory: Path, name: str) -> Path:
-    """The path of a recorded node, as a directory."""
+    """Return the path of a recorded node, as a directory."""
     root = directory / name
     root.mkdir()
     for file, content in json.loads((DATA / f"{name}.json").read_text()).items():
@@ -37,7 +37,7 @@ def findings(capsys: Capsys, root: Path) -> tuple[int, dict[str, Any]]:
 
 
 def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> tuple[int, str]:
-    """The exit status of a trial, and what is said."""
+    """Return the exit status and the output of a trial."""
     limits = {"limits": {resource: "1"}} if resource else {"claims": [{"name": "c"}]}
     spec = {"containers": [{"name": "main", "image": "i", "resources": limits}], **spec}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-54"}, "spec": spec}
@@ -47,7 +47,7 @@ def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> 
 
 
 def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
-    """One socket is dead, and each other resource has its own. The status of the pod is of the time before."""
+    """One socket is dead, and each other resource has its own. The status of the pod is older."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     _, document = findings(capsys, root)
     (found,) = document["findings"]
@@ -60,7 +60,7 @@ def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, ca
 
 
 def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
-    """Then any of the living sockets may be that of the plugin."""
+    """In this case, any of the live sockets may be that of the plugin."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("no listener", "listener"))
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_was_not_looked_for_is_not_missing(tmp_path: Path, cap
     assert {row["owner"] for row in document["devices"]} == {"team-43/train", "unknown"}
     (checkpoint,) = (one for one in document["sources"] if one["source"] == "checkpoint")
     assert checkpoint["problem"].startswith("not looked for")
-    (root / "listing.txt").write_text("$ ls -la device-plugins\n")  # the directory was there
+    (root / "listing.txt").write_text("$ ls -la device-plugins\n")  # the directory existed
     _, document = findings(capsys, root)
     assert [one["code"] for one in document["findings"]] == ["sources-disagree"]
 
@@ -163,7 +163,7 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Caps
 
 
 def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
-    """A record keeps the answers. A plugin that does not answer hangs each admission of a pod that asks for it."""
+    """A record keeps the answers. A plugin that does not answer blocks each admission of a pod that requests it."""
     with TemporaryDirectory() as root:  # the path of a socket has to be short
         ask_each_process(Path(root), tmp_path, capsys)
 
@@ -240,7 +240,7 @@ def test_a_pod_that_an_api_server_refuses_fits_nowhere(
 
 
 def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys) -> None:
-    """The plugin was started again with another list, and the pods run on with devices that are in it no more."""
+    """The plugin was restarted with another list, and the pods keep running with devices that are no longer in it."""
     resource = "example.com/vf"
     pods, entries = [], []
     for number in range(3):

@@ -1,4 +1,4 @@
-"""The page as a browser shows it: its text is that of the JSON document, it loads nothing, and keys reach each cell."""
+"""The page in a browser: its text matches the JSON document, it loads nothing, and keys reach each cell."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ ILL = planted("two-owners", "held-unhealthy", "unhealthy", "plugin-late", "cdi-d
 
 
 def shown(browser: Browser, directory: Path, of: NodeReport, *, scheme: str = "light") -> str:
-    """Open the page of a report; its address."""
+    """Open the page of a report and return its address."""
     file = directory / "page.html"
     file.write_text(page(of, picture(of)), encoding="utf-8")
     browser.open(file.as_uri(), scheme=scheme)
@@ -91,7 +91,7 @@ def test_the_page_loads_nothing_and_the_console_has_no_complaint(browser: Browse
 
 
 def test_text_from_outside_is_text_in_the_browser(browser: Browser, tmp_path: Path) -> None:
-    """It is shown as it is, escapes of what cannot be printed aside, and becomes no element."""
+    """It is shown as it is, except that unprintable characters are escaped, and it never becomes an element."""
     evil = evolve(row(0, EVIL, owner=EVIL, uid=EVIL, container=EVIL), device=EVIL, health=EVIL)
     of = evolve(made_of([evil], evolve(finding(1, EVIL, resource=EVIL), sentence=EVIL)), name=EVIL)
     shown(browser, tmp_path, of)
@@ -211,7 +211,7 @@ def test_nothing_is_wider_than_the_window_of_a_phone(browser: Browser, tmp_path:
 
 
 def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -> None:
-    """Tab stops once in each group, and arrow keys lead on."""
+    """Tab stops once in each group, and the arrow keys move within it."""
     of = made_of(row(number, f"example.com/r{place}") for place in range(250) for number in range(20))
     shown(browser, tmp_path, of)
     assert browser.run("document.querySelectorAll('.cell').length") == 2_000
@@ -224,7 +224,7 @@ def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -
 
 
 def crowded() -> NodeReport:
-    """Long names in full and small cells, some of them with two owners, several findings or bad health."""
+    """Full and small cells with long names, some of them with two owners, several findings or bad health."""
     rows = []
     for number in range(90):
         resource, of = ("nvidia.com/mig-1g.10gb.shared", "MIG-GPU-8f6e1c3e-WWMM") if number < 20 else ("a.io/rdma", "m")

@@ -1,4 +1,4 @@
-"""A refusal is found in what people paste: with columns, quotes, line breaks, and among other lines."""
+"""A refusal is found in pasted text: with columns, quotes or line breaks, and among other lines."""
 
 import html
 import json
@@ -115,7 +115,10 @@ def test_each_recorded_sentence_is_found_if_a_terminal_has_broken_it(recorded: d
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
 def test_a_sentence_that_was_cut_off_is_not_taken_for_another(recorded: dict[str, str]) -> None:
-    """A table shows the first words of a message. The container of a refused pod is not said to be tried again."""
+    """A table shows the first words of a message.
+
+    The output does not say that a refused pod's container is tried again.
+    """
     for end in range(15, len(recorded["message"]), 5):
         for row in (recorded["message"][:end], f"3m  Warning  Reason  pod/p  {recorded['message'][:end]}..."):
             assert {one.message.id for one in find_all(row)} <= {recorded["id"], "DM-99", "DR-99"}, row
@@ -163,7 +166,7 @@ def test_any_text_has_an_answer_and_what_one_row_knows_has_that_answer(text: str
 
 
 def test_a_long_text_is_read_to_its_end() -> None:
-    """It has no limit in seconds: a search whose time grows with the cube of a length would not end."""
+    """There is no limit in seconds: a search whose time grows with the cube of the length would not end."""
     line = '  Normal  Pulled  3m  kubelet  Container image "x" already present on machine\n'
     assert [found.message.id for found in find_all(line * 500 + REFUSAL)] == ["DM-05"]
     assert find_all("Allocate failed due to " + "x " * (MAX_MESSAGE // 2)) == ()

@@ -1,4 +1,4 @@
-"""The picture of a report: which devices have cells, what is folded, and that no text or size can break it."""
+"""The picture of a report: which devices have cells, what is folded, and that no text or size breaks it."""
 
 import itertools
 import re
@@ -239,7 +239,7 @@ def test_texts_and_edges_have_the_contrast_that_wcag_asks_for(is_dark: bool) -> 
     fills |= dict.fromkeys(("none", "unknown"), fills.get("none") or fills["unknown"])
     cells = [f"o{number}" for number in range(1, 9)] + ["free", "none", "unknown", "held"]
     for text, cell in itertools.product((plain, fills["m"], fills["w"]), cells):
-        if cell != "held":  # a bar, and no text stands on it
+        if cell != "held":  # a bar without text on it
             assert contrast(text, fills[cell]) >= 4.5, (text, cell)
     for cell in cells:
         assert contrast(edges[cell], fills["box"]) >= 3, cell

@@ -1,4 +1,4 @@
-"""Sentences of public threads, each explained rightly or named as somebody else's; and what Nodes add to them."""
+"""Sentences from public threads: each is explained correctly or attributed to another component, also with a Node."""
 
 import json
 from pathlib import Path

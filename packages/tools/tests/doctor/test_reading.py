@@ -1,4 +1,4 @@
-"""What is read of a node: files, sockets, the pod-resources API and plugins, sound and hostile ones."""
+"""Reading a node: files, sockets, the pod-resources API and plugins, both sound and hostile ones."""
 
 import base64
 import json
@@ -113,7 +113,7 @@ def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
 
 
 def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
-    """Every recorded file, sound or not, has the recorded verdict, and none raises."""
+    """Every recorded file, sound or not, has the recorded verdict, and none raises an error."""
     path = tmp_path / "file"
     for line in VECTORS.read_text().splitlines():
         record = json.loads(line)
@@ -170,7 +170,7 @@ MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory
 def test_a_state_file_that_does_not_fit_the_machine_is_named(
     tmp_path: Path, name: str, content: dict[str, object], problem: str
 ) -> None:
-    """A kubelet with a static policy ends at its start (kubernetes#131253); other policies compare nothing."""
+    """A kubelet with a static policy fails to start (kubernetes#131253); other policies compare nothing."""
     (tmp_path / name).write_text(json.dumps(content))
     assert [one.problem for one in state_files(tmp_path)] == [""]
     (tmp_path / MACHINE_FILE).write_text(json.dumps(FOUR_CPUS))
@@ -230,7 +230,7 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
 def test_of_a_state_file_of_1_37_the_text_in_it_counts(
     tmp_path: Path, data: object, checksum: int | None, problem: str
 ) -> None:
-    """A real kubelet 1.37.2 has written such files; the rest of the file is for older ones."""
+    """A real kubelet 1.37.2 wrote such files; the rest of the file is for older ones."""
     computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
     (tmp_path / CPU_FILE).write_text(json.dumps(file))
@@ -279,7 +279,7 @@ def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: 
 
 
 def test_a_directory_in_the_place_of_the_checkpoint_can_not_be_written(directory: Path, tmp_path: Path) -> None:
-    """A record says so, too. On a real kubelet 1.37.2, each pod with devices was refused."""
+    """A record says so too. On a real kubelet 1.37.2, each pod with devices was refused."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
     sources = NodeSources(root=str(directory))
     look = sources.look()
@@ -480,13 +480,13 @@ def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
     ids=["fields", "elements", "text"],
 )
 def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
-    """Read, the first takes 150 MB, and the third 100 MB."""
+    """When read, the first takes 150 MB, and the third 100 MB."""
     with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
         parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
 
 
 def test_a_list_of_many_objects_is_read_whatever_their_texts_have() -> None:
-    """Brackets and escapes in texts are no structure, wherever the text is divided."""
+    """Brackets and escapes in strings are not part of the structure, wherever the text is divided."""
     one = b'{"spec":{"devices":[{"name":"a\\\\\\"[{,%s"},{"b":[1,2,3,4]}]}}' % (b"x" * 11)
     document = parse_document(b'{"items":[%s]}' % b",".join([one] * 45_000), "it")
     assert len(document["items"].sequence()) == 45_000
@@ -664,7 +664,7 @@ def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
 def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_kubelet: bool
 ) -> None:
-    """Whether this machine has a kubelet of its own or not, nobody has named it."""
+    """Whether or not this machine has its own kubelet, nobody has named it."""
     root = tmp_path / "kubelet"
     monkeypatch.setattr(node_reading, "DEFAULT_ROOT", str(root))
     if has_kubelet:
@@ -706,7 +706,7 @@ def api_server_of(answers: type[_Answers]) -> Iterator[str]:
 
 
 class _EndlessPages(_Answers):
-    """Answers each list with a page that is not the last one. DeviceTaintRules are there only as v1alpha3."""
+    """Answers each list with a page that is not the last one. DeviceTaintRules exist only as v1alpha3."""
 
     def do_GET(self) -> None:
         pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
@@ -764,7 +764,7 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
 
 
 class _Broken(_Answers):
-    """An API server that has the Node n1, and in each other list an object of another form."""
+    """An API server that has the Node n1 and, in each other list, an object of another form."""
 
     specs: ClassVar[dict[str, object]] = {
         "nodes": {},
@@ -807,7 +807,7 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
 
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
-    """A program that hangs is waited for once, and so is a server that does not answer."""
+    """Doctor waits once for a program that hangs, and once for a server that does not answer."""
     arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
     config = kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program})
@@ -943,7 +943,7 @@ def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Path, version: str) -> None:
-    """One without v1 is asked in v1alpha1."""
+    """A kubelet without v1 is queried with v1alpha1."""
     path = directory / "kubelet.sock"
     with answering(path, {f"/{version}.PodResourcesLister/List": b""}):
         seen = read_pod_resources(str(path)).value
@@ -1035,7 +1035,7 @@ def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(directory / "dead.sock"))
     with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
-        (directory / "kubelet_internal_checkpoint").touch()  # which tells that it is a kubelet's directory
+        (directory / "kubelet_internal_checkpoint").touch()  # which shows that it is a kubelet's directory
         sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
         look = sources.look()
         sources.save(str(tmp_path / "saved"), look)
@@ -1125,12 +1125,12 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
     assert [one.problem for one in seen] == expected
 
 
-ROUNDED = 0.01  # seconds by which gRPC may tell a server a longer deadline
+ROUNDED = 0.01  # gRPC may tell a server a deadline that is this many seconds longer
 
 
 @contextmanager
 def hanging(path: Path) -> Iterator[list[float]]:
-    """Serve a plugin that never says its options. Yield the seconds that each request gave it."""
+    """Serve a plugin that never returns its options. Yield the timeout in seconds of each request."""
     ended, given = threading.Event(), list[float]()
 
     def hang(_: bytes, context: grpc.ServicerContext) -> bytes:
@@ -1178,7 +1178,7 @@ def test_many_looks_at_a_hanging_socket_share_one_time(
 def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process answers once, and then hangs."""
+    """The process answers once and then hangs."""
     monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
     is_hanging, ended = threading.Event(), threading.Event()
 
@@ -1193,7 +1193,7 @@ def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
         listeners = Listeners(0.3, 0.4, who_listens)
         answered = listeners.ask({name: str(path)})
         assert answered == ({name: Listener("DevicePlugin")}, {}, ())
-        listeners.left = 0.2  # less than an answer may take
+        listeners.left = 0.2  # less time than an answer may take
         assert listeners.ask({name: str(path)}) == answered
         listeners.left = 1.0
         assert listeners.ask({name: str(path)})[1] == {name: "no answer to GetDevicePluginOptions within 0.3 s"}
@@ -1256,7 +1256,7 @@ def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_ou
 
 
 def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plugin that has gone is found, and a kubelet that does not report. Where nothing is wrong, nothing is found."""
+    """A plugin that is gone is found, and so is a silent kubelet. If nothing is wrong, nothing is found."""
     gpu = "example.com/gpu"
     with LocalApiServer() as server:
         for name, allocatable, ready in (("n1", "0", "True"), ("n2", "2", "False"), ("n3", "2", "Unknown")):
@@ -1291,7 +1291,7 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
     findings = [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes]
     assert findings == [("n1", ["plugin-gone"]), ("n2", ["node-not-ready"]), ("n3", ["kubelet-gone"])]
     assert "The Node is not Ready: none: none." in capsys.readouterr().out
-    # Each device is listed once, so that the report does not become as large as nodes times slices.
+    # Each device is listed once, so that the report does not grow with nodes times slices.
     published = [[row["device"] for row in one["devices"] if row["pool"]] for one in nodes]
     assert published == [["gpu-0", "gpu-n1"], ["gpu-n2"], []]
     assert [row["device"] for row in shared] == ["gpu-1", "gpu-any"]

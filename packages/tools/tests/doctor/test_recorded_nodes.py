@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2, recorded in situations: what must be found, and what must not be said."""
+"""Nodes of a real kubelet 1.36.2, recorded in various situations: what must be found, and what must not be said."""
 
 import json
 import re
@@ -37,9 +37,9 @@ FINDINGS = {
     "21-dra-unhealthy": ["claimed-unhealthy"],
     "23-kubelet-stopped": ["kubelet-gone"],
 }
-"""The findings of each node; none of the others."""
+"""The findings of each node. There must be no others."""
 
-NO_SOURCE_SHOWS_IT = {  # what is free and cannot be called so, because a source is missing or does not know
+NO_SOURCE_SHOWS_IT = {  # what is free but cannot be called free, because a source is missing or does not know it
     "02-checkpoint-lost": {"gpu-2"},
     "07-dra-state-damaged": {"gpu-0", "gpu-1", "gpu-2", "dev-1", "dev-2", "dev-3"},
     "10-unhealthy-free": {"gpu-0"},
@@ -51,7 +51,7 @@ SOURCES = sorted({name for files in NODES.values() for name in files} - {"truth.
 
 
 def written(directory: Path, name: str, without: frozenset[str] = frozenset()) -> str:
-    """The path of a recorded node, as a directory."""
+    """Return the path of a recorded node, as a directory."""
     root = directory / name
     root.mkdir()
     for file, content in NODES[name].items():
@@ -67,7 +67,10 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
 
 
 def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
-    """Try a pod on a node; return the exit status and the answer. Its containers are `limits` of one, or as given."""
+    """Try a pod on a node, and return the exit status and the answer.
+
+    It has one container with `limits`, or the given ones.
+    """
     if "limits" in spec:
         spec = {"containers": [{"name": "main", "resources": {"limits": spec["limits"]}}]}
     metadata = {"name": "probe", "uid": "probe", "namespace": namespace}
@@ -100,7 +103,7 @@ def test_what_was_really_the_case_is_found_and_nothing_else(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", NODES)
 def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """A holder that no source names, as after the loss of a checkpoint, is not known; no device has another holder."""
+    """A holder that no source names, as after the loss of a checkpoint, is not known; no device gets a wrong holder."""
     _, document = report_of(capsys, written(tmp_path, name))
     real: dict[tuple[str, str], set[str]] = {}
     for one in NODES[name]["truth.json"]["devices"]:
@@ -197,7 +200,7 @@ _NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
 
 
 def test_each_command_that_a_finding_advises_shows_what_it_promises(tmp_path: Path, capsys: Capsys) -> None:
-    """Of each recorded node, also of one whose file is damaged, and nothing that a record cannot have is asked for."""
+    """Each recorded node can be read, even one with a damaged file, and no source that a record cannot have is used."""
     advised = []
     for name in NODES:
         root = written(tmp_path, name)
@@ -379,7 +382,7 @@ def with_two_shares_of_a_device(root: Path) -> None:
         ("01-healthy", with_devices_on_no_numa_node, [], "acme.io/gpu", ""),
         ("01-healthy", with_a_file_of_other_pods, ["sources-disagree"] * 3, "acme.io/gpu", ""),
         ("09-unhealthy-in-use", with_a_pod_that_only_the_checkpoint_names, [], "", ""),
-        ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 goes on with the claim
+        ("16-shared-claim-one-terminating", without_drivers, ["driver-gone"], "", ""),  # p1 keeps using the claim
         ("14-dra-healthy", with_a_device_in_two_claims, ["two-owners"], "", ""),
         ("14-dra-healthy", with_two_shares_of_a_device, [], "", ""),
         ("14-dra-healthy", with_the_names_of_json, [], "", ""),
@@ -414,7 +417,7 @@ def with_a_stopped_kubelet(root: Path) -> None:
 
 
 def with_objects_only(root: Path) -> None:
-    """What an API server alone says about the node."""
+    """Return what an API server alone says about the node."""
     for path in root.iterdir():
         if path.name not in {"pods.json", "node.json", "events.json", "resourceclaims.json", "resourceslices.json"}:
             path.unlink()
@@ -444,7 +447,7 @@ def with_a_claim_that_was_entered(root: Path) -> None:
 
 
 def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tmp_path: Path, capsys: Capsys) -> None:
-    """A kubelet takes a driver whose socket it still has for registered."""
+    """A kubelet considers a driver registered as long as it has its socket."""
     root = Path(written(tmp_path, "13-pending-claim-events-only"))
     with_a_claim_that_was_entered(root)
     spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "k", "resourceClaimName": "k1"}]}
@@ -507,7 +510,7 @@ def with_pods_that_have_ended(root: Path) -> None:
 
 
 def of_kubelet_1_31(root: Path) -> None:
-    """Its file of claims has another form, of which nobody can tell here whether it is sound."""
+    """Its file of claims has another format, so it is not known here whether it is sound."""
     changed(root, "node.json", lambda node: node["status"]["nodeInfo"].update(kubeletVersion="v1.31.4"))
 
 
@@ -643,7 +646,7 @@ def on_node(name: str) -> dict[str, Any]:
 
 
 def with_counters(slices: dict[str, Any], total: str) -> None:
-    """Each of the four devices, of which three are in use, needs 10 GiB of what the pool has."""
+    """Each of the four devices needs 10 GiB of the pool's memory, and three of them are in use."""
     spec = slices["items"][0]["spec"]
     spec["sharedCounters"] = [{"name": "memory", "counters": {"size": {"value": total}}}]
     for device in spec["devices"]:
@@ -726,7 +729,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
 def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
     place: dict[str, Any], has_node: bool, owners: set[str], tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A driver of all nodes is not gone because this node does not run it. A Node that is another one says nothing."""
+    """A driver for all nodes is not gone just because this node does not run it. Another Node is no evidence."""
     root = Path(written(tmp_path, "14-dra-healthy"))
     spec = {"driver": "nic.other.org", "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1}}
     other = {"spec": {**spec, **place, "devices": [{"name": "nic-0"}]}}
@@ -744,7 +747,8 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda claims: claims["items"].pop(0), []),  # perhaps a list of another namespace: then nothing is free
+        # perhaps a list of another namespace: in this case, nothing is free
+        (lambda claims: claims["items"].pop(0), []),
         (lambda claims: claims["items"][0].update(status={}), ["does not have 1 device that the pod uses (dev-0)"] * 2),
         (lambda claims: claims["items"][0]["status"].update(reservedFor=[]), ["is not reserved for the pod"] * 2),
         (
@@ -773,7 +777,7 @@ def test_a_claim_in_use_that_the_api_server_has_taken_away_is_found(
 @pytest.mark.parametrize(
     ("taken", "statuses", "health", "told_by"),
     [
-        ("2026-11-22T06:03:49Z", False, "Unhealthy", "dra-health"),  # the report counts for 30 s
+        ("2026-11-22T06:03:49Z", False, "Unhealthy", "dra-health"),  # the report is valid for 30 s
         ("2026-11-22T06:03:50Z", True, "Unhealthy", "pods"),
         ("2026-11-22T06:03:50Z", False, "unknown", ""),
         ("", False, "unknown", ""),
@@ -831,7 +835,7 @@ def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(
 
 
 def damage(path: Path, how: str) -> None:
-    """Replace a source by one that cannot be read."""
+    """Replace a source with one that cannot be read."""
     content = path.read_bytes()
     path.unlink()
     match how:
@@ -846,7 +850,7 @@ def damage(path: Path, how: str) -> None:
 
 
 def without_last(text: str, *where: str | int) -> str:
-    """A document without the last element of a list or object in it, if there is one."""
+    """Return a document without the last element of a list or object in it, if there is one."""
     document = found = json.loads(text)
     for key in where:
         found = found[key] if isinstance(key, int) else found.get(key) or []
@@ -857,19 +861,19 @@ def without_last(text: str, *where: str | int) -> str:
 
 
 def checkpoint_with(change: Callable[[CheckpointData], CheckpointData]) -> Callable[[str], str]:
-    """How a sound checkpoint becomes another sound one."""
+    """Changes that turn a sound checkpoint into another sound one."""
     return lambda text: encode(change(decode(text.encode()).data)).decode()
 
 
 def with_holders(data: CheckpointData, *, exchanged: bool) -> CheckpointData:
-    """The same devices, held by the pods in reverse order or by pods of other names."""
+    """The same devices, held by the pods in reverse order, or by pods with other names."""
     entries = data.entries or ()
     uids = [one.pod_uid if exchanged else f"other-{number}" for number, one in enumerate(reversed(entries))]
     return evolve(data, entries=tuple(evolve(one, pod_uid=uid) for one, uid in zip(entries, uids, strict=True)))
 
 
 def node_with(change: int, *fields: str) -> Callable[[str], str]:
-    """How a Node counts other devices of each resource that it has."""
+    """Changes after which a Node has other counts for each of its resources."""
 
     def changed(text: str) -> str:
         node = json.loads(text)
@@ -929,7 +933,8 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
         {"node-status-differs", "plugin-gone"},
     ),
 }
-"""A source that is older than the others or contradicts them: how, and what may be found then because of that."""
+"""A source that is older than the others or contradicts them: how it is changed, and what may be found because of that.
+"""
 
 DAMAGED = {  # what is found if the file cannot be read
     FILE: "checkpoint-unreadable",
@@ -937,7 +942,7 @@ DAMAGED = {  # what is found if the file cannot be read
     "memory_manager_state": "kubelet-cannot-start",
     "dra_manager_state": "kubelet-cannot-start",
 }
-ALSO = {  # true as well, but said by a better source if it was read
+ALSO = {  # also true, but reported by a better source if it was read
     "plugin-gone": {"resource-without-socket"},
     "kubelet-starting": {"plugin-gone", "resource-without-socket"},
 }
@@ -949,9 +954,9 @@ HOW = st.sampled_from(["missing", "cut", "binary", "directory"])
 def test_worse_sources_make_no_device_more_free_and_no_finding_false(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: what is free or wrong with sources that are missing, damaged, older or in conflict really is.
+    """Law: what is called free or wrong is so, even if sources are missing, damaged, older or in conflict.
 
-    A conflict is a finding of its own kind, and so is a damaged file that a kubelet reads at its start.
+    A conflict is a separate kind of finding, and so is a damaged file that a kubelet reads at its start.
     """
     root = Path(written(tmp_path_factory.mktemp("node"), name))
     source, changed, conflicts = OTHER[other]

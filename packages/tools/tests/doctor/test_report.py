@@ -1,4 +1,4 @@
-"""The rows of a report, its metrics, and what two looks must have in common."""
+"""The rows of a report, its metrics, and what two looks must agree on."""
 
 import pytest
 from attrs import evolve
@@ -78,7 +78,7 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
 
 
 def test_no_device_of_a_plugin_that_hangs_is_free() -> None:
-    """The kubelet has the devices, and gives none of them before the plugin has answered."""
+    """The kubelet has the devices, but allocates none of them before the plugin has answered."""
     seen = nodes.plugins_of(CLEAN)
     hanging = evolve(seen[1], problem="no answer to ListAndWatch within 10 s", devices=None, resource=NIC)
     owners = {
@@ -151,14 +151,14 @@ def test_what_only_one_look_finds_is_not_reported(code: str) -> None:
 
 
 def test_a_disagreement_about_other_devices_is_another_one() -> None:
-    """Both looks find a holder without a pod, but the entry has changed between them."""
+    """Both looks find a holder without a pod, but the entry changed between them."""
     first = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-7",)}))
     second = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-5",)}))
     assert still_wrong(check(Facts(first)), check(Facts(second))) == ()
 
 
 def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> None:
-    """As a real kubelet does, which adds `container runtime is down` to the message after half a minute."""
+    """A real kubelet adds `container runtime is down` to the message after half a minute."""
     first, second = (
         nodes.with_node(CLEAN, evolve(nodes.node_of(CLEAN), ready="False", why_not_ready=why))
         for why in ("KubeletNotReady: container runtime not ready", "KubeletNotReady: [container runtime is down]")
@@ -168,7 +168,7 @@ def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> No
 
 
 def test_a_finding_that_changes_once_is_confirmed_later() -> None:
-    """Such as that of a driver that is gone, whose slices a kubelet deletes meanwhile."""
+    """For example, the finding for a driver that is gone, whose slices a kubelet deletes in the meantime."""
     first, second = check(Facts(nodes.sources_disagree(CLEAN))), check(Facts(nodes.two_owners(CLEAN)))
     watched = Watched.first(first, 0.0, 2.0).then(first, 1.0)
     assert (watched.confirmed, watched.rest(first[0])) == ((), 1.0)
@@ -217,5 +217,5 @@ def test_labels_of_metrics_are_escaped() -> None:
 
 
 def test_a_device_that_only_the_file_gives_to_a_pod_that_is_gone_is_free() -> None:
-    """The kubelet's answer agrees that the pod is gone, so its devices can be given away."""
+    """The kubelet's answer confirms that the pod is gone, so its devices can be allocated again."""
     assert row(nodes.of_a_pod_that_is_gone(CLEAN), "gpu-7").owner == FREE

@@ -1,7 +1,7 @@
-"""The cost of a report on a node where much is wrong, which is counted, not timed.
+"""The cost of a report on a node with many problems; instructions are counted, not time.
 
 Law: a node with four times as many pods, plugins or claims takes about four times the work, whatever is wrong with it.
-The work is the number of Python's instructions.
+Work is the number of Python instructions.
 """
 
 import sys
@@ -22,7 +22,7 @@ from devicecore.domain.model import Container, Pod, PodUid
 
 FEW, MANY = 25, 100
 TIMES = 4.2
-"""How often the work for few things may be the work for many, which are four times as many."""
+"""The work for four times as many things may be at most this many times as large."""
 
 
 def node(
@@ -99,7 +99,7 @@ def partitions_in_many_slices(count: int) -> looks.Look:
 
 
 def asking(name: str, phase: str = "Running", **limits: int) -> looks.PodSeen:
-    """A pod with a container that asks for devices."""
+    """Return a pod with a container that requests devices."""
     containers = (Container("main", {f"example.com/{resource}": size for resource, size in limits.items()}),)
     return looks.PodSeen(Pod(PodUid(f"uid-{name}"), name=name, containers=containers), phase, is_acknowledged=True)
 
@@ -182,7 +182,7 @@ NODES: tuple[Callable[[int], looks.Look], ...] = (
 
 
 def work(call: Callable[[], object]) -> int:
-    """How many of Python's instructions `call` executes."""
+    """Return how many Python instructions `call` executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - a trace function returns itself

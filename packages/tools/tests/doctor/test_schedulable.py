@@ -1,4 +1,4 @@
-"""Why a Node takes no pod, or not this one, although its kubelet runs."""
+"""Why a Node accepts no pods, or not this one, although its kubelet runs."""
 
 from collections.abc import Iterable
 
@@ -77,7 +77,7 @@ def test_a_pod_that_tolerates_it_gets_there(name: str) -> None:
 
 
 def test_a_node_with_as_many_pods_as_it_may_have_takes_no_other() -> None:
-    """A pod of another node, and one that has ended, do not count."""
+    """Pods of other nodes, and pods that have ended, do not count."""
     here = tuple(evolve(one, node="n1") for one in CLEAN.pods.value or ())
     others = (evolve(here[0], node="n2"), evolve(here[0], phase="Failed"))
     renamed = tuple(evolve(one, pod=evolve(one.pod, name=f"other-{n}")) for n, one in enumerate(others))
@@ -99,7 +99,7 @@ def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
 
 
 def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
-    """One that Kubernetes makes is, and the condition Ready says more than its taint."""
+    """One that Kubernetes makes is listed, and the condition Ready says more than its taint."""
     look = with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))
     assert check(Facts(look)) == ()
     ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -1,6 +1,6 @@
-"""Each sentence of Kubernetes' sources about devices and claims is known, or not worth it for a reason.
+"""Each sentence about devices and claims in Kubernetes' source code is known, or left out for a stated reason.
 
-`tools/collect_sentences.py` collects them, and names those that the table lacks if it is given the table.
+`tools/collect_sentences.py` collects them and, given the table, names those that it lacks.
 """
 
 import json
@@ -18,7 +18,7 @@ PLACES = ("devicemanager", "dra", "dynamicresources", "noderesources", "structur
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_sentence_that_is_known_is_explained(place: str) -> None:
-    """`said` is the sentence as it reaches a user, with what Kubernetes writes around it."""
+    """`said` is the sentence as users see it, with what Kubernetes writes around it."""
     known = [one for one in TABLE if one["verdict"] == "known" and one["place"] == place]
     wrong = [one["said"] for one in known if [found.id for found in explain(one["said"])][:1] != [one["id"]]]
     assert known

@@ -1,4 +1,4 @@
-"""A pod is tried on a node that exists only as values."""
+"""A pod is tried on a node that exists only in memory."""
 
 import pytest
 from attrs import evolve
@@ -67,7 +67,7 @@ def test_changes_after_which_there_is_too_little_are_not_tried(monkeypatch: pyte
 def test_no_pod_that_fits_is_taken_for_one_that_does_not(
     limits: list[int], init_limits: list[int], holder: str
 ) -> None:
-    """Containers reuse devices of init containers, and a pod keeps the devices that it holds."""
+    """Containers reuse the devices of init containers, and a pod keeps the devices that it holds."""
     held = [allocation(holder, "gpu-0", "gpu-1")] if holder != "none" else []
     node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, held)
     containers = [Container(name, {GPU: limit}) for name, limit in zip(("app", "other"), limits, strict=False)]
@@ -128,12 +128,12 @@ def test_unhealthy_devices_are_not_given(count: int) -> None:
 def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
     held = [allocation(f"old-{number}", f"gpu-{number}") for number in range(400)]
     node = TrialNode("n", {GPU: simulated_devices("gpu", 401)}, held)
-    node.admit(pod(2))  # what is loaded by the first trial does not count
-    assert work(lambda: node.admit(pod(2))) < 400 * 800  # 1,600 for each if each pod has an entry of its own
+    node.admit(pod(2))  # imports of the first trial do not count
+    assert work(lambda: node.admit(pod(2))) < 400 * 800  # 1,600 for each if each pod has its own entry
 
 
 def test_of_a_large_node_fewer_changes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trials of a node with 100,000 devices would take a minute."""
+    """The trials on a node with 100,000 devices would take a minute."""
     wanted = trial.MIN_ATTEMPTS + 1
     node = TrialNode("n", {GPU: simulated_devices("gpu", wanted, unhealthy=range(wanted))})
     assert any("become healthy" in sentence for sentence in sentences(node, pod(wanted)))

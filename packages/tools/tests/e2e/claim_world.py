@@ -1,4 +1,4 @@
-"""A node with a DRA driver: `devicecore kubelet` and `devicecore dra-driver simulated`, in one directory."""
+"""A node with a DRA driver: `devicecore kubelet` and `devicecore dra-driver simulated` in one directory."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ class Driver:
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """What it has done, each with the claim."""
+        """The operations so far, each with its claim."""
         return _CALL.findall(self._log.read_text())
 
     def signal(self, number: signal.Signals) -> None:
@@ -48,7 +48,7 @@ class ClaimWorld(KubeletWorld):
 
     @property
     def driver(self) -> Driver:
-        """The driver that was started last."""
+        """Return the driver that was started last."""
         return self._drivers[-1]
 
     def start_driver(self) -> None:
@@ -66,9 +66,9 @@ class ClaimWorld(KubeletWorld):
         self.driver.kill()
 
     def calls(self) -> list[str]:
-        """Return what all drivers so far have done, in order."""
+        """Return the operations of all drivers so far, in order."""
         return [did for driver in self._drivers for did, _ in driver.calls]
 
     def cdi_files(self) -> list[str]:
-        """Return the CDI files that are there."""
+        """Return the existing CDI files."""
         return sorted(path.name for path in (self.directory / "cdi").iterdir())

@@ -48,7 +48,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
     world.kill_driver()
     world.start_driver()
     world.kubelet.wait_for(is_served)
-    assert world.calls() == ["prepared"]  # nobody was asked twice
+    assert world.calls() == ["prepared"]  # no driver was called twice
     world.put("b", pod("b"))
     world.wait_until_running("a", "b")
     assert world.calls() == ["prepared", "prepared"]  # by the second kubelet, for its first new pod
@@ -90,7 +90,7 @@ def test_a_driver_that_hangs_delays_no_plugin_and_no_end_of_the_process(world: C
     world.put("nic", plain("nic", "acme.io/nic"))
     world.kubelet.wait_for(lambda state: phases(state).get("nic") == "Running", settled=False)
     assert world.calls() == ["prepared"]
-    assert world.end_kubelet() == 0  # within 5 seconds: then it would be ended by force, with status 1
+    assert world.end_kubelet() == 0  # within 5 seconds: after that, it would be killed, with status 1
     world.driver.signal(signal.SIGCONT)
     world.start()
     world.kubelet.wait_for(lambda state: phases(state) == {"hung": "Running", "nic": "Running"})
@@ -128,7 +128,7 @@ def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: Clai
         world.start_driver()  # its registration is a reason to try again
         state = world.wait_until_running("a")
         assert state["claims"][0]["uid"] == made["metadata"]["uid"]
-        server.wait_for(lambda: len(server.objects("ResourceSlice")) == 2)  # the driver has published its own
+        server.wait_for(lambda: len(server.objects("ResourceSlice")) == 2)  # the driver has published its devices
         with PodResourcesClient(world.root / "pod-resources" / "kubelet.sock") as client:
             (listed,) = client.list().pod_resources
         assert listed.containers[0].dynamic_resources[0].claim_name == "shared"

@@ -1,4 +1,4 @@
-"""`devicecore kubelet` as a process: whenever nothing is under way, all sources say the same."""
+"""`devicecore kubelet` as a process: whenever nothing is in progress, all sources agree."""
 
 import json
 import signal
@@ -31,7 +31,7 @@ def world(directory: Path) -> Iterator[World]:
 
 
 def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
-    world.put("a", pod("a", 2, 1, 1, sidecar=True))  # before there is a plugin
+    world.put("a", pod("a", 2, 1, 1, sidecar=True))  # before a plugin exists
     gpus = world.plugin(GPU, 4, "--numa-nodes", "0,1")
     world.plugin(NIC, 2)
     files = world.watched_plugin(FILE, 2)
@@ -82,7 +82,7 @@ def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> 
         world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
         world.check_all_sources(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
-    assert min(took) < 10  # not each: the machine may have something else to do
+    assert min(took) < 10  # not each one: the machine may be busy
 
 
 def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
@@ -122,15 +122,15 @@ def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World
             world.remove("pod")
         kubelet.wait_for(lambda state, name=name: phases(state) == ({name: "Running"} if name else {}))  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
-    # The better one of each kind: the machine may have something else to do.
+    # The better run of each kind, because the machine may be busy.
     assert all(min(pair) < 10 for pair in zip(took[:3], took[3:], strict=True)), took
     seen = 0
-    while seen < len(kubelet.states):  # what the last change leads to may come later
+    while seen < len(kubelet.states):  # effects of the last change may come later
         seen = len(kubelet.states)
         time.sleep(1)
     used = kubelet.seconds_of_cpu
-    time.sleep(3)  # nothing happens, and that is the point
-    assert kubelet.seconds_of_cpu - used <= 0.3  # of which it needs 0.03 on an idle machine
+    time.sleep(3)  # nothing happens, as intended
+    assert kubelet.seconds_of_cpu - used <= 0.3  # it needs 0.03 of them on an idle machine
     assert len(kubelet.states) == seen
 
 
@@ -161,8 +161,8 @@ def test_a_plugin_that_does_not_answer_delays_no_other_pod(world: World) -> None
 
     until = time.monotonic() + PATIENCE
     while not b_runs() and time.monotonic() < until:
-        time.sleep(0.05)  # a state that is not settled, so nobody calls us
+        time.sleep(0.05)  # a state that is not settled, so no call follows
     assert b_runs()
     assert phases(kubelet.states[-1])["a"] == "Pending"
-    assert kubelet.end(signal.SIGTERM) == 0  # long before the plugin's time is over
+    assert kubelet.end(signal.SIGTERM) == 0  # long before the plugin's deadline
     hung.process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A node as a whole: `devicecore kubelet`, its plugins, an API server, and all places that say which pod holds what."""
+"""A whole node: `devicecore kubelet`, its plugins, an API server, and all sources that say which pod holds what."""
 
 import json
 import os
@@ -28,7 +28,7 @@ FOREIGN: Json = {
     "allocatable": {"cpu": "7500m", "example.org/dongle": "3"},
     "conditions": [{"type": "Ready", "status": "True"}],
 }
-PATIENCE = 60.0  # seconds for something that takes one or two, unless the machine has too much to do
+PATIENCE = 60.0  # seconds for something that takes one or two seconds, unless the machine has too much to do
 _METRIC = re.compile(r'devicecore_devices\{resource_name="([^"]*)",state="([^"]*)"\} (\S+)')
 
 
@@ -51,7 +51,7 @@ class Plugin:
 
 
 class Kubelet:
-    """`devicecore kubelet --json`, as a process: every line it prints is a state."""
+    """`devicecore kubelet --json` as a process: every line that it prints is a state."""
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self.states: list[Json] = []
@@ -70,7 +70,7 @@ class Kubelet:
                 self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE, *, settled: bool = True) -> Json:
-        """The first state from now on, the present one included, that is as it should be and, if `settled`, settled."""
+        """Return the first state, starting with the current one, that is as expected and, if `settled`, settled."""
 
         def found() -> bool:
             last = self.states[-1] if self.states else None
@@ -122,7 +122,7 @@ class KubeletWorld:
 
     @property
     def kubelet(self) -> Kubelet:
-        """The kubelet that was started last."""
+        """Return the kubelet that was started last."""
         return self.kubelets[-1]
 
     def start(self) -> Kubelet:
@@ -135,15 +135,15 @@ class KubeletWorld:
         return self.kubelet
 
     def kill_kubelet(self) -> None:
-        """Kill the kubelet, which can do nothing about it."""
+        """Kill the kubelet with SIGKILL."""
         assert self.kubelet.end(signal.SIGKILL) == -signal.SIGKILL
 
     def end_kubelet(self) -> int:
-        """Ask the kubelet to end; return its exit status."""
+        """Ask the kubelet to end, and return its exit status."""
         return self.kubelet.end(signal.SIGTERM)
 
     def plugin(self, resource: str, count: int, *more: str) -> Plugin:
-        """Start a plugin that registers with the kubelet, and obeys."""
+        """Start a plugin that registers with the kubelet and obeys commands."""
         directory = str(self.root / "device-plugins")
         options = ("--count", str(count), "--socket-dir", directory, "--commands")
         return self._plugin("simulated", resource, *options, *more)
@@ -162,8 +162,8 @@ class KubeletWorld:
         return plugin
 
     def put(self, name: str, *objects: Json | str) -> None:
-        """Write a manifest of these objects, or of a string as it is."""
-        unfinished = self.manifests / f".{name}"  # a name that does not count
+        """Write a manifest with these objects, or a string as it is."""
+        unfinished = self.manifests / f".{name}"  # a file name that is ignored
         unfinished.write_text("\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
         unfinished.rename(self.manifests / f"{name}.yaml")
 
@@ -185,7 +185,7 @@ class KubeletWorld:
 
 
 class World(KubeletWorld):
-    """Besides an API server that has the Node; and whether all sources say the same."""
+    """A node with an API server that has the Node, and a check that all sources agree."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -202,12 +202,12 @@ class World(KubeletWorld):
         self.api.stop()
 
     def check_all_sources(self, state: Json) -> None:
-        """Check that every source says what `state` says. Nothing may be under way."""
+        """Check that every source agrees with `state`. Nothing may be in progress."""
         assert json.loads((self.root / "state.json").read_text()) == state
         held = holdings(state)
         assert self.in_pod_resources() == (held, free_or_held(state))
         given_up_at = time.monotonic() + PATIENCE
-        while self.in_checkpoint() != (held, healthy(state)):  # what plugins report is saved in the background
+        while self.in_checkpoint() != (held, healthy(state)):  # lists of plugins are saved in the background
             assert time.monotonic() < given_up_at, self.in_checkpoint()
             time.sleep(0.05)
         assert self.in_metrics() == counts(state)
@@ -218,7 +218,7 @@ class World(KubeletWorld):
         assert status["conditions"] == FOREIGN["conditions"]
 
     def published(self) -> tuple[Json, Json]:
-        """Capacity and allocatable of the Node object, without those of other writers."""
+        """Return capacity and allocatable of the Node object, without those of other writers."""
         status = self.api.status(NODE)
         capacity, allocatable = (
             {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}
@@ -227,7 +227,7 @@ class World(KubeletWorld):
         return capacity, allocatable
 
     def in_pod_resources(self) -> tuple[Json, Json]:
-        """What the pod-resources API says about pods and of allocatable devices."""
+        """Return what the pod-resources API says about pods and allocatable devices."""
         with PodResourcesClient(self.root / "pod-resources" / "kubelet.sock") as client:
             listed = {
                 (pod.namespace, pod.name, container.name, device.resource_name, id_)
@@ -240,7 +240,7 @@ class World(KubeletWorld):
             return listed, {(device.resource_name, id_) for device in allocatable for id_ in device.device_ids}
 
     def in_checkpoint(self) -> tuple[Json, Json]:
-        """What the checkpoint says about pods and of healthy devices."""
+        """Return what the checkpoint says about pods and healthy devices."""
         data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
         names = {pod["uid"]: pod for pod in json.loads((self.root / "state.json").read_text())["pods"]}
         entries = {
@@ -254,7 +254,7 @@ class World(KubeletWorld):
         return entries, registered
 
     def in_metrics(self) -> Json:
-        """What the metrics say: devices by resource and state."""
+        """Return the metrics: devices by resource and state."""
         text = self.metrics()
         for series in ("pod_resources_endpoint_requests_list", "device_plugin_registration_total"):
             assert f"kubelet_{series}{{" in text
@@ -266,7 +266,7 @@ def phases(state: Json) -> dict[str, str]:
 
 
 def holdings(state: Json) -> Json:
-    """Namespace, pod, container, resource and device of everything held."""
+    """Return namespace, pod, container, resource and device of everything held."""
     return {
         (owner["namespace"], owner["pod"], owner["container"], name, device["id"])
         for name, resource in state["resources"].items()
@@ -284,12 +284,12 @@ def healthy(state: Json) -> Json:
 
 
 def free_or_held(state: Json) -> Json:
-    """Resource and device of everything healthy."""
+    """Return resource and device of everything healthy."""
     return {(name, id_) for name, ids in healthy(state).items() for id_ in ids}
 
 
 def counts(state: Json) -> Json:
-    """Devices by resource and state, as the metrics have them: what is held and unhealthy is both."""
+    """Return the devices by resource and state, as in the metrics: held and unhealthy devices count as both."""
     found = Counter[tuple[str, str]]()
     for name, resource in state["resources"].items():
         found.update({(name, kind): 0 for kind in ("free", "reserved", "allocated", "unhealthy")})

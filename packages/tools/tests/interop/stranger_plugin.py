@@ -1,7 +1,7 @@
-"""A device plugin of another author: it uses the stubs that protoc generates, and nothing of devicecore.
+"""A device plugin by another author: it uses the stubs that protoc generates, and nothing from devicecore.
 
-It is careless but correct: one large class, a global, sleeps, prints, and a full restart with each kubelet. The
-test generates `deviceplugin_pb2` and `deviceplugin_pb2_grpc` before it runs this.
+It is careless but correct: it has one large class and a global, it sleeps and prints, and it restarts fully with each
+kubelet. The test generates `deviceplugin_pb2` and `deviceplugin_pb2_grpc` before it runs this.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The driver transport over a driver that is not ours: generated stubs, a process of its own, no devicecore in it."""
+"""The driver transport with a driver that is not ours: a separate process with generated stubs, without devicecore."""
 
 import subprocess
 import sys
@@ -85,7 +85,7 @@ def test_dying_in_a_call_leaves_open_what_it_did(transport: GrpcDriverTransport,
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:
         call = caller.submit(transport.prepare, npu, [claim("hang", "u1")])
-        transport.prepare(npu, [claim("one", "u2")])  # the first call is under way, or was sent
+        transport.prepare(npu, [claim("one", "u2")])  # the first call is in progress, or was sent
         process.kill()
         # The call ends with its connection, or before it if the registrar's connection is the first to break.
         ended = "NodePrepareResources: rpc error: code = (Unavailable|Canceled)"
@@ -93,7 +93,7 @@ def test_dying_in_a_call_leaves_open_what_it_did(transport: GrpcDriverTransport,
             call.result(PATIENCE)
     assert failed.value.unanswered
     heard.wait_for(DriverDisconnected)
-    assert heard.of(DriverRemoved) == []  # its socket lies there still
+    assert heard.of(DriverRemoved) == []  # its socket still exists
     run()
     assert heard.wait_for(DriverRemoved) == [npu]
     again = heard.wait_for(DriverRegistered, 2)[-1]
@@ -118,7 +118,7 @@ def test_the_kubelet_for_tests_runs_it(stubs: Path) -> None:
         pod.prepare()
         pod.delete()
         assert process.output.count("registered") == 2
-        process.kill()  # it leaves its socket
+        process.kill()  # it leaves its socket behind
         kubelet.wait_until("no connection", lambda: not kubelet.connected(name))
         kubelet.run_driver(sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(stubs)})
         kubelet.wait_for_driver(name)

@@ -13,7 +13,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
 QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60, noticing=60, grace=60)
 
-# The resource under test, and the checks that fail. None of them has severity must.
+# The resource under test, and the checks that fail, none of which has severity must.
 HABITS = {
     "nvidia": ("nvidia.com/gpu.shared", {"allocates-all-devices", "mounts-the-same-again", "removes-its-socket"}),
     "fatal": ("vendor.example/qat", {"mounts-the-same-again", "removes-its-socket"}),
@@ -25,7 +25,7 @@ HABITS = {
 
 @pytest.fixture(scope="module")
 def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
-    """The report of each habit. The runs wait most of the time, so they share it."""
+    """The report on each habit. The runs mostly wait, so they run concurrently."""
 
     def run_habit(habit: str) -> Report:
         settings = evolve(QUICK, resource=HABITS[habit][0])

@@ -29,7 +29,7 @@ cuts = threading.Semaphore(0)
 
 
 class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc generates the base class during the test, so its type is Any
-    """One resource, on a socket of its own."""
+    """One resource on a separate socket."""
 
     def __init__(self, resource: str, endpoint: str, ids: list[str]) -> None:
         self.resource, self.endpoint, self.ids = resource, endpoint, ids
@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # it never sends another list, and does not notice that the stream is cancelled
+            time.sleep(3600)  # it never sends another list, and does not notice when the stream is cancelled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])
@@ -67,7 +67,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
             if HABIT == "nvidia" and len(asked) > 1:
                 ctx.abort(grpc.StatusCode.UNKNOWN, "maximum request size for shared resources is 1")
             given = response.container_responses.add(envs={"DEVICES": ",".join(asked)})
-            # A new key for each call, as NVIDIA's has it, and a new mount, as some do.
+            # Return a new key for each call, as NVIDIA's plugin does, and a new mount, as some others do.
             given.annotations[f"cdi.k8s.io/{random.getrandbits(64):x}"] = "vendor.example/gpu=0"
             given.mounts.add(container_path="/run/x", host_path=f"/run/x-{random.getrandbits(64):x}")
             for id_ in asked:
@@ -82,27 +82,28 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         """Serve the socket, even if another process had it."""
         path = f"{DIR}/{self.endpoint}"
         if self.server is not None:
-            self.server.stop(None).wait(0.5)  # else Python ends it later, and with it what lies at its path by then
+            # otherwise, Python stops it later, and deletes whatever is at its path by then
+            self.server.stop(None).wait(0.5)
         Path(path).unlink(missing_ok=True)
         self.server = grpc.server(futures.ThreadPoolExecutor(20))
         api_grpc.add_DevicePluginServicer_to_server(self, self.server)
         self.server.add_insecure_port("unix://" + path)
         self.server.start()
-        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's way to know that it serves
+        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's way to find out whether it serves
             try:
                 grpc.channel_ready_future(itself).result(1)
             except grpc.FutureTimeoutError:
-                self.serve()  # a kubelet has wiped it away
+                self.serve()  # a kubelet has deleted it
 
     def register(self) -> None:
-        """Call Register, with the socket's path as `:authority`, as old grpc-go has it."""
+        """Call Register with the socket's path as `:authority`, as old versions of grpc-go do."""
         with grpc.insecure_channel("unix://" + KUBELET, [("grpc.default_authority", KUBELET)]) as channel:
             request = api.RegisterRequest(version="v1beta1", endpoint=self.endpoint, resource_name=self.resource)
             api_grpc.RegistrationStub(channel).Register(request, timeout=5)
 
 
 def ino(path: str) -> tuple[int, int]:
-    """Which file is there."""
+    """Return the identity of the existing file."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -128,14 +129,14 @@ def nvidia() -> None:
 
 
 def fatal() -> None:
-    """Exits whenever something is not as it should be, and is started again."""
+    """Exits whenever something is not as expected, and is started again."""
     server = Server("vendor.example/qat", "qat", [f"qat-{number}" for number in range(3)])
     server.serve()
     try:
         server.register()
     except grpc.RpcError as error:
         print(f"could not contact the kubelet: {error}", flush=True)  # noqa: T201 - a log
-        os._exit(1)  # sys.exit would wait for the end of ListAndWatch, which may have begun
+        os._exit(1)  # sys.exit would wait for the end of ListAndWatch, which may have started
     seen = ino(KUBELET)
     while ino(KUBELET) == seen and not cuts.acquire(timeout=LOOK):
         pass
@@ -176,7 +177,7 @@ def keep_trying(server: Server) -> None:
 
 
 def empty() -> None:
-    """Has no devices, and says so once."""
+    """Has no devices, and reports this once."""
     server = Server("vendor.example/none", "none.sock", [])
     while True:
         seen = ino(KUBELET)
@@ -193,7 +194,7 @@ def empty() -> None:
 
 
 def alpha() -> None:
-    """Was written in 2017."""
+    """Behaves like a plugin of 2017."""
     with grpc.insecure_channel("unix://" + KUBELET) as channel:
         call: Any = channel.unary_unary("/deviceplugin.Registration/Register")
         try:

@@ -15,7 +15,7 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 
 def answer_to(case: Json) -> allocation.DeviceAllocation | allocation.NoAllocation:
-    """What our allocation answers to a case, without a library for CEL."""
+    """Return our allocation's answer to a case, without a CEL library."""
     slices = [allocation.slice_of(one) for one in case["slices"]]
     bodies = {
         device: body
@@ -44,7 +44,7 @@ SEES_NODE_ONLY = "right only if slices of other nodes are not looked at"
 
 
 def verdict(case: Json) -> str:
-    """In what our allocation and the judge differ, for the first pod for which they do. Empty if in nothing.
+    """Return how our allocation and the judge differ, for the first pod where they do. Empty if they agree.
 
     It is `SEES_NODE_ONLY` if all are right, but not all for the slices of the whole cluster.
     """
@@ -61,16 +61,16 @@ def verdict(case: Json) -> str:
 
 
 def disagreement(case: Json) -> str:
-    """In what our allocation and the judge differ, empty if in nothing."""
+    """Return how our allocation and the judge differ. Empty if they agree."""
     found = verdict(case)
     return "" if found == SEES_NODE_ONLY else found
 
 
 def disagreement_on(number: int, seed: str = "judge") -> str:
-    """In what they differ on the random case of a number."""
+    """Return how they differ on the random case with a number."""
     return disagreement(numbered_case(number, seed))
 
 
 def numbered_case(number: int, seed: str = "judge") -> Json:
-    """The random case of a number."""
+    """Return the random case with a number."""
     return random_case(Random(f"{seed}-{number}"))  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""The judge and our allocation: they agree, and the judge finds what is broken in an allocation on purpose."""
+"""The judge and our allocation agree, and the judge finds faults that are planted in an allocation."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def test_the_judge_gives_no_device_of_a_counter_of_which_more_is_allocated_than_
 
 
 def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,), held: str = "") -> str:
-    """In what allocation and judge differ on one claim for a device, and one pool with these slices."""
+    """Return how allocation and judge differ on one claim for a device, with one pool of these slices."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
     claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     pools = [{"name": "p", "generation": 1, "resourceSliceCount": count} for count in counts]
@@ -133,10 +133,10 @@ KNOWN = {
 """The random cases that show mutations. The first one shows the others."""
 
 
-@pytest.mark.no_cover  # of cases that are not for coverage
+@pytest.mark.no_cover  # cases that do not measure coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known case shows it, or another one if the cases have become others."""
+    """The known case shows it, or another one if the cases have changed."""
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
     assert any(_differs(number) for number in (KNOWN.get(mutation, 0), *range(4_000)))
@@ -150,7 +150,7 @@ def _differs(number: int) -> bool:
 
 
 def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:
-    """An allocator that always says no is found out by each case that is possible."""
+    """Each possible case exposes an allocator that always refuses."""
     cases = [json.loads(line) for line in (ROOT / "docs" / "claims" / "cases.jsonl").read_text().splitlines()]
     assert [disagreement(case) for case in cases] == [""] * len(cases)
     command = [sys.executable, "tools/try_allocator.py", "echo", "null"]

@@ -1,4 +1,4 @@
-"""The judge names the rule that an answer breaks: each by a small answer, and next to it a right one."""
+"""The judge names the rule that an answer breaks: each rule is tested with a small wrong answer and a correct one."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ STALE = [{"name": "stale"}]
 
 
 def a_slice(name: str, part: Json, *, generation: int = 2, count: int = 2) -> Json:
-    """A ResourceSlice of the pool on node n1."""
+    """Return a ResourceSlice of the pool on node n1."""
     pool = {"name": "p", "generation": generation, "resourceSliceCount": count}
     return {"metadata": {"name": name}, "spec": {"driver": GPU, "nodeName": "n1", "pool": pool, **part}}
 
 
 def judge(requests: Json, *more: Json, count: int = 2, max_steps: int = MAX_STEPS, **devices_of_claim: Any) -> Judge:  # noqa: ANN401 - JSON
-    """The judge of one claim, or of two if there are more requests."""
+    """Return the judge of one claim, or of two if there are more requests."""
     sets = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
     devices = [{"name": name, **body} for name, body in DEVICES.items()]
     slices = [
@@ -51,22 +51,22 @@ def judge(requests: Json, *more: Json, count: int = 2, max_steps: int = MAX_STEP
 
 
 def exactly(name: str = "r", **spec: Any) -> Json:  # noqa: ANN401 - JSON
-    """A request for one device of any kind, unless `spec` says otherwise."""
+    """Return a request for one device of any kind, unless `spec` says otherwise."""
     return {"name": name, "exactly": {"deviceClassName": "any", **spec}}
 
 
 def given(device: str, request: str = "r", **fields: Any) -> Json:  # noqa: ANN401 - JSON
-    """A device in an answer."""
+    """Return a device in an answer."""
     return {"request": request, "driver": GPU, "pool": "p", "device": device, **fields}
 
 
 def share(request: str = "r", memory: str = "1") -> Json:
-    """A share of the device that can be shared."""
+    """Return a share of the shareable device."""
     return given("shared", request, shareID="a", consumedCapacity={"memory": memory})
 
 
 def answer(*results: Json, config: Json = (), where: Json = HERE) -> Json:
-    """The `status.allocation` of a claim."""
+    """Return the `status.allocation` of a claim."""
     devices = {"results": list(results), "config": list(config)}
     return {"devices": devices, "nodeSelector": where and {"nodeSelectorTerms": [where]}}
 

@@ -10,8 +10,8 @@ from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
 from tests.conformance.harness import TRIES_ALL_FAULTS, share_of
 
 QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, alone=3, restarting=0.1, away=2, refusing=4)
-# Faults that show because something does not happen. Only that wait is short, and a wait that must end well in another
-# check takes seconds, because the machine may have much else to do.
+# Faults that are recognized because something does not happen. Only this wait is short. In other checks, a wait that
+# must succeed may take seconds, because the machine may be busy.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
     "registers-first": evolve(QUICK, timeout=5),
@@ -48,7 +48,7 @@ SHORT = {
     "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
 }
 OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
-"""The option that would give more time, which the report names, by fault."""
+"""The option that allows more time and that the report names, by fault."""
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
@@ -62,7 +62,7 @@ LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-
 PREFERS = ["prefers-after-a-kubelet-restart", "prefers-after-a-kill"]
 RETURNS = [name for name in NAMES if name.startswith("returns-")]
 
-# The fault, and the checks to make.
+# The fault, and the checks to run.
 FAULTS: list[tuple[str, list[str]]] = [
     ("never-registers", CALM),
     ("registers-first", CALM[:7]),
@@ -200,7 +200,7 @@ if not TRIES_ALL_FAULTS:
 
 
 def run_checks_on(fault: str, names: list[str], settings: Settings, directory: Path) -> Report:
-    """Run the checks with these names, and always the first, on a plugin with this fault."""
+    """Run the checks with these names, and always the first check, on a plugin with this fault."""
     checks: list[Check[PluginUnderTest]] = [BY_NAME[name] for name in NAMES if name in {NAMES[0], *names}]
     provoked = evolve(settings, provoke_health=f"touch {directory}/sick")
     command: list[str | Path] = [sys.executable, PLUGIN, "{dir}", fault]

@@ -37,13 +37,13 @@ def server() -> Iterator[LocalApiServer]:
 
 
 def in_protobuf(kind: str, raw: bytes, api_version: str = "resource.k8s.io/v1") -> bytes:
-    """The object as client-go sends it if it is configured for protobuf."""
+    """Return the object as client-go sends it if it is configured for protobuf."""
     typed = api_objects.TypeMeta(apiVersion=api_version, kind=kind)
     return b"k8s\0" + api_objects.Unknown(typeMeta=typed, raw=raw).SerializeToString()
 
 
 class Watcher:
-    """A watch in a thread of its own; its events are taken from a queue."""
+    """A watch in a separate thread; its events are taken from a queue."""
 
     def __init__(self, server: LocalApiServer, path: str) -> None:
         self._answer = urllib.request.urlopen(f"{server.url}{path}", timeout=60)  # noqa: S310 - the server is ours
@@ -52,7 +52,7 @@ class Watcher:
         self._thread.start()
 
     def _read(self) -> None:
-        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # which end a watch that is cut
+        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # these end a watch that is cut
             for line in self._answer:
                 self._events.put(json.loads(line))
         self._events.put(None)
@@ -579,7 +579,7 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
-    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has come, before the watch begins
+    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has arrived, before the watch begins
     assert watch(f"{SLICES}?watch=true").ends()
 
 
@@ -871,7 +871,7 @@ def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.Monk
         connection.connect(server.address)
         connection.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(1, socket.MSG_PEEK)
-        assert ask(server, "GET", "/api/v1/pods").code == 200  # served when the other one is given up
+        assert ask(server, "GET", "/api/v1/pods").code == 200  # served after the other one is abandoned
         assert len(connection.makefile("rb").read()) < 8_000_000
 
 

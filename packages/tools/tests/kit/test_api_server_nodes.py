@@ -1,4 +1,4 @@
-"""What kubelets and schedulers use of the API server for tests: pods, bindings, deletions, merges, identities."""
+"""The API server for tests as kubelets and schedulers use it: pods, bindings, deletions, merges, identities."""
 
 import http.client
 import json
@@ -35,12 +35,12 @@ def pod(name: str = "p", **spec: Any) -> Json:  # noqa: ANN401 - JSON
 
 
 def asking(sizes: Json) -> Json:
-    """A spec whose container asks for these."""
+    """Return a spec whose container requests these."""
     return {"containers": [{"name": "a", "image": "i", "resources": sizes}]}
 
 
 def watched(server: LocalApiServer, since: str, name: str = "p") -> list[tuple[str, Json]]:
-    """The events of a pod since a version."""
+    """Return the events of a pod since a version."""
     query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{name}"
     connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", f"/api/v1/pods?{query}", headers={"Authorization": "Bearer admin"})
@@ -295,7 +295,7 @@ def test_a_long_list_is_merged_in_time_that_grows_with_it() -> None:
     change = {"metadata": {"finalizers": [f"a.com/{number}" for number in range(20_000)]}}
     began = time.process_time()
     assert strategically_merged(begin, change) == change
-    assert time.process_time() - began < 5.0  # it took minutes when each item looked through the list
+    assert time.process_time() - began < 5.0  # it took minutes when each item searched the list
 
 
 def test_custom_resources_know_no_strategic_merge(server: LocalApiServer) -> None:

@@ -1,4 +1,4 @@
-"""Objects with fields of wrong types: the API server refuses them, and none of them is a bug of the server."""
+"""Objects with fields of wrong types: the API server refuses them, and none of them exposes a bug."""
 
 import copy
 import json

@@ -1,7 +1,7 @@
-"""Server-side apply of the API server for tests, next to what the Go library of Kubernetes makes of the same requests.
+"""Server-side apply on the API server for tests, compared with Kubernetes' Go library on the same requests.
 
-`applied_fields.jsonl` has sequences of requests at random. Of each it has the refusals, and the object and its owners
-after the last success, of `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4, to which the recording added what
+`applied_fields.jsonl` has random sequences of requests. For each, it has the refusals, and the object and its owners
+after the last success, according to `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4. The recording also does what
 kube-apiserver does before and after it.
 """
 
@@ -53,7 +53,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_field_may_be_called_as_an_item_is() -> None:
-    """The keys of a map are of any form. That of `managedFields` is `f:` and the key, unlike that of an item."""
+    """The keys of a map are any strings. In `managedFields`, a key becomes `f:` and the key, unlike that of an item."""
     names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
     with LocalApiServer() as server:
@@ -125,7 +125,7 @@ def test_the_entry_of_an_owner_with_the_same_fields_is_kept() -> None:
 
 
 def test_the_conditions_of_a_device_exist_even_if_they_are_empty() -> None:
-    """Go writes them as null, so the first one changes the field, and they go with the device."""
+    """Go writes them as null, so the first one changes the field, and they disappear with the device."""
 
     def status(*conditions: str) -> fields.Keyed:
         device = {"driver": "d", "pool": "p", "device": "x", "conditions": [{"type": one} for one in conditions]}

@@ -1,7 +1,7 @@
-"""The GitHub Action and the Dockerfile, run as far as that is possible without the service and without an engine.
+"""The GitHub Action and the Dockerfile, run as far as possible without the service and without a container engine.
 
-The steps of the Action run as bash, with the environment that the service gives them. Of the Dockerfile, the stage for
-images runs in a root directory of its own, on a copy-on-write view of this machine.
+The steps of the Action run in bash, with the environment that the service gives them. The Dockerfile's stage for images
+runs in a separate root directory, on a copy-on-write view of this machine.
 """
 
 import json
@@ -25,7 +25,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 QUICK = "--only 'lists-*' --only gives-nodes-by-id"
 
-# Stands in for an engine: an overlay of this machine's files is the image, and so is what lies in its /subject.
+# Replaces an engine: the image is an overlay of this machine's files, and of the files in its /subject.
 DOCKER = r"""#!/bin/bash -e
 echo "docker $*" >> "$RUNNER_TEMP/docker.log"
 case "$1 $2" in
@@ -62,14 +62,14 @@ exec chroot image sh -c 'cd /workspace && exec "$@"' sh {devicecore} conformance
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The instructions of the Dockerfile, with continued lines joined."""
+    """Return the instructions of the Dockerfile, with continued lines joined."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     lines = re.sub(r"\\\n", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(line.split(maxsplit=1)[0], " ".join(line.split()[1:])) for line in lines if line.strip()]
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """The instructions of each stage, by its name."""
+    """Return the instructions of each stage, by its name."""
     found: dict[str, list[tuple[str, str]]] = {}
     for instruction, text in instructions():
         if instruction == "FROM":
@@ -90,7 +90,7 @@ def action(tmp_path: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[s
     temporary, workspace, output = tmp_path / "runner", tmp_path / "workspace", tmp_path / "output"
     for directory in (temporary, workspace):
         directory.mkdir()
-    (temporary / "devicecore").symlink_to(sys.prefix)  # what the step before it would have made
+    (temporary / "devicecore").symlink_to(sys.prefix)  # the result of the previous step
     script = tmp_path / "step.sh"
     script.write_text(step["run"], encoding="utf-8")
     if inputs.get("image"):
@@ -135,7 +135,7 @@ def stand_in_for_docker(temporary: Path) -> None:
 
 
 def test_inputs_reach_commands_as_variables_only() -> None:
-    # The service pastes ${{ }} into a script as it is, so an input could be a command.
+    # The service inserts ${{ }} into a script as it is, so an input could be a command.
     assert not [step["name"] for step in STEPS if "${{" in step.get("run", "")]
     used = set(re.findall(r"inputs\.(\w+)", (ROOT / "action.yml").read_text()))
     assert used == set(ACTION["inputs"])
@@ -208,7 +208,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
                 assert all((ROOT / path).exists() for path in copied)
             for extras in re.findall(r"devicecore-tools\[([\w,]+)\]", text):
                 assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    assert list(known)[-1] == "binary"  # what `docker build` makes if no target is named
+    assert list(known)[-1] == "binary"  # what `docker build` builds if no target is named
 
 
 def test_the_manifests_for_kind_use_images_and_options_that_there_are() -> None:

@@ -25,7 +25,7 @@ CALM = [f"--skip={name}" for name in RESTARTS]
 
 @frozen
 class Ran:
-    """The status and the output of a command."""
+    """The exit status and the output of a command."""
 
     returncode: int
     stdout: str
@@ -33,10 +33,10 @@ class Ran:
 
 
 def conformance(*arguments: str | Path, kind: str = "plugin") -> Ran:
-    """Run the command in this process: another one would need half a second to start."""
+    """Run the command in this process, because another process would need half a second to start."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets it, and would not unset it
+        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets it, but would not unset it
         status = main(["conformance", kind, *map(str, arguments)])
     return Ran(status, out.getvalue(), err.getvalue())
 
@@ -125,7 +125,7 @@ def test_a_directory_of_the_user_is_left_as_it_was(directory: Path) -> None:
 
 
 def test_sigterm_ends_the_plugin_and_leaves_nothing(directory: Path, tmp_path: Path) -> None:
-    """As when a job of a CI system is cancelled."""
+    """As if a job of a CI system were cancelled."""
     started = tmp_path / "started"
     os.mkfifo(started)
     # More than a pipe holds is printed, so the command has begun to read it when the process names itself.

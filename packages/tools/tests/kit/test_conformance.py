@@ -1,6 +1,6 @@
-"""Every check of `devicecore conformance` fails on a plugin with that fault, and no other check does.
+"""Every check of `devicecore conformance` fails on a plugin with its fault, and no other check does.
 
-Faults that need restarts are in a file of their own, so that two workers share the time.
+Faults that need restarts are in a separate file, so that two workers share the time.
 """
 
 import ctypes
@@ -100,7 +100,7 @@ def test_texts_for_the_plugin_watcher_do_not_mention_register(directory: Path) -
 
 
 def test_a_new_kubelet_sock_is_a_created_file(directory: Path) -> None:
-    """inotify(7) reports a created file, as with a real kubelet, and not one that was moved into place."""
+    """inotify(7) reports a created file, as with a real kubelet, not one that was moved into place."""
     created, moved_to = 0x100, 0x80
     libc = ctypes.CDLL(None, use_errno=True)
     watcher = libc.inotify_init()

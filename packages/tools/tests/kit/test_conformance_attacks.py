@@ -1,4 +1,4 @@
-"""Plugins that attack `devicecore conformance`: the run ends in time, is bounded in memory, and leaves nothing."""
+"""Plugins that attack `devicecore conformance`: the run ends in time, in bounded memory, and leaves nothing."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"
 
 
 def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
-    """One has the environment of the plugin, one has dropped it, and both keep its output open."""
+    """One process has the environment of the plugin, one has dropped it, and both keep its output open."""
     pids = tmp_path / "pids"
     script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
     words = f"-m devicecore_tools conformance plugin --no-restart --only {NAMES[0]} -- sh -c".split()
@@ -58,7 +58,7 @@ def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
 
 
 def test_a_signal_while_the_run_ends_leaves_no_plugin(tmp_path: Path) -> None:
-    """The plugin ignores SIGTERM, so the end of the run waits for a second, in which the signal comes."""
+    """The plugin ignores SIGTERM, so the end of the run waits for a second, and the signal arrives during that time."""
     pid = tmp_path / "pid"
     script = f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done"
     words = ["conformance", "plugin", "--starting", "0.5", "--only", NAMES[0], "--", "sh", "-c", script]
@@ -207,7 +207,7 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 
 
 def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(directory: Path) -> None:
-    """GRPC itself would repeat it, and take hundreds of megabytes each second."""
+    """GRPC itself would repeat it, and use hundreds of megabytes each second."""
     connections: list[socket.socket] = []
 
     def say_goaway(connection: socket.socket) -> None:
@@ -235,7 +235,7 @@ def test_a_socket_that_sends_ping_without_end_holds_up_no_call(directory: Path) 
 
 
 def resident_bytes() -> int:
-    """The memory of this process."""
+    """Return the memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -312,7 +312,7 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(direct
 
 
 def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> None:
-    """More of them than threads that ask; of each kind some."""
+    """There are more of them than threads that call, and some of each kind."""
     kubelet = WatchingKubelet(directory, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):

@@ -1,4 +1,4 @@
-"""The checks that change the health of a device, on plugins with faults, in a file for a worker of its own."""
+"""The checks that change the health of a device, on plugins with faults. A separate file gets its own worker."""
 
 from pathlib import Path
 

@@ -25,11 +25,11 @@ def run_checks_on(argument: str) -> Report:
 
 
 def test_our_plugins_pass_every_check() -> None:
-    with ThreadPoolExecutor() as both:  # both wait most of the time
+    with ThreadPoolExecutor() as both:  # both mostly wait
         registering, watched = both.map(run_checks_on, ("directory", "registry"))
     for report in (registering, watched):
         assert {result.name: result.actual for result in report.failures} == {}
         assert report.subject == "example.com/gpu, 10 devices"
-    # Simulated devices have no device nodes, no preferences, and nothing provokes their health; a
-    # watcher takes each socket for a plugin.
+    # Simulated devices have no device nodes, no preferences, and no command that changes their health; a watcher
+    # considers each socket a plugin.
     assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 22

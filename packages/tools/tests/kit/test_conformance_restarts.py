@@ -27,7 +27,7 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(d
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
     assert all(
         "leaves-sockets-of-others-alone" in name for name in not_passed(report)
-    )  # a watcher would take one for a plugin
+    )  # a watcher would consider one a plugin
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 
 

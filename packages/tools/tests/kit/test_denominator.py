@@ -1,4 +1,4 @@
-"""A run passes only if every applicable must-check was run: whatever prevents one ends it with status 1."""
+"""A run passes only if every applicable must-check was run: if anything prevents one, the status is 1."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def raises(error: Exception) -> Callable[[object], NoReturn]:
 
 
 def report_without(broken: Check[Any], error: Exception, among: list[Check[Any]]) -> Report:
-    """Return the report of a run in which all checks pass, but for one that raises an error."""
+    """Return the report of a run in which all checks pass except one, which raises an error."""
     checks = [evolve(one, look=raises(error) if one is broken else lambda _: "good", needs=bool) for one in among]
     results, not_made = run_checks(checks, None)
     return Report(subject="subject", results=results, not_made=not_made, seconds=1.0)

@@ -17,7 +17,7 @@ GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
-# Only what the guide shows of the run: the rest is waiting.
+# Only the parts of the run that the guide shows: in the rest, it waits.
 SOONER = {
     "passing": (" -- ", " --only announces-known-versions --only completes-its-pools -- "),
     "failing": ("*-cdi-*", "*-resolvable-cdi-*"),
@@ -51,7 +51,7 @@ def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
 
 
 # The packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation v0.34, and a
-# program around that code.
+# program that contains that code.
 GO_SOURCES = Path(__file__).parents[1] / "data" / "go"
 GO_COMMAND = shutil.which("go")
 

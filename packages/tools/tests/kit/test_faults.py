@@ -1,4 +1,4 @@
-"""`devicecore conformance faults` lists the planted faults, and runs each as a program of its own."""
+"""`devicecore conformance faults` lists the planted faults, and runs each as a separate program."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A run that ends by a signal or a bug of ours leaves its report as JUnit XML, scorecard and JSON."""
+"""A run that ends because of a signal or a bug of ours still writes its report as JUnit XML, scorecard and JSON."""
 
 import json
 import os

@@ -8,7 +8,7 @@ from devicecore_tools.conformance import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.model import Exit
 from devicecore_tools.conformance.reports import as_junit, summary
 
-# Of each element: the attributes that it must have, those that it may have, and its children.
+# For each element: its required attributes, its optional attributes, and its children.
 RULES = {
     "testsuites": ("", "name time tests failures disabled errors", "testsuite"),
     "testsuite": (
@@ -25,7 +25,7 @@ HOSTILE = "]]> <failure/> \x00\x08\x1b[31m\ud800\ufffe\u202e \U0001f600 & \" ' \
 
 
 def problems(element: ET.Element) -> list[str]:
-    """What the schema forbids in an element and below it."""
+    """Return what the schema forbids in an element and below it."""
     required, optional, children = map(str.split, RULES[element.tag])
     found = [f"{element.tag} has no {name}" for name in required if name not in element.attrib]
     found += [f"{element.tag} has {name}" for name in element.attrib if name not in required + optional]

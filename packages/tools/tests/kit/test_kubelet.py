@@ -106,7 +106,7 @@ class TestBothKubelets:
         for number in (2, 3, 4):
             any_kubelet.drop_stream(GPU)
             any_kubelet.drop_stream("example.com/unknown")
-            any_kubelet.wait_for_registration(GPU, number)  # its stream has not begun
+            any_kubelet.wait_for_registration(GPU, number)  # its stream has not started
         any_kubelet.wait_for_resource(GPU)
         assert sum(isinstance(event, PluginLost) for event in any_kubelet.events) == 3
 
@@ -215,7 +215,8 @@ class TestOverSockets:
         process.stop(grace=0.1)
         assert process.status == -signal.SIGKILL
         state = Path(f"/proc/{child}/stat")
-        assert not state.exists() or ") Z " in state.read_text()  # ended; its parent has not waited for it yet
+        # it has ended, but its parent has not waited for it yet
+        assert not state.exists() or ") Z " in state.read_text()
 
     def test_a_frozen_plugin_answers_late(self, kubelet: Kubelet) -> None:
         process = kubelet.run_plugin(*SIMULATED)

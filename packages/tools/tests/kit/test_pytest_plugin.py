@@ -1,4 +1,4 @@
-"""The fixtures in a pytest run of a user who has installed only devicecore and pytest."""
+"""The fixtures in the pytest run of a user who has installed only devicecore and pytest."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_late(plugin_process, kubelet):
 """
 
 
-# A run that hangs, which happened once in hundreds of runs, says where all threads of all its processes are, and ends.
+# A run that hangs, as one in hundreds did, prints where all threads of all its processes are, and ends.
 STACKS = """
 import faulthandler, os
 
@@ -82,7 +82,7 @@ def pytest_run(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]
         "-pno:hypothesispytest",
         "-pno:pytest_cov",
         "-pno:anyio",
-    ]  # it starts faster without them
+    ]  # pytest starts faster without them
     command = [sys.executable, "-m", "pytest", "-W", "error", *plugins, *options]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     stacks = "".join(path.read_text() for path in sorted(folder.glob("stacks-*")))

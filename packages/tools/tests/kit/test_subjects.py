@@ -1,4 +1,4 @@
-"""The programs of `peers/subjects/`: each fault has a check that is about it, and the built ones are judged by it."""
+"""The programs of `peers/subjects/`: each fault has a check for it, and the programs that were built are checked."""
 
 import json
 import re

@@ -27,14 +27,14 @@ STEPS = 60
 
 
 class CleanSteps(Steps):
-    """A simulated node whose disk keeps what it promises. `observe` lets it come to rest and reads it."""
+    """A simulated node with a reliable disk. `observe` lets it come to rest and reads it."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
         super().__init__(self.chance, DeviceManager)
 
     def break_the_disk(self) -> None:
-        """Leave the disk alone: what a dishonest disk loses is no false finding."""
+        """Leave the disk alone: data that an unreliable disk loses is no false finding."""
 
     def _new_pod(self) -> Pod:
         unnamed = super()._new_pod()
@@ -43,7 +43,7 @@ class CleanSteps(Steps):
         return named
 
     def come_to_rest(self) -> None:
-        """All plugins are back with all devices that are held, all pods are known, and what has ended is released."""
+        """All plugins are back with all held devices, all pods are known, and ended pods are released."""
         world = self.world
         world.script.clear()
         world.listing.clear()
@@ -73,7 +73,7 @@ class CleanSteps(Steps):
         ]
 
     def observe(self, file: Path) -> looks.Look:
-        """What each source says about the node at rest."""
+        """Return what each source says about the node at rest."""
         world = self.world
         if world.disk.content.blob is not None:
             file.write_bytes(world.disk.content.blob)
@@ -92,7 +92,7 @@ class CleanSteps(Steps):
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
-        """Whether the pod was not admitted before a plugin had registered, and without its devices."""
+        """Whether the pod was not admitted without its devices before a plugin had registered."""
         held = {(one.key, one.resource): len(one.numa_nodes) for one in self.world.node.ledger}
         return all(
             held.get((pod.key(container), ResourceName(resource)), 0) >= size
@@ -121,7 +121,7 @@ class CleanSteps(Steps):
         ]
 
     def some_sources(self, look: looks.Look) -> looks.Look:
-        """The look without some of its sources."""
+        """Return the look without some of its sources."""
         names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
         dropped = [name for name in names if self.chance.random() < 0.3]
         unread: dict[str, Any] = dict.fromkeys(dropped, looks.Reading(problem="not read"))
@@ -129,7 +129,7 @@ class CleanSteps(Steps):
 
 
 def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:
-    """The steps of a history that has come to rest, and a look at its node."""
+    """Return the steps of a history that has come to rest, and a look at its node."""
     steps = CleanSteps(seed)
     steps.start()
     for _ in range(STEPS):
@@ -145,14 +145,14 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
-@example(seed=625)  # a pod that runs with a resource that nothing serves: that is told, and true
-@example(seed=14455)  # a pod is refused whose devices another admission has released, but not yet in the file
-@example(seed=2017)  # only the kubelet's answer, which leaves out two of three devices in use
+@example(seed=625)  # a pod runs with a resource that nothing serves: this is reported, and true
+@example(seed=14455)  # a pod is refused whose devices another admission has released in memory, but not yet in the file
+@example(seed=2017)  # only the kubelet's answer, which omits two of the three devices in use
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
-    """A node whose plugins are back, whose pods are known and whose disk is honest has no finding, with any sources."""
+    """A node has no finding with any sources if its plugins are back, its pods are known and its disk is reliable."""
     steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
-        # Some devices are unhealthy, and some pods request a resource of which the node has had no plugin.
+        # Some devices are unhealthy, and some pods request a resource for which the node never had a plugin.
         findings = [it for it in check(Facts(sources)) if it.code != "unhealthy" and it.resource in {"", *RESOURCES}]
         assert findings == [], "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
 

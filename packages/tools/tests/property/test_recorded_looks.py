@@ -1,4 +1,4 @@
-"""A record gives the report of the living node: what was seen, refused or not read is written whole."""
+"""A record gives the same report as the live node: everything seen, refused or not read is written completely."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Pods with claims that come and go while the kubelet and the driver are killed at any moment.
 
-Law: whenever things are at rest, the claims of the pods are prepared and no others, by what the kubelet says, by its
-file, and by the CDI files of the driver.
+Law: whenever everything is at rest, exactly the claims of the pods are prepared, according to the kubelet, its file,
+and the CDI files of the driver.
 """
 
 import random
@@ -44,7 +44,7 @@ def test_claims_survive_kills_at_any_moment(world: ClaimWorld, seed: int) -> Non
             else:
                 world.put(name, pod(name, PODS[name]))
             pods ^= {name}
-        time.sleep(chance.uniform(0, 1.5))  # the moment of the kill
+        time.sleep(chance.uniform(0, 1.5))  # the time of the kill
         victims = chance.choice([("kubelet",), ("driver",), ("kubelet", "driver"), ("driver", "kubelet")])
         for victim in victims:
             world.kill_kubelet() if victim == "kubelet" else world.kill_driver()
@@ -58,7 +58,7 @@ def test_claims_survive_kills_at_any_moment(world: ClaimWorld, seed: int) -> Non
 
 
 def check(world: ClaimWorld, pods: set[str]) -> None:
-    """Wait until these pods run, and see whether everything says the same."""
+    """Wait until these pods run, and check that all sources agree."""
     users: dict[str, set[str]] = {}
     for name in pods:
         users.setdefault(PODS[name], set()).add(f"u-{name}")

@@ -20,7 +20,7 @@ SECONDS = scale(8, 240)
 
 
 class BusyNode(KubeletWorld):
-    """A kubelet, a plugin and pods, driven by one thread as a cluster would."""
+    """A kubelet, a plugin and pods, which one thread drives as a cluster would."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -37,7 +37,7 @@ class BusyNode(KubeletWorld):
         return self
 
     def list_pods(self) -> None:
-        """Replace the list of pods as an API server has it."""
+        """Replace the API server's list of pods."""
         new = self.listed.with_suffix(".new")
         new.write_text(json.dumps({"kind": "PodList", "items": list(self.pods.values())}))
         new.rename(self.listed)

@@ -37,7 +37,7 @@ def world(directory: Path) -> Iterator[KubeletWorld]:
 
 
 def memory(process: int, name: str) -> int:
-    """Bytes that a process has (`VmRSS`) or had at most (`VmHWM`)."""
+    """Return the bytes that a process uses (`VmRSS`), or its peak (`VmHWM`)."""
     (kilobytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(kilobytes) * 1024
 
@@ -115,12 +115,12 @@ for name, text in HOSTILE.items():
 
 
 def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
-    """Each in a process of its own, because the most memory that a process had is never forgotten."""
+    """Each runs in a separate process, because the peak memory of a process never decreases."""
     command = [sys.executable, "-c", READ_EACH]
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE, env=environment())
     results = {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}
     assert results.keys() == HOSTILE.keys()
     for name, (seconds, used, message) in results.items():
-        assert seconds < scale(4, 1), name  # of processor time, which other processes can double
+        assert seconds < scale(4, 1), name  # of processor time, which can double because of other processes
         assert used < 50_000_000, name
         assert message.startswith("x.yaml:")

@@ -1,6 +1,6 @@
 """No object within the API's limits takes more than 512 MB or 30 s of processor time in `why` and `fits`.
 
-`make storm` has the objects in full size; in `make test` they are small, and what is looked at is that a question ends
+`make storm` has the objects in full size. In `make test`, they are small, and it is only checked that a question ends
 with an answer.
 """
 
@@ -61,7 +61,7 @@ def selected_by(text: str) -> Objects:
 
 
 def many_constraints() -> tuple[dict[str, Any], Objects]:
-    """Requests whose devices have to have the same or other values, in circles."""
+    """Requests whose devices must have equal or different values, in cycles."""
     large = [
         {
             "name": f"d{number}",
@@ -102,14 +102,14 @@ def many_alternatives() -> tuple[dict[str, Any], Objects]:
 
 
 def many_nodes() -> tuple[dict[str, Any], Objects]:
-    """Devices that all nodes can use, and that no request wants."""
+    """Devices that all nodes can use, but that no request matches."""
     slices = [slice_of(f"p{number}", devices(128), allNodes=True) for number in range(scale(1, 20))]
     requests = [exactly(f"r{number}", selectors=selected_by(f"no{number}")) for number in range(32)]
     return claim("c", requests), [*slices, *(node(f"n{number}") for number in range(scale(5, 5000)))]
 
 
 def many_terms() -> tuple[dict[str, Any], Objects]:
-    """A pod with many terms of node affinity, of which none selects one of many nodes."""
+    """A pod with many node affinity terms, none of which selects any of the many nodes."""
     values = [f"v{number}" for number in range(10)]
     terms = [
         {"matchExpressions": [{"key": f"k{number}", "operator": "In", "values": values}]}
@@ -130,7 +130,7 @@ def many_claims() -> tuple[dict[str, Any], Objects]:
 
 
 def many_idle_claims() -> tuple[dict[str, Any], Objects]:
-    """A pod with claims that are allocated on other nodes each, and that nobody uses."""
+    """A pod with claims that are each allocated on another node, and that nobody uses."""
     count, nodes = scale(10, 1000), scale(20, 5000)
 
     def allocated(number: int) -> dict[str, Any]:
@@ -148,7 +148,7 @@ KINDS = (many_constraints, many_alternatives, many_nodes, many_terms, many_claim
 
 
 def commands(asked: Path, known: Path, bare: Path) -> Iterator[list[str]]:
-    """What a user asks."""
+    """The user's questions."""
     files = ["--slices", str(known), "--claims", str(known)]
     yield ["why", str(asked), *files]
     if json.loads(asked.read_text())["kind"] == "Pod":
@@ -176,7 +176,7 @@ def test_a_question_about_large_objects_ends_with_an_answer(
         assert seconds < MAX_SECONDS, words
 
 
-# The memory of a child begins with that of the process that starts it, and the process of the tests is large.
+# A child's peak memory includes that of its parent at the fork, and the test process is large.
 MEASURE = """
 import os, sys
 _, status, used = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
@@ -186,7 +186,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def run(words: list[str], directory: Path) -> tuple[int, float, float]:
-    """Run devicecore, and return its exit status, the megabytes and the seconds of processor time that it has used."""
+    """Run devicecore, and return its exit status, and the megabytes and seconds of processor time that it used."""
     used = directory / "used"
     with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
         program = [sys.executable, "-m", "devicecore_tools", *words]

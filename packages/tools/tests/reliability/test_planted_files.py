@@ -1,4 +1,4 @@
-"""Links, pipes, sockets, devices and directories in the places of the files of `devicecore kubelet`."""
+"""Links, pipes, sockets, devices and directories in place of the files of `devicecore kubelet`."""
 
 import os
 import stat

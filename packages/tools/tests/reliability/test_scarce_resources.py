@@ -1,4 +1,4 @@
-"""A process that gets no more file descriptors, threads or memory says so, and still ends when it is asked to."""
+"""A process that gets no more file descriptors, threads or memory reports this, and still ends when asked to."""
 
 import signal
 import subprocess
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_process_that_gets_no_more_threads() -> None:
 
 
 def test_a_process_that_gets_no_more_threads_and_hangs_is_ended_by_force() -> None:
-    """What forces the end needs no thread and no memory when it is needed."""
+    """The forced end needs no thread and no memory at that time."""
     ran = run(NO_MORE_THREADS, 0.5, "hangs")
     assert (ran.stdout, ran.returncode) == ("True ended by SIGTERM\n", -signal.SIGALRM), ran.stderr
 

@@ -27,7 +27,7 @@ PHASES = [
     "pods_state",
     "state.json",
 ]
-"""Files that appear when a phase begins."""
+"""The files that appear when a phase begins."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT] if STORM else [signal.SIGTERM])

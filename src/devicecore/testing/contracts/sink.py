@@ -91,7 +91,7 @@ def shows_none_of_a_removed_resource(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def takes_the_same_status_twice(make: MakeSink) -> None:
-    """Publishing the same status twice is not an error and changes nothing."""
+    """Publishing the same status calling it twice is not an error and changes nothing."""
     status = NodeStatus({GPU: 8}, {GPU: 6}, removed=(RDMA,))
     with make() as harness:
         harness.sink.publish(status)

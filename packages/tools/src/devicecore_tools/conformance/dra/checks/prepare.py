@@ -85,7 +85,7 @@ CLAIM_IS_READ = (
 
 
 class Row(NamedTuple):
-    """A device in an answer."""
+    """Return a device in an answer."""
 
     pool: str
     device: str
