@@ -40,7 +40,7 @@ class Simulated:
 
 
 class Directory:
-    """A directory with some files, and then some more."""
+    """A directory with some files, to which more are added."""
 
     def __init__(self, path: Path) -> None:
         self._numbers = count()

@@ -54,7 +54,7 @@ def shown(pool: DevicePool) -> list[object]:
 
 
 class Server:
-    """The ResourceSlices of an API server, changed as the changes say."""
+    """Return the ResourceSlices of an API server after these changes."""
 
     def __init__(self, stored: Iterable[StoredSlice] = ()) -> None:
         self.slices = {one.name: one for one in stored}

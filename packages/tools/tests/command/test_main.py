@@ -74,7 +74,7 @@ def test_the_version_is_printed(devicecore: Run) -> None:
 
 @pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
 def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
-    """Without anything to do, the usage is wrong, and the answer is the help."""
+    """Without a subcommand, the usage is wrong, and the help is printed."""
     ran = devicecore(*group.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Usage: devicecore")

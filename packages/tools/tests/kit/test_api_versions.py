@@ -1,4 +1,4 @@
-"""The API server in the versions of `resource.k8s.io`: each client sees the shape of its version."""
+"""The API server in the versions of `resource.k8s.io`: each client sees the format of its version."""
 
 import json
 import urllib.error

@@ -236,7 +236,9 @@ class Volumes:
         return None
 
     def limit(self, node: str, wanted: Iterable[str], used: Iterable[str]) -> Obstacle | None:
-        """Return why a node can attach no more volumes. The claims of the pod and the node's pods are full names.
+        """Return why a node can attach no more volumes.
+
+        The claims of the pod and the node's pods are given as `namespace/name`.
 
         A volume counts once, however many pods use it (scheduler: `CSILimits`).
         """

@@ -43,7 +43,7 @@ class LocalApiServer(Runs):
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
     port. It supports the verbs get, list, watch (with bookmarks and initial events), create, update, patch (all four
     kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the rules of each
-    kind; for pods also binding, eviction and the grace period. It does not support CEL and garbage collection, and the
+    kind; for pods also binding, eviction and the grace period. It supports neither CEL nor garbage collection, and the
     only admission plugins are NodeRestriction and the taint of a new Node. No controller runs: a test itself must mark
     a Node whose Lease is late. It answers in JSON, but also reads objects of these kinds as protobuf, except
     `skipNodeOperations`.
@@ -81,9 +81,12 @@ class LocalApiServer(Runs):
         self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
         self.bearer = bearer
         self.forbidden: set[str] = set()
-        """Refused verbs with their resource, such as `patch nodes/status`. Also the permissions that a change of a
-        claim's status needs: `update resourceclaims/binding`, and `associated-node:update resourceclaims/driver`, the
-        latter for a single driver with its name: `associated-node:update resourceclaims/driver gpu.example.com`."""
+        """Refused verbs with their resource, such as `patch nodes/status`.
+
+        Also the permissions that a change of a claim's status needs: `update resourceclaims/binding`, and
+        `associated-node:update resourceclaims/driver`, the latter for a single driver with its name:
+        `associated-node:update resourceclaims/driver gpu.example.com`.
+        """
         self.requests: list[Request] = []
         """The requests of clients so far, in the order in which they were read.
 
