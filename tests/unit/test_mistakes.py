@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.dra_kubelet import MemoryDraKubelet
 from devicecore_tools.testing.kubelet import MemoryKubelet
 
 import devicecore
@@ -34,8 +35,9 @@ from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError
+from devicecore.adapters.prometheus import PrometheusMetrics
 from devicecore.domain.admission import Verdict
-from devicecore.domain.allocation import reading
+from devicecore.domain.allocation import TargetNode, allocate, reading
 from devicecore.domain.checkpoint import decode
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceSet
@@ -47,6 +49,7 @@ from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult
 from devicecore.plugins import responses
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.testing.faults import ManualClock, NeverAnswers, Script, Tears
 from devicecore.wire import conversion, deviceplugin
 
 GPU = resource_name("example.com/gpu")
@@ -497,6 +500,52 @@ def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
             lambda: MemoryKubelet().serve(SimulatedPlugin),  # type: ignore[arg-type]  # the mistake
             TypeError,
             "serve: expected a plugin, such as SimulatedPlugin(...), got <class 'devicecore.plugins.simulated.",
+        ),
+        (
+            lambda: MemoryClaims().put({"metadata": {"name": "a"}}),  # type: ignore[arg-type]  # the mistake
+            TypeError,
+            "MemoryClaims.put: resource_claim_of reads a manifest: expected ResourceClaim, got {'metadata'",
+        ),
+        (
+            lambda: allocate([{"metadata": {}}], TargetNode("n"), [], [], []),  # type: ignore[list-item]  # the mistake
+            TypeError,
+            "allocate: claims (claim_of reads a manifest): expected UnallocatedClaim, got {'metadata': {}}",
+        ),
+        (
+            lambda: allocate([], TargetNode("n"), [], [], ["gpu"]),  # type: ignore[list-item]  # the mistake
+            TypeError,
+            "allocate: classes (class_of reads a manifest): expected DeviceClass, got 'gpu'",
+        ),
+        (
+            lambda: PrometheusMetrics().serve(port="9090"),  # type: ignore[arg-type]  # the mistake
+            TypeError,
+            "PrometheusMetrics.serve: port: expected int, got '9090'",
+        ),
+        (
+            lambda: PrometheusMetrics().watch(plugins={}),  # type: ignore[arg-type]  # the mistake
+            TypeError,
+            "PrometheusMetrics.watch: plugins: expected a function, got {}",
+        ),
+        (
+            lambda: MemoryDraKubelet().claim("gpu.example.com", count="1"),  # type: ignore[arg-type]  # the mistake
+            TypeError,
+            "claim: count: expected int, got '1'",
+        ),
+        (
+            lambda: ManualClock().advance(-5),
+            ValueError,
+            "ManualClock.advance: expected a number of seconds of",
+        ),
+        (lambda: Tears(2), ValueError, "Tears.fraction: expected a number from 0 to 1, got 2"),
+        (
+            lambda: Script().on("allocate", NeverAnswers()),
+            ValueError,
+            "Script: expected the name of a call, such as 'Allocate', got 'allocate'",
+        ),
+        (
+            lambda: Script().always("plugin_lost", NeverAnswers()),
+            ValueError,
+            "Script: expected the name of a call, such as 'PluginLost', got 'plugin_lost'",
         ),
         (
             lambda: CelSelectors()("device.driver == 'x'", "gpu-0"),  # type: ignore[arg-type]  # the mistake

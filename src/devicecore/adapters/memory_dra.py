@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from attrs import define, evolve, field
 
+from devicecore.domain.checks import checked
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
 from devicecore.domain.dra.drivers import (
     DriverConnected,
@@ -178,7 +179,9 @@ class MemoryClaims:
         return claim
 
     def put(self, *claims: ResourceClaim) -> None:
-        """Create or replace claims."""
+        """Create or replace claims. Raises TypeError if one is not a ResourceClaim, such as a parsed manifest."""
+        for claim in claims:
+            checked(claim, ResourceClaim, "MemoryClaims.put: resource_claim_of reads a manifest")
         self.claims.update((claim.key, claim) for claim in claims)
 
 

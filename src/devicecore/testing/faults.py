@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checks import check_seconds, expected
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     EmptyAllocateResponseError,
@@ -65,6 +66,9 @@ GET_PREFERRED_ALLOCATION = "GetPreferredAllocation"
 PRE_START_CONTAINER = "PreStartContainer"
 LIST_AND_WATCH = "ListAndWatch"
 
+_PORTS = "save", "load", "set_aside", "publish"
+_EVENTS = "RegistrationRequested", "PluginRegistered", "DevicesReported", "PluginLost"
+
 CALL_LIMIT = 30.0
 """How many seconds a call to a plugin may take, unless the caller gives a shorter timeout."""
 
@@ -85,7 +89,8 @@ class ManualClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward."""
+        """Move the clock forward. Raises TypeError or ValueError unless it is a number of seconds of at least 0."""
+        check_seconds("ManualClock.advance", seconds)
         self.now += seconds
 
 
@@ -163,12 +168,17 @@ class Script:
         self._calls: dict[str, int] = {}
 
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
-        """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected."""
+        """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
+
+        Raises ValueError if only its capital letters differ from the name of a call, such as `allocate`.
+        """
+        _check_method(method)
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
     def always(self, method: str, *faults: Fault) -> None:
-        """Use `faults` for every call to `method`, before the faults of `on`."""
+        """Use `faults` for every call to `method`, before the faults of `on`. Raises ValueError as `on` does."""
+        _check_method(method)
         with self._lock:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
@@ -191,6 +201,13 @@ class Script:
             now = [entry for entry in self._due if entry[:2] == (method, number)]
             self._due = [entry for entry in self._due if entry not in now]
             return [*self._standing.get(method, ()), *(fault for entry in now for fault in entry[2])]
+
+
+def _check_method(method: str) -> None:
+    """Refuse a name that no call will ever have. Adapters of others may have names that are unknown here."""
+    for known in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER, LIST_AND_WATCH, *_PORTS, *_EVENTS):
+        if method != known and method.replace("_", "").casefold() == known.replace("_", "").casefold():
+            raise ValueError(expected("Script", f"the name of a call, such as {known!r}", method))
 
 
 # --- faults of any call ----------------------------------------------------------------------------------------------
@@ -374,7 +391,12 @@ class Tears:
     A correct store never does this. `fraction` is the part of the new blob that is written, from 0 to 1.
     """
 
-    fraction: float = 0.5
+    fraction: float = field(default=0.5)
+
+    @fraction.validator
+    def _is_a_part(self, _: object, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(expected("Tears.fraction", "a number from 0 to 1", fraction))
 
     def __call__(self, call: Call) -> Answer:
         """Write the first part of the new blob and the rest of the old one."""

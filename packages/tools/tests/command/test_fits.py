@@ -111,6 +111,20 @@ def test_a_description_without_its_devices_says_what_is_missing(place: Path, cap
     assert capsys.readouterr().err.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("numa_node: 0", "devices[0].numa_node: there is no such field; expected 'numa_nodes'"),
+        ("heath: Unhealthy", "devices[0].heath: there is no such field; expected 'health'"),
+        ("health: Sick", "devices[0].health: expected one of Healthy, Unhealthy, unknown, got 'Sick'"),
+    ],
+)
+def test_a_mistyped_field_of_a_description_is_named(place: Path, capsys: Capsys, field: str, said: str) -> None:
+    (place / "slip.yaml").write_text(f"devices:\n- {{resource: example.com/gpu, device: gpu-0, {field}}}\n")
+    assert fits(place, "one.yaml", "slip.yaml") == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:
     main(["doctor", "--checkpoint", str(place / "checkpoint"), "--json"])
     (place / "report.json").write_text(capsys.readouterr().out)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import Factory, define, field
 
+from devicecore.domain.checks import check_callable, checked
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
@@ -101,7 +102,14 @@ class PrometheusMetrics:
             claims: the claims that are counted if they are prepared, such as `lambda: dra_manager.claims`.
             plugins: whether each plugin is registered, by its socket in the directory of a plugin watcher.
             sink_problem: why the node's status cannot be published, or None.
+
+        Raises:
+            TypeError: one of them is a value, such as `manager.state`, in place of a function.
         """
+        given = {"state": state, "claims": claims, "plugins": plugins, "sink_problem": sink_problem}
+        for name, function in given.items():
+            if function is not None:
+                check_callable(f"PrometheusMetrics.watch: {name}", function)
         self._state = state or self._state
         self._claims = claims or self._claims
         self._plugins = plugins or self._plugins
@@ -195,7 +203,9 @@ class PrometheusMetrics:
 
         Raises:
             CannotListenError: the port is in use, or we may not use it.
+            TypeError: the port is not a number.
         """
+        checked(port, int, "PrometheusMetrics.serve: port")
         server = MetricsServer(self.registry, host, port, problem)
         try:
             server.start()

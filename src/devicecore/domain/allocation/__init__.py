@@ -46,7 +46,7 @@ from devicecore.domain.allocation.reasons import Undecided
 from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
 from devicecore.domain.allocation.search import MAX_STEPS, Charge, Search, Situation, Taken, free_of_charge
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
-from devicecore.domain.checks import checked
+from devicecore.domain.checks import checked, tuple_of
 
 __all__ = [
     "MAX_STEPS",
@@ -113,6 +113,9 @@ def allocate(
             QuestionGivenUpError, the answer is "unknown" and has no reasons.
     """
     checked(node, TargetNode, "allocate: node")
+    claims = tuple_of(claims, UnallocatedClaim, "allocate: claims (claim_of reads a manifest)")
+    if not isinstance(classes, Mapping):
+        classes = tuple_of(classes, DeviceClass, "allocate: classes (class_of reads a manifest)")
     indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
     by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}

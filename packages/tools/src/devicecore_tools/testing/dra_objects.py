@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
+from devicecore.domain.checks import checked
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of, slice_of
@@ -93,7 +94,9 @@ def choose(
 
     Raises:
         DevicesTakenError: there are too few, or a named device is not among them.
+        TypeError: the count is not a number.
     """
+    checked(count, int, "claim: count")
     held = {(row.driver, row.pool, row.device) for row in _allocated(server)}
     listed = published(server, node, driver)
     free = [one.key for one in listed if (driver, *one.key) not in held and (names is not None or not one.is_tainted)]

@@ -3,6 +3,7 @@
 Law: a description is used completely, or refused with the name of the invalid field.
 """
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve
@@ -20,6 +21,7 @@ from devicecore.domain.model import (
     ResourceName,
     resource_name,
 )
+from devicecore.domain.text import foreign_text
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.pod.trial import CURES, TrialNode
@@ -29,6 +31,20 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", Policy, Scope)
 
+_FIELDS = (
+    "resource",
+    "device",
+    "pool",
+    "numa_nodes",
+    "health",
+    "owner",
+    "pod_uid",
+    "container",
+    "sources",
+    "state",
+    "note",
+)
+_HEALTH = (*(one.value for one in Health), "unknown")
 _NO_OWNER = ("", "free", "none")
 
 
@@ -47,6 +63,7 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     devices: dict[ResourceName, dict[DeviceId, Device]] = {}
     held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for row in document["devices"].sequence():
+        _check_fields(row)
         if row["pool"].text(""):
             continue  # a device of a DRA driver
         resource, device = _resource(row["resource"]), _device(row)
@@ -70,6 +87,14 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     return TrialNode(name, lists, allocations, topology=found, stopped=stopped, restart=restart)
 
 
+def _check_fields(row: "Value") -> None:
+    """Refuse a name close to a field's. Others are kept: a later `doctor` may have written them."""
+    for name, value in row.mapping().items():
+        meant = get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
+        if meant and name not in _FIELDS:
+            value.refuse(f"there is no such field; expected {meant[0]!r}")
+
+
 def _resource(value: "Value") -> ResourceName:
     try:
         return resource_name(value.text())
@@ -79,7 +104,10 @@ def _resource(value: "Value") -> ResourceName:
 
 def _device(row: "Value") -> Device:
     listed = row["numa_nodes"]
-    health = Health.parse(row["health"].text(Health.HEALTHY.value))
+    text = row["health"].text(Health.HEALTHY.value)
+    if text not in _HEALTH:
+        row["health"].refuse(f"expected one of {', '.join(_HEALTH)}, got {foreign_text(text, 50)!r}")
+    health = Health.parse(text)
     topology = None if listed.data is None else _numa_nodes(listed)
     return Device(DeviceId(row["device"].text()), health, topology)
 
