@@ -446,7 +446,7 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: str, row: str
 ) -> None:
     """D29, D30: the verdict on the pod, and the kubelet's behavior without the pod, must equal ours."""
-    monkeypatch.setattr(numa, "decoded", lambda answer: (answer, []))
+    monkeypatch.setattr(numa, "decoded", lambda answer, **_: (answer, []))
     played = numa.played(make(Random(seed)))
     assert row in played.since, "take a number of which a pod is refused after it got what was not free"
     case, last, begin = played.case, played.refused()[-1], min(played.since.values())
