@@ -37,14 +37,14 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError
 from devicecore.adapters.prometheus import PrometheusMetrics
 from devicecore.domain.admission import Verdict
-from devicecore.domain.allocation import TargetNode, allocate, reading
+from devicecore.domain.allocation import TargetNode, allocate, claim_of, reading
 from devicecore.domain.checkpoint import decode
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import DriverConfig
 from devicecore.domain.dra.slices import DevicePool
-from devicecore.domain.errors import PluginStoppedError, SetUpError
+from devicecore.domain.errors import DocumentError, PluginStoppedError, SetUpError
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult
 from devicecore.plugins import responses
@@ -510,6 +510,16 @@ def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
             lambda: allocate([{"metadata": {}}], TargetNode("n"), [], [], []),  # type: ignore[list-item]  # the mistake
             TypeError,
             "allocate: claims (claim_of reads a manifest): expected UnallocatedClaim, got {'metadata': {}}",
+        ),
+        (
+            lambda: claim_of(
+                {
+                    "metadata": {"name": "a"},
+                    "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClass": "gpu"}}]}},
+                }
+            ),
+            DocumentError,
+            "requests[0].exactly.deviceClass: there is no such field; expected 'deviceClassName'",
         ),
         (
             lambda: allocate([], TargetNode("n"), [], [], ["gpu"]),  # type: ignore[list-item]  # the mistake

@@ -112,6 +112,30 @@ def test_a_description_without_its_devices_says_what_is_missing(place: Path, cap
 
 
 @pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "single-numa",
+            "topologyManagerPolicy: expected none, best-effort, restricted or single-numa-node, got 'single-",
+        ),
+        ("[restricted", "config.yaml: "),
+    ],
+)
+def test_a_configuration_with_which_no_kubelet_starts_is_named(
+    place: Path, capsys: Capsys, setting: str, said: str
+) -> None:
+    (place / "root" / "device-plugins").mkdir(parents=True)
+    blob = (place / "checkpoint").read_bytes()
+    (place / "root" / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(blob)
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (place / "root" / "config.yaml").write_text(f"{head}topologyManagerPolicy: {setting}\n")
+    fits(place, "one.yaml", "root")
+    printed = capsys.readouterr().err
+    assert "a kubelet does not start with its config.yaml: " in printed
+    assert said in printed
+
+
+@pytest.mark.parametrize(
     ("field", "said"),
     [
         ("numa_node: 0", "devices[0].numa_node: there is no such field; expected 'numa_nodes'"),

@@ -385,3 +385,9 @@ def test_a_thread_that_ends_for_another_reason_shows_its_traceback(monkeypatch: 
         thread.start()
         thread.join()
     assert seen == [StopIteration]
+
+
+def test_a_driver_with_a_name_that_no_claim_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dra-driver", "simulated", "--name", "GPU_Driver", "--node", "n"]) == 2
+    said = "--name: expected a DNS name of at most 63 characters in lower case, got 'GPU_Driver'."
+    assert said in capsys.readouterr().err

@@ -7,6 +7,7 @@ default get the same defaults.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import lru_cache
 
 from devicecore.domain.allocation.model import (
@@ -202,6 +203,8 @@ def _alternatives(request: Value, version: str) -> Iterator[DeviceRequest]:
 
 def _request(one: Value, name: str, parent: str) -> DeviceRequest:
     mode, count, admin = one["allocationMode"].text(""), one["count"].integer(0), one["adminAccess"]
+    if one["deviceClassName"].data is None:
+        _refuse_misspelled_class(one)
     if count < 0:
         one["count"].refuse(f"expected 1 or more, got {count}")
     return DeviceRequest(
@@ -215,6 +218,13 @@ def _request(one: Value, name: str, parent: str) -> DeviceRequest:
         tuple(map(_toleration, _bounded(one["tolerations"]))),
         None if one["capacity"].data is None else _quantities(one["capacity"]["requests"]),
     )
+
+
+def _refuse_misspelled_class(request: Value) -> None:
+    """Refuse a request whose class is in a field that does not exist, such as `deviceClass`, as kubectl does."""
+    for name in request.mapping():
+        if get_close_matches(name, ["deviceClassName"], 1, 0.8):
+            request[name].refuse("there is no such field; expected 'deviceClassName'")
 
 
 def _toleration(one: Value) -> DeviceToleration:

@@ -15,6 +15,7 @@ from attrs import define
 
 from devicecore.domain.dra.health import DraHealth, ReportedHealth
 from devicecore.domain.dra.slices import PublishedDevice
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore_tools.command.groups import Group
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from devicecore.plugins.simulated_driver import SimulatedDriver
 
 _MAX_COUNT = 10_000
+_MAX_NAME = 63  # of a driver in a ResourceSlice and in a claim's allocation
 
 MAX_PARTS = 32
 """The maximum number of parts of a device. NVIDIA's GPUs have at most seven."""
@@ -137,6 +139,10 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
     when its standard input is closed, and so also when the program that started it exits.
     """
     refuse_missing_devices("--unhealthy", options["unhealthy"], options["count"])
+    if not is_dns_subdomain(options["name"], _MAX_NAME):
+        name = foreign_text(options["name"])
+        message = f"--name: expected a DNS name of at most {_MAX_NAME} characters in lower case, got {name!r}."
+        raise click.UsageError(message)
     if not re.fullmatch("[A-Za-z0-9-]{0,64}", options["pod_uid"]):
         message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(options['pod_uid'])!r}."
         raise click.UsageError(message)

@@ -25,7 +25,7 @@ from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import RefusedPodError, given_pod, topology_options, wants_devices
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.facts import Facts
-from devicecore_tools.doctor.look.values import PodSeen, Reading
+from devicecore_tools.doctor.look.values import CONFIGURATION, PodSeen, Reading
 
 if TYPE_CHECKING:
     from devicecore_tools.command.claim_reports import ClaimReport
@@ -320,6 +320,10 @@ def _node(
             "their devices"
         )
         complain("devicecore fits", f"warning: {why}")
+    for state_file in look.state_files.value or ():
+        if state_file.name == CONFIGURATION and state_file.problem:
+            wrong = f"{place}: a kubelet does not start with its {CONFIGURATION}: {state_file.problem}"
+            complain("devicecore fits", f"warning: {wrong}. Its settings were not used")
     node = facts.look.node.value
     name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
     tried = trial_node(name, facts, sources.topology(topology), claims, tolerations)
