@@ -210,7 +210,7 @@ class TestHowOften:
     @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
     def test_a_rate_that_refuses_every_call_is_an_error(self, directory: Path, per_second: float, burst: int) -> None:
         limits = PluginLimits(registrations_per_second=per_second, registration_burst=burst)
-        with pytest.raises(ValueError, match="would refuse everybody"):
+        with pytest.raises(ValueError, match="would refuse every call"):
             GrpcUnixTransport(directory, limits=limits)
 
     def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: ManualClock) -> None:

@@ -193,7 +193,7 @@ def test_a_deleted_plugin_directory_is_made_and_served_again(
         shutil.rmtree(dp)
         wait_until((dp / "kubelet.sock").is_socket, "the socket is there again")
         assert stat.S_IMODE(dp.stat().st_mode) == 0o750
-        assert warnings(caplog, f"{dp} was deleted, and has been made again") == 1
+        assert warnings(caplog, f"{dp} was deleted, and has been recreated") == 1
         with serve_plugin(Gpus("d0"), dp) as served:
             served.wait_registered(PATIENCE)
             assert recorder.lists(recorder.plugin()) == [("d0",)]

@@ -212,8 +212,8 @@ def returns_a_text(_: Choice) -> Any:  # noqa: ANN401 - that is the mistake
     ("policy", "cause"),
     [
         (takes_all, "expected 2 devices, got gpu-0, gpu-1, gpu-2"),
-        (takes_one_twice, "expected different devices, and gpu-0 is there twice, got gpu-0, gpu-0"),
-        (lambda _: ["gpu-0", "x\n"], "expected available devices, and x\\n is not one, got gpu-0, x\\n"),
+        (takes_one_twice, "expected different devices, but gpu-0 is there twice, got gpu-0, gpu-0"),
+        (lambda _: ["gpu-0", "x\n"], "expected available devices, but x\\n is not one, got gpu-0, x\\n"),
         (fails, "KeyError: 'example.com/gpu'"),
         (returns_a_text, "TypeError: answer: expected several values, such as a tuple, got 'gpu-0'"),
         (lambda _: None, "TypeError: answer: expected several values, such as a tuple, got None"),
@@ -236,4 +236,4 @@ def test_a_policy_has_to_include_what_must_be_included() -> None:
         init, app = (Container(name, {GPU: size}) for name, size in (("init", 1), ("app", 2)))
         verdict = manager.admit(Pod(PodUid("p"), containers=[app], init_containers=[init]))
     assert isinstance(verdict, Refused)
-    assert "expected the devices that must be included, and gpu-0 is missing" in str(verdict.error)
+    assert "expected the devices that must be included, but gpu-0 is missing" in str(verdict.error)

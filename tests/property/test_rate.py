@@ -60,5 +60,5 @@ def test_a_full_bucket_allows_as_much_as_a_new_one(per_second: float, burst: int
 
 @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
 def test_a_bucket_without_tokens_is_a_mistake(per_second: float, burst: int) -> None:
-    with pytest.raises(ValueError, match="would refuse everybody"):
+    with pytest.raises(ValueError, match="would refuse every call"):
         TokenBucket(per_second, burst, ManualClock())
