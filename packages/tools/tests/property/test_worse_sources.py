@@ -1,4 +1,4 @@
-"""Commands other than `doctor`, with sources of a real node that are missing, damaged, older or from another node."""
+"""Other commands than `doctor` with sources of a real node that are missing, damaged, older or of another node."""
 
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +21,7 @@ OF_PLUGINS = [name for name, files in NODES.items() if "Data" in str(files.get(F
 
 
 def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str, str]) -> Path:
-    """Return the path of a recorded node whose sources are made worse."""
+    """The path of a recorded node with sources that are worse than they were."""
     root = Path(written(directory, name))
     source, changed, _ = OTHER[other]
     if (root / source).exists():
@@ -33,7 +33,7 @@ def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str
 
 
 def ran(*arguments: str) -> tuple[int, str]:
-    """Return the exit status of a command and its output."""
+    """The exit status of a command and what it prints."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
         status = main(arguments)
     return status, out.getvalue()
@@ -61,7 +61,7 @@ def test_fits_gives_away_no_device_that_a_pod_holds(
 ) -> None:
     """Law: a device that `fits` names for a pod, with no warning, is one that no running pod holds.
 
-    The checkpoint may be older than a pod whose devices nothing else names. In this case, the source says so.
+    The checkpoint may be older than a pod, and nothing else may name its devices: then the source says so.
     """
     root = with_worse_sources(tmp_path_factory.mktemp("node"), name, other, damaged)
     for resource in resources_of(name):
@@ -79,7 +79,7 @@ def test_fits_gives_away_no_device_that_a_pod_holds(
 def test_why_counts_no_device_as_free_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: with only a message, `why` counts no device as free that is not, and prints no false finding."""
+    """Law: with a message alone, `why` counts at most the devices as free that are, and prints no false finding."""
     root = with_worse_sources(tmp_path_factory.mktemp("node"), name, other, damaged)
     for resource in resources_of(name):
         message = f"0/1 nodes are available: 1 Insufficient {resource}."
