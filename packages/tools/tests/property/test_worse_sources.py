@@ -56,6 +56,7 @@ def resources_of(name: str) -> list[str]:
 @example(other="no pods", damaged={})
 @example(other="no pods", damaged={"pod-resources-list.json": "missing"})
 @example(other="a checkpoint of other pods", damaged={"pod-resources-list.json": "missing"})
+@example(other="the slices before the last device", damaged={})
 def test_fits_gives_away_no_device_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -681,10 +681,20 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
             one.resource,
             f"no record shows the devices that pod {one.pod.identity} requests: the kubelet can give them to this pod",
         )
+    yield from _of_claims(facts)
+
+
+def _of_claims(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield a warning for each resource of which a pod can get a device that a claim holds, or may hold."""
     for resource in facts.lists.resources:
-        for device in facts.lists.devices[resource]:
-            same = facts.claimed.find(resource, device)
-            if same is not None and device not in facts.holders.in_use.get(resource, ()):
+        free = [one for one in facts.lists.devices[resource] if one not in facts.holders.in_use.get(resource, ())]
+        for device in free:
+            if same := facts.claimed.find(resource, device):
                 claim = same.prepared.claim
                 yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} holds"
                 break
+        else:
+            # Slices that are older than the plugin's list do not show for certain that both have the same devices.
+            may = () if facts.claimed.missing else (facts.claimed.perhaps(resource, device) for device in free)
+            if why := next(filter(None, may), ""):
+                yield resource, f"the kubelet can give this pod a device that a ResourceClaim may hold: {why}"
