@@ -7,7 +7,6 @@ default get the same defaults.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 
 from devicecore.domain.allocation.model import (
@@ -223,7 +222,7 @@ def _request(one: Value, name: str, parent: str) -> DeviceRequest:
 def _refuse_misspelled_class(request: Value) -> None:
     """Refuse a request whose class is in a field that does not exist, such as `deviceClass`, as kubectl does."""
     for name in request.mapping():
-        if get_close_matches(name, ["deviceClassName"], 1, 0.8):
+        if name.lower().replace("_", "").startswith("deviceclass"):
             request[name].refuse("there is no such field; expected 'deviceClassName'")
 
 
