@@ -22,6 +22,7 @@ from devicecore_tools.conformance.dra.checks import (
 )
 from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION,
+    CORRUPTION_ALONE,
     KILL,
     KUBELET_RESTART,
     LOSS,
@@ -47,7 +48,8 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(situations, registration, cdi, prepare, unprepare, when=(KILL,)),
     *_made(situations, prepare, unprepare, slices, when=(REBOOT,)),
-    *_made(situations, state, when=(CORRUPTION,)),
+    *_made(situations, when=(CORRUPTION_ALONE,)),
+    *_made(state, when=(CORRUPTION,)),
     *_made(situations, unprepare, when=(LOSS,)),
     *_made(situations, when=(REGISTRATION,)),
     *_made(state, when=(Moment.CALM,)),

@@ -16,7 +16,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.cdi import neutral, own_mounts, require_edits, require_undone
 from devicecore_tools.conformance.dra.checks.events import (
-    CORRUPTION,
+    CORRUPTION_ALONE,
     KILL,
     KUBELET_RESTART,
     LOSS,
@@ -291,7 +291,7 @@ LEAVES = Observation(
 CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] = {
     (KILL, "after-a-kill"): (MUST, (KEEPS, LEAVES, FREES)),
     (REBOOT, "after-a-reboot"): (MUST, (FREES,)),
-    (CORRUPTION, "after-a-corruption"): (SHOULD, (FREES,)),
+    (CORRUPTION_ALONE, "after-a-corruption"): (SHOULD, (FREES,)),
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
     (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
@@ -303,12 +303,12 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
     (REBOOT, "keeps-cdi-devices-{}"): "the directory of CDI files is empty after a reboot, and no container runs",
     (REBOOT, "prepares-claims-{}"): "restores-cdi-devices-after-a-reboot",
-    (CORRUPTION, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
-    (CORRUPTION, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
+    (CORRUPTION_ALONE, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
+    (CORRUPTION_ALONE, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
     (LOSS, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (LOSS, "prepares-claims-{}"): "a driver that has lost its state may create other CDI devices",
     (REBOOT, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
-    (CORRUPTION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (CORRUPTION_ALONE, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (LOSS, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (REGISTRATION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (QUIET, "prepares-claims-{}"): "prepare-is-idempotent: nothing has happened",
