@@ -108,8 +108,8 @@ FAULTS = (
         "a claim is forgotten while a driver is left",
         "dra",
         "domain/dra/releasing.py",
-        " and not _left(claim, released)]",
-        "]",
+        "return drivers - known.drivers if known and known.calls == claim.calls else drivers",
+        "return frozenset() if known and known.calls == claim.calls else drivers",
     ),
     Fault(
         "no driver is asked to release",
