@@ -71,12 +71,12 @@ imports: $(VENV)/.dev ## layers: import-linter
 # These must be covered each on its own, because an average would hide a part that is not.
 FULLY_TESTED := domain ports runtime manager dra_manager
 
-# Some tests start processes and wait for them, and share the processor with seven other tests. A test that fails there
+# Some tests start processes and wait for them, and share the processor with five other tests. A test that fails there
 # and passes alone shows that it expects too much of the time it is given. That is a defect, so it is printed, but nobody
 # has to run thousands of tests again for it.
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and the branch coverage of the core
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=8 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \
+	@$(BIN)/pytest --quiet --numprocesses=6 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \
 	  && echo "== pytest: what failed beside other tests runs once more, alone" \
 	  && $(BIN)/pytest --quiet --exitfirst --last-failed --last-failed-no-failures=none \
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
