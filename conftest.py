@@ -172,7 +172,7 @@ def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A new directory whose name, unlike those of pytest's own, is short enough for sockets."""
+    """Return a new directory whose path is short enough for sockets, which those of pytest are not."""
     path = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 def pod(number: int) -> Json:
     """A Guaranteed pod; every second one has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
-    uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"  # in no order, like those of a cluster
+    uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"  # unordered, as in a cluster
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
     return {"metadata": metadata, "spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}}
 

@@ -70,7 +70,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @define
 class Harness:
-    """Makes objects with `make`; the other methods have defaults for classes that lack these features."""
+    """Makes objects with `make`. The other methods have defaults for classes without these features."""
 
     make: Callable[[], Runs]
     modules: Sequence[ModuleType]

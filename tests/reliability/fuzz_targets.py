@@ -116,7 +116,7 @@ def receipt(data: bytes) -> None:
 
 
 def wire(data: bytes) -> None:
-    """Every message from a plugin is read or refused; the first byte selects the kind of message."""
+    """Every message from a plugin is read or refused. The first byte selects the kind of message."""
     kinds = (_list, _allocation, _preference, _options, _registration, receipt, _pod_resources)
     if data:
         kinds[data[0] % len(kinds)](data[1:])

@@ -1,4 +1,4 @@
-"""Memory that becomes free: that of init containers that have ended, and of a refused pod."""
+"""The memory of init containers that have ended and of refused pods becomes free."""
 
 from devicecore_numa.adapters.described import DescribedMachine, machine_in
 from devicecore_numa.domain.machine import CpuLayout

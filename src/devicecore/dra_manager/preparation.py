@@ -36,7 +36,7 @@ TURN_PATIENCE = 120.0
 """How many seconds a call waits for earlier calls for the same pod or claims. A driver may take 45 for each call."""
 
 MAX_LOGGED = 10
-"""How many sentences about one answer are logged; an answer may have 100,000 names."""
+"""The maximum number of sentences that are logged about one answer, which may have 100,000 names."""
 
 _log = logging.getLogger(__name__)
 

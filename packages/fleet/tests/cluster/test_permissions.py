@@ -1,4 +1,4 @@
-"""The permissions in docs/cluster-node.md agree with those of a node's identity, and a node needs no others."""
+"""docs/cluster-node.md lists the permissions of a node's identity, which are all that a node needs."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A node's requests to an API server, compared field by field with those of kubelet 1.36.2.
+"""Compares a node's requests to an API server, field by field, with those of kubelet 1.36.2.
 
 `kubelet_requests.jsonl` has requests as the audit log of a kube-apiserver recorded them. Each patch of a pod is
 computed from the pod after our earlier patches and from the facts in the recorded status.

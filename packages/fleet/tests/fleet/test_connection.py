@@ -48,7 +48,7 @@ class Connected:
         self.connection.gate.listed([])
 
     def replaced(self, process: str = "") -> None:
-        """Delete the Node and its Lease, and create those of a machine or of another devicecore process."""
+        """Replace the Node and its Lease by those of a machine or of another devicecore process."""
         self.server.delete("Node", NAME)
         self.server.delete("Lease", NAME, "kube-node-lease")
         if not process:

@@ -253,7 +253,7 @@ def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path,
 
 
 def test_a_root_that_cannot_be_looked_at_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
-    """Like a directory of another user; a name that is too long is refused for every user."""
+    """No user can look at a path whose name is too long, just as with another user's directory."""
     assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 3
     output = capsys.readouterr().out
     assert "  not read: sockets: File name too long" in output

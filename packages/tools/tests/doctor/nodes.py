@@ -216,7 +216,7 @@ def with_pods(look: Look, *pods: PodSeen) -> Look:
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
-    """Return `look` with further entries in its checkpoint; its receipts and its verdict stay the same."""
+    """Return `look` with further entries in its checkpoint, but with the same receipts and verdict."""
     seen = file_of(look)
     assert seen.data is not None
     listed = (*(seen.data.entries or ()), *(PodDevicesEntry(*entry, b"") for entry in more))
@@ -484,7 +484,7 @@ def _less(seen: PluginSeen, *gone: str) -> PluginSeen:
 
 
 def over_allocated(look: Look) -> Look:
-    """Fewer than the two NICs in use; the Node therefore also differs from what is registered."""
+    """Make fewer NICs allocatable than the two in use, so that the Node also differs from what is registered."""
     node = node_of(look)
     return with_node(look, evolve(node, allocatable={**node.allocatable, NIC: 1}))
 

@@ -27,7 +27,7 @@ have: dict[str, str] = {}
 
 
 class Driver(dra_grpc.DRAPluginServicer, reg_grpc.RegistrationServicer, hlt_grpc.DRAResourceHealthServicer):  # type: ignore[misc]  # made by protoc just now, hence of type Any
-    """Prepares one NPU for each claim; the claim called `hang` gets no answer."""
+    """Prepares one NPU for each claim, and never answers for a claim called `hang`."""
 
     def GetInfo(self, req: object, ctx: object) -> object:  # noqa: N802 - the API's name
         return reg.PluginInfo(type="DRAPlugin", name=NAME, supported_versions=["v1.DRAPlugin"])

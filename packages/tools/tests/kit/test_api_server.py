@@ -43,7 +43,7 @@ def in_protobuf(kind: str, raw: bytes, api_version: str = "resource.k8s.io/v1") 
 
 
 class Watcher:
-    """A watch in a separate thread; its events are taken from a queue."""
+    """Runs a watch in a separate thread and puts its events into a queue."""
 
     def __init__(self, server: LocalApiServer, path: str) -> None:
         self._answer = urllib.request.urlopen(f"{server.url}{path}", timeout=60)  # noqa: S310 - the server is ours

@@ -20,7 +20,7 @@ QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", 
 
 
 def assert_prints_what_is_shown(guide: str, name: str, status: int, directory: Path, sooner: tuple[str, str]) -> None:
-    """Run a command of a guide, with a part replaced so that it ends sooner; its output has each line of the guide."""
+    """Run a guide's command, shortened, and find each line of the guide in its output."""
     ((command, shown),) = [found[1:] for found in SHELL.findall(guide) if found[0] == name]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ran = subprocess.run(

@@ -111,14 +111,19 @@ def allocate(
         max_steps: the search gives up after this many devices.
         charge: called often during the search, with the number of reasons that are kept. If it raises
             QuestionGivenUpError, the answer is "unknown" and has no reasons.
+
+    Raises:
+        TypeError: an argument is a parsed manifest or a name in place of a value.
     """
     checked(node, TargetNode, "allocate: node")
     claims = tuple_of(claims, UnallocatedClaim, "allocate: claims (claim_of reads a manifest)")
-    if not isinstance(classes, Mapping):
-        classes = tuple_of(classes, DeviceClass, "allocate: classes (class_of reads a manifest)")
     indexed = slices if isinstance(slices, Slices) else Slices(slices)
     held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
-    by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
+    if isinstance(classes, Mapping):
+        by_name = classes
+    else:
+        listed = tuple_of(classes, DeviceClass, "allocate: classes (class_of reads a manifest)")
+        by_name = {one.name: one for one in listed}
     situation = Situation(claims, node, indexed, held, by_name, matches, features, max_steps, release, charge)
     search = Search(situation)
     try:

@@ -122,7 +122,9 @@ class Wipe:
 
 @frozen
 class DriverRegistry:
-    """Each driver's instances, oldest first; the instances that are connected; and the wipes that are due.
+    """The registered instances of each driver, the connected instances, and the wipes that are due.
+
+    Instances are listed oldest first.
 
     The wipe under None deletes the slices of all drivers. It is due at each start.
     """

@@ -269,8 +269,9 @@ def _content(file: bytes, fields: Callable[[_Json], _Json], checksums: Callable[
     if data or stored:
         if not isinstance(data, str):
             raise CorruptStateError("expected a string in data")
-        content = fields(_object(data.encode(), "data"))
-        if stored != _data_checksum(data.encode()):
+        encoded = data.encode()
+        content = fields(_object(encoded, "data"))
+        if stored != _data_checksum(encoded):
             raise CorruptStateError("could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit")
         return content
     content = fields(given)

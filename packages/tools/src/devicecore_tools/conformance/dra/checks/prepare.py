@@ -1062,8 +1062,9 @@ def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
 
 def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
     spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
-    for one in (*spec["devices"]["requests"], *allocation["devices"]["results"]):
-        one["name" if "exactly" in one else "request"] = "r" * 63
+    spec["devices"]["requests"][0]["name"] = "r" * 63
+    for result in allocation["devices"]["results"]:
+        result["request"] = "r" * 63
     claim = driver.claims.create(spec, allocation, name=name)
     driver.calls.prepared(claim)
     try:
