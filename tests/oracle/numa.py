@@ -6,13 +6,13 @@ from functools import reduce
 from operator import or_
 from random import Random
 
-from attrs import frozen
-from devicecore_numa.domain.cpu_policy import CpuOptions, StaticCpuPolicy
+from attrs import evolve, frozen
+from devicecore_numa.domain.cpu_policy import CpuOptions, CpuState, StaticCpuPolicy
 from devicecore_numa.domain.cpus import cpu_list, parse_cpus
 from devicecore_numa.domain.errors import EndlessSearchError, NumaConfigError
 from devicecore_numa.domain.machine import Core, CpuLayout, Machine, NumaCell
 from devicecore_numa.domain.memory_policy import MemoryState, StaticMemoryPolicy
-from devicecore_numa.domain.requests import PodRequest, read_pod
+from devicecore_numa.domain.requests import ContainerRequest, PodRequest, read_pod
 from devicecore_numa.domain.state_files import decode_cpus, decode_memory, encode_cpus, encode_memory
 from devicecore_numa.managers import CpuManager, MemoryManager, NumaAdmission
 
@@ -32,6 +32,9 @@ MIXED = "D29"
 """A NUMA node is both in a group and used alone: what the kubelet does depends on Go's map order."""
 TAKEN = "D30"
 """A container has a CPU that was not free: the kubelet puts the CPU into the shared pool if it rejects the pod."""
+OLDER = "D33"
+"""Before 1.37, `full-pcpus-only` needs free cores even for a container that already has its CPUs, and
+`distribute-cpus-across-numa` disregards sockets."""
 
 _OPTIONS = (
     "full-pcpus-only",
@@ -246,6 +249,19 @@ def _pod(random: Random, uid: str, case: Json, *, has_devices: bool) -> Json:
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
+class OlderCpuPolicy(StaticCpuPolicy):
+    """The static policy before 1.37 (D33)."""
+
+    @staticmethod
+    def take(layout: CpuLayout, options: CpuOptions, available: int, count: int) -> int:
+        return StaticCpuPolicy.take(layout, evolve(options, align_by_socket=False), available, count)
+
+    def allocate(self, state: CpuState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> CpuState:
+        if pod.is_exclusive and container.cpus:
+            self._check_whole_cores(state, container.cpus)
+        return super().allocate(state, pod, container, hint)
+
+
 class _WatchedCpus(CpuManager):
     """A CPU manager that remembers whether it ever allocated another pod's CPU or a strictly reserved one."""
 
@@ -282,8 +298,8 @@ class _Pods:
 class NumaReplay:
     """Replays a history of the three managers. It answers as the oracle does, except that the files are decoded."""
 
-    def __init__(self, case: Json) -> None:
-        self.case = case
+    def __init__(self, case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> None:
+        self.case, self.cpu_policy = case, cpu_policy
         self.pods = _Pods({})
         self.stores = {"cpu_manager_state": MemoryStore(), "memory_manager_state": MemoryStore()}
         self.device_store = MemoryStore()
@@ -317,7 +333,7 @@ class NumaReplay:
         if cpu["policy"] == "static":
             reserved = Quantity.parse(cpu["reserved"]["cpu"])
             options = CpuOptions.parse(cpu["options"], alpha="CPUManagerPolicyAlphaOptions" in case["gates"])
-            self.policy = StaticCpuPolicy.of(
+            self.policy = self.cpu_policy.of(
                 layout,
                 options,
                 count=-(-reserved.nanos // 10**9),
@@ -527,12 +543,23 @@ class Played:
         return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
 
     def without_refusals(self, last: int | None = None) -> "Played":
-        """Leave out all rejected pods except the last step's: a rejected pod holds nothing afterwards."""
+        """Leave out all rejected pods except the last step's: a rejected pod holds nothing afterwards.
+
+        A pod that was admitted before is removed instead.
+        """
         end = len(self.case["steps"]) if last is None else last
-        left_out = {*self.refused()} - {last}
-        kept = [number for number in range(1, end + 1) if number not in left_out]
-        steps = [self.case["steps"][number - 1] for number in kept]
-        return Played({**self.case, "steps": steps}, [self.ours[number] for number in (0, *kept)], self.since)
+        left_out, admitted = {*self.refused()} - {last}, set[str]()
+        steps, ours = list[Json](), [self.ours[0]]
+        for number, step in enumerate(self.case["steps"][:end], start=1):
+            uid = step["object"]["metadata"]["uid"] if step["op"] == "admit" else ""
+            if number not in left_out:
+                admitted.add(uid)
+                steps.append(step)
+                ours.append(self.ours[number])
+            elif uid in admitted:
+                steps.append({"op": "remove", "uid": uid})
+                ours.append({name: self.ours[number][name] for name in FILES if name in self.ours[number]})
+        return Played({**self.case, "steps": steps}, ours, self.since)
 
     def compared(self, oracle: Oracle) -> list[tuple[int, str]]:
         """Ask a kubelet, and return the differences between its answers and ours, by step."""
@@ -549,9 +576,9 @@ class Played:
         return lines
 
 
-def played(case: Json) -> Played:
+def played(case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> Played:
     """Play a case on our managers."""
-    replay = NumaReplay(case)
+    replay = NumaReplay(case, cpu_policy)
     ours, since = [replay.begin()], dict[str, int]()
     steps, refused = list[Json](), set[str]()
     for step in case["steps"]:
@@ -576,9 +603,18 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare each step, and both state files byte for byte, except for the order of blocks.
 
     A difference is known if a NUMA node was in two groups (D29), or a container got a CPU that was not free (D30), and
-    the kubelet answers as we do once the rejected pods are left out.
+    the kubelet answers as we do once the rejected pods are left out. Before 1.37, it is also known if our answers would
+    agree with the older policy (D33).
     """
-    ours = played(case)
+    verdict = _judged(played(case), oracle)
+    if verdict.cause is None and oracle.version.startswith("1.36."):
+        older = _judged(played(case, OlderCpuPolicy), oracle).cause
+        if older is not None:
+            return Verdict("+".join(filter(None, (older, OLDER))), verdict.lines)
+    return verdict
+
+
+def _judged(ours: Played, oracle: Oracle) -> Verdict:
     theirs = ours.compared(oracle)
     lines = [line for _, line in theirs]
     if not lines:

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import pytest
 from attrs import evolve
+from devicecore_numa.domain.cpu_policy import StaticCpuPolicy
 
 from devicecore.domain.allocation import NoAllocation, Release
 from devicecore.domain.allocation.faults import KubernetesFault
@@ -424,14 +425,18 @@ def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monke
 class Kubelet:
     """An oracle that answers as our CPU and memory managers do, after `change` has modified the answers."""
 
-    version = "1.37.2"
-
-    def __init__(self, change: Callable[[Json, list[Json]], None]) -> None:
-        self._change = change
+    def __init__(
+        self,
+        change: Callable[[Json, list[Json]], None],
+        version: str = "1.37.2",
+        cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy,
+    ) -> None:
+        self.version, self._change, self._cpu_policy = version, change, cpu_policy
 
     def ask(self, kind: str, question: Json) -> Json:
         del kind
-        answers = [dict(one) for one in numa.played(question).ours]
+        replay = numa.NumaReplay(question, self._cpu_policy)
+        answers = [dict(replay.begin()), *(dict(replay.play(step)) for step in question["steps"])]
         self._change(question, answers)
         return answers
 
@@ -439,8 +444,13 @@ class Kubelet:
 @beside("D29", "D30")
 @pytest.mark.parametrize(
     ("make", "seed", "row"),
-    [(numa.memory, "61", "D29"), (numa.cpus, "77", "D30"), (numa.cpus, "ci-cpus-252", "D30")],
-    ids=["a-node-in-two-groups", "a-cpu-of-another-pod", "a-cpu-that-is-reserved-strictly"],
+    [
+        (numa.memory, "61", "D29"),
+        (numa.memory, "s7-memory-4556", "D29"),
+        (numa.cpus, "77", "D30"),
+        (numa.cpus, "ci-cpus-252", "D30"),
+    ],
+    ids=["a-node-in-two-groups", "a-pod-admitted-before", "a-cpu-of-another-pod", "a-cpu-that-is-reserved-strictly"],
 )
 def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: str, row: str
@@ -457,7 +467,8 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
 
     def leaves_behind(question: Json, answers: list[Json], *, also: str = "memory_manager_state") -> None:
         for number, step in enumerate(question["steps"], start=1):
-            if step["op"] == "admit" and step["object"]["metadata"]["uid"] == uid:
+            is_of_pod = step["op"] == "admit" and step["object"]["metadata"]["uid"] == uid
+            if is_of_pod and not answers[number]["ok"]:
                 for answer in answers[number:]:
                     answer[also] = {"policy": "other"}
 
@@ -475,6 +486,26 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     assert judged(partial(leaves_behind, also="reason")) is None
     assert judged(differs) is None
     assert judged(message) is None
+
+
+@beside("D33")
+@pytest.mark.parametrize("seed", ["s7-cpus-93", "s7-cpus-419"], ids=["whole-cores-first", "regardless-of-sockets"])
+def test_only_an_older_kubelet_may_follow_the_older_policy(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
+    """D33 excuses exactly the answers of the policy before 1.37."""
+    monkeypatch.setattr(numa, "decoded", lambda answer, **_: (answer, []))
+    case = numa.cpus(Random(seed))
+
+    def judged(version: str, change: Callable[[Json, list[Json]], None] = lambda *_: None) -> str | None:
+        kubelet = Kubelet(change, version, numa.OlderCpuPolicy)
+        return numa.judge(case, cast("Oracle", kubelet)).cause
+
+    def also_differs(question: Json, answers: list[Json]) -> None:
+        del question
+        answers[-1]["cpu_manager_state"] = {"policy": "other"}
+
+    assert judged("1.36.3") == "D33"
+    assert judged("1.36.3", also_differs) is None
+    assert judged("1.37.2") is None
 
 
 DRIVER, OTHER = "gpu.example.com", "nic.example.com"

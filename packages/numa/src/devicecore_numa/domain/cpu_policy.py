@@ -140,7 +140,7 @@ class StaticCpuPolicy:
             )
         if not reserved:
             try:
-                reserved = _take(layout, options, layout.all, count)
+                reserved = cls.take(layout, options, layout.all, count)
             except CpuAdmissionError:
                 reserved = 0
         if reserved.bit_count() != count:
@@ -154,6 +154,17 @@ class StaticCpuPolicy:
                 f"unknown CPU ID: {next(cpu_ids(unknown))}"
             )
         return cls(layout, options, reserved)
+
+    @staticmethod
+    def take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -> Cpus:
+        """Return CPUs chosen according to the options (Kubernetes: `takeByTopology`). Raises CpuAdmissionError."""
+        spreads = options.distribute_cpus_across_cores
+        if options.distribute_cpus_across_numa:
+            group = layout.per_core if options.full_pcpus_only else 1
+            by_socket = options.align_by_socket
+            return take_distributed(layout, available, count, group, spreads=spreads, by_socket=by_socket)
+        by_cache = options.prefer_align_cpus_by_uncorecache
+        return take_packed(layout, available, count, spreads=spreads, by_cache=by_cache)
 
     @property
     def allocatable(self) -> Cpus:
@@ -211,8 +222,8 @@ class StaticCpuPolicy:
         chosen = 0
         if hint.mask is not None:
             aligned = free & self._near(hint.mask)
-            chosen = _take(self.layout, self.options, aligned, min(container.cpus, aligned.bit_count()))
-        chosen |= _take(self.layout, self.options, free & ~chosen, container.cpus - chosen.bit_count())
+            chosen = self.take(self.layout, self.options, aligned, min(container.cpus, aligned.bit_count()))
+        chosen |= self.take(self.layout, self.options, free & ~chosen, container.cpus - chosen.bit_count())
         assignments = {**state.assignments, pod.uid: {**state.of_pod(pod.uid), container.name: chosen}}
         after = evolve(state, shared=state.shared & ~chosen, assignments=assignments)
         return _with_reuse(after, pod, container, chosen)
@@ -284,17 +295,6 @@ def check_disjoint(state: CpuState) -> None:
                     f'pod: {uid}, container: {name} cpuset: "{cpu_list(cpus)}" '
                     f'overlaps with default cpuset "{cpu_list(state.shared)}"'
                 )
-
-
-def _take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -> Cpus:
-    """Choose CPUs according to the options (Kubernetes: `takeByTopology`)."""
-    spreads = options.distribute_cpus_across_cores
-    if options.distribute_cpus_across_numa:
-        group = layout.per_core if options.full_pcpus_only else 1
-        by_socket = options.align_by_socket
-        return take_distributed(layout, available, count, group, spreads=spreads, by_socket=by_socket)
-    by_cache = options.prefer_align_cpus_by_uncorecache
-    return take_packed(layout, available, count, spreads=spreads, by_cache=by_cache)
 
 
 def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, cpus: Cpus) -> CpuState:
