@@ -31,6 +31,11 @@ class Verdict(NamedTuple):
 AGREED = Verdict("", ())
 
 
+def joined(row: str, cause: str | None) -> str | None:
+    """Return this row and the rows of another comparison, or None if its answers differ for an unknown reason."""
+    return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
+
+
 class Oracle:
     """A running oracle. It answers one question at a time, using this many CPUs; None means all."""
 

@@ -14,7 +14,7 @@ from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.topology import Policy, Scope
 from devicecore.wire.conversion import write_receipt
 from tests.histories import Replay, response_of
-from tests.oracle.asking import Json, Oracle, Verdict, differences
+from tests.oracle.asking import Json, Oracle, Verdict, differences, joined
 from tests.oracle.topology import policy_options, topology_of
 
 NAMES = ("gpu", "nic", "fpga", "qat")
@@ -393,13 +393,13 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     repaired = _forgetting(history, answers)
     if repaired != history:
         rest = judge(repaired, oracle)
-        return rest._replace(cause=_joined("D2", rest.cause), lines=lines)
+        return rest._replace(cause=joined("D2", rest.cause), lines=lines)
     gone = what_is_gone(history, place, ours[place], theirs[place])
     without = _not_asking(history, place, gone) if gone else history
     if without == history or answers_of_ours(without)[place] != ours[place]:
         return Verdict(None, lines)
     rest = judge(without, oracle)
-    return rest._replace(cause=_joined("D20", rest.cause), lines=rest.lines or lines)
+    return rest._replace(cause=joined("D20", rest.cause), lines=rest.lines or lines)
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:
@@ -429,7 +429,7 @@ def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
     if lines or set(read) != {"malformed"}:
         return Verdict(None, lines or [f"theirs reads an old file: {read}"])
     rest = judge({**history, "steps": newest}, oracle)
-    return rest._replace(cause=_joined("D23", rest.cause))
+    return rest._replace(cause=joined("D23", rest.cause))
 
 
 def _before_1_37(history: Json) -> Json:
@@ -493,12 +493,7 @@ def _has_lost_devices(history: Json, place: int) -> bool:
 def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], oracle: Oracle) -> Verdict:
     """Compare a history without a step whose result differs for a known reason."""
     rest = judge({**history, "steps": [*history["steps"][:place], *history["steps"][place + 1 :]]}, oracle)
-    return rest._replace(cause=_joined(row, rest.cause), lines=rest.lines or lines)
-
-
-def _joined(row: str, cause: str | None) -> str | None:
-    """Return this row and the rows of the remaining steps, or None if these differ for an unknown reason."""
-    return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
+    return rest._replace(cause=joined(row, rest.cause), lines=rest.lines or lines)
 
 
 _IN_MANAGER = "cm/devicemanager.(*ManagerImpl)"

@@ -13,7 +13,7 @@ from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
 from devicecore.domain.dra.model import ClaimKey
 from devicecore.domain.objects import pod_of
 from tests import recorded
-from tests.oracle.asking import AGREED, Json, Oracle, Verdict
+from tests.oracle.asking import AGREED, Json, Oracle, Verdict, joined
 from tests.oracle.pods_of_claims import Author
 from tests.unit.test_dra_histories import Comparison
 
@@ -171,12 +171,16 @@ class _Live(Comparison):
 
 _MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
-PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N20"))
+PASSED_OVER = frozenset(("D25", "N3", "N6", "N13"))
 """Why a kubelet rejects a pod that we admit. Later steps are compared as if the pod had not been admitted."""
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N20)."""
+    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N20).
+
+    If a kubelet refuses a pod because the feature gate of `skipNodeOperations` is off (N20), our answers are compared
+    with those that it gives with the gate on.
+    """
     total = len(case["steps"])
     if (allocation.Release.of(oracle.version) or allocation.Release.V1_37).is_before_1_37:
         case = {"steps": [_calling_always(step) for step in case["steps"]]}
@@ -184,15 +188,15 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if "panic" in answers:
         return Verdict(None, [f"panic: {answers['panic']}"])
     verdict, number = _compared(case, answers, _Live())
+    if verdict.cause is None and f"{SKIPS} feature gate is disabled" in answers[number].get("error", ""):
+        rest = judge({**case, "gates": [SKIPS]}, oracle)
+        return rest._replace(cause=joined("N20", rest.cause), lines=rest.lines or verdict.lines)
     if verdict.cause == "N5":  # the kubelet started with an outdated file: compare as if it had not restarted
         number = max(place for place in range(number + 1) if case["steps"][place]["op"] == "restart")
     if verdict.cause in {*PASSED_OVER, "N5"}:
         rest = judge({**case, "steps": [*case["steps"][:number], *case["steps"][number + 1 :]]}, oracle)
-        causes = {*filter(None, (*(rest.cause or "").split("+"), verdict.cause))}
         return rest._replace(
-            cause=None if rest.cause is None else "+".join(sorted(causes)),
-            lines=rest.lines or verdict.lines,
-            steps=(rest.steps[0], total),
+            cause=joined(verdict.cause, rest.cause), lines=rest.lines or verdict.lines, steps=(rest.steps[0], total)
         )
     return verdict._replace(steps=(total if verdict.cause == "" else number, total))
 

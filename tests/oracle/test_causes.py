@@ -4,7 +4,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from typing import TypeVar, cast
@@ -615,34 +615,47 @@ def refused(step: Json, because: str) -> Callable[[Json, list[Json]], None]:
     return changing(step, **{**REFUSED, "error": REFUSED["error"].format(because)})
 
 
-@beside("D25", "N20")
-@pytest.mark.parametrize(
-    ("row", "because", "result"),
-    [
-        ("D25", "is being unprepared", {}),
-        ("N20", "DRAOptionalNodeOperations feature gate is disabled", {"skipNodeOperations": ["NodePrepareResources"]}),
-    ],
-)
-def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(
-    row: str, because: str, result: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@beside("D25")
+def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later steps are compared as if the step had not happened."""
-    steps = [*UP, put_claim("c", ["p"], DRIVER, **result), put_pod("p", "c"), prepares("p"), GETS]
-    assert judged(steps, refused(prepares("p"), because)) == row
+    steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), GETS]
+    because = "is being unprepared"
+    assert judged(steps, refused(prepares("p"), because)) == "D25"
     assert judged(steps, refused(prepares("p"), "has had enough")) is None
     assert judged(steps, both(refused(prepares("p"), because), changing(GETS, **NOTHING))) is None
-    if row == "N20":
-        needed = [*UP, put_claim("c", ["p"], DRIVER), *steps[3:]]
-        assert judged(needed, refused(prepares("p"), because)) is None
     play = DraReplay.play
 
-    def refusing(replay: DraReplay, step: Json) -> Json:
+    def failing(replay: DraReplay, step: Json, *, error: str) -> Json:
         if step["op"] != "prepare":
             return play(replay, step)
-        return {"ok": False, "error": "other", "calls": [], "state": replay.state(), "prepared": []}
+        return {"ok": False, "error": error, "calls": [], "state": replay.state(), "prepared": []}
 
-    monkeypatch.setattr(DraReplay, "play", refusing)
-    assert judged(steps, refused(prepares("p"), because)) is None
+    for error, cause in (("other", None), ("NodePrepareResources: rpc error: code = Unimplemented", "D25")):
+        monkeypatch.setattr(DraReplay, "play", partialmethod(failing, error=error))
+        assert judged(steps[:-1], refused(prepares("p"), because)) == cause
+
+
+@beside("N20")
+def test_a_pod_whose_claim_skips_a_call_is_compared_as_with_the_gate_on() -> None:
+    """N20: our answers must be those that a kubelet gives with the feature gate on, in all steps."""
+    steps = [*UP, put_claim("c", ["p"], DRIVER, skipNodeOperations=["NodePrepareResources"]), put_pod("p", "c")]
+    steps += [prepares("p"), GETS]
+    because = "DRAOptionalNodeOperations feature gate is disabled"
+
+    def cause(because: str, **with_gate: Json) -> str | None:
+        off, on = DraKubelet(refused(prepares("p"), because)), DraKubelet(changing(GETS, **with_gate))
+
+        class Gated:
+            version = "1.37.2"
+
+            def ask(self, kind: str, question: Json) -> Json:
+                return (on if question["gates"] else off).ask(kind, question)
+
+        return dra.judge({"steps": steps, "gates": []}, cast("Oracle", Gated())).cause
+
+    assert cause(because) == "N20"
+    assert cause("has had enough") is None
+    assert cause(because, containers={"main": {"ok": True, "cdi": ["other"]}}) is None
 
 
 @beside("D25")

@@ -10,7 +10,6 @@ A history may differ only for one of the reasons in docs/dra.md, from the first 
 * N12: in pod resources, a device also lists the CDI names of those before it. They are left out.
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
-* N20: a pod is refused because a call need not be made for its claim. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
 
 Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
@@ -95,8 +94,6 @@ class Comparison:
             return "N6"
         if error.endswith("is being unprepared") and (self._prepares() or self._meets_an_old_claim(step)):
             return "D25"
-        if "DRAOptionalNodeOperations" in error and self._may_skip_calls(step) and self._prepares():
-            return "N20"
         if step["op"] == "unprepare" and self._takes_a_claim_away(step):
             return "N3"
         if step["op"] == "prepare" and step["expect"]["ok"]:
@@ -115,8 +112,10 @@ class Comparison:
 
     def _prepares(self) -> bool:
         """Return whether we prepare a pod, unless a driver fails or is missing."""
-        asked = any(call[3] == PREPARE for call in self.outcome["calls"])
-        return bool(self.outcome["ok"]) or asked or self.outcome["error"].endswith("is not registered")
+        outcome = self.outcome
+        asked = any(call[3] == PREPARE for call in outcome["calls"])
+        failed = "NodePrepareResources: rpc error" in outcome.get("error", "")  # also if no call reaches the driver
+        return bool(outcome["ok"]) or asked or failed or outcome["error"].endswith("is not registered")
 
     def _meets_an_old_claim(self, step: Json) -> bool:
         """Return whether we refuse a pod because the kubelet's file has the former UID of another of its claims."""
@@ -126,12 +125,6 @@ class Comparison:
             if known and claim and known.uid != claim.uid and f" {key.name} is being" not in error:
                 return bool(self.outcome["error"].endswith(str(OldClaimError(key.name, known.uid))))
         return False
-
-    def _may_skip_calls(self, step: Json) -> bool:
-        """Return whether no call is needed for a claim of the pod."""
-        pod = pod_of(self.replay.manifests[step["pod"]])
-        claims = [self.replay.source.claims[key] for key in claim_keys(pod) if key in self.replay.source.claims]
-        return any(result.skips for claim in claims for result in claim.allocation or ())
 
     def _takes_a_claim_away(self, step: Json) -> bool:
         """Return whether the kubelet releases, or tries to release, a claim that another pod uses."""
