@@ -451,11 +451,12 @@ class RegisteredNode(NodeStatusSink):
                 raise
 
     def _take(self, node: Json) -> None:
-        """Take the current Node from the server, unless a newer version or a different Node is known."""
+        """Take the current Node from the server, unless a newer version is known.
+
+        The versions of a Node that replaced another one are newer than all of the other's.
+        """
         with self._lock:
-            before = self._node
-            is_same = before is not None and node["metadata"]["uid"] == before["metadata"]["uid"]
-            if before is not None and is_same and version_of(node) > version_of(before):
+            if self._node is not None and version_of(node) > version_of(self._node):
                 self._node = node
         self._changed()
 
