@@ -1,14 +1,17 @@
 """Change a room at random places, and report the changes that no test notices.
 
 `make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
-is replaced, or a statement is left out. A fork of the process that collected the tests runs the tests that reach the
-changed line, most specific first, until one fails. Results are kept in `build/mutants-ROOM.json`, so the next run
-continues where one that ended after `--seconds` stopped. If the sources have changed, delete the file.
+is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the tests
+that reach the changed line, most specific first, until one fails.
 
 A room is a part of the code and the tests for it. A mutant that only tests of other rooms notice survives, because
 people who change a room run its own tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
+
+`build/mutants-ROOM.json` keeps the results and `build/mutants-ROOM-reached.json` the lines that the tests reach, so
+the next run continues where one stopped. A result is valid until the mutant's function changes, and that of a survivor
+also until a test changes. After a change, the same seed still chooses the same mutants of all other functions.
 """
 
 import argparse
@@ -18,7 +21,6 @@ import gc
 import hashlib
 import json
 import os
-import random
 import resource
 import sys
 import time
@@ -26,14 +28,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 import coverage
 import pytest
-from attrs import asdict, define, frozen
+from attrs import asdict, define, field, frozen
 
 ROOT = Path(__file__).parent.parent
 _LIBRARY = "src/devicecore"
@@ -127,13 +129,18 @@ _OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 @frozen
 class Mutant:
-    """One change: the `number`-th that the module allows."""
+    """One change: the `number`-th that the module allows.
+
+    Attributes:
+        key: identifies the mutant until its function changes.
+    """
 
     file: str
     line: int
     number: int
     before: str
     after: str
+    key: str
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
@@ -168,27 +175,27 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
 class _Mutating(ast.NodeTransformer):
     """Makes the `number`-th change inside a function.
 
-    `note` is called with each place and its possible replacements.
+    `note` is called with each place, each possible replacement, and the source of the outermost function.
     """
 
-    def __init__(self, number: int, note: Callable[[ast.AST, ast.AST], None] = lambda *_: None) -> None:
+    def __init__(self, number: int, note: Callable[[ast.AST, ast.AST, str], None] = lambda *_: None) -> None:
         self._number = number
         self._note = note
         self._count = 0
-        self._is_inside = False
+        self._function = ""  # the source of the outermost function
 
     def visit(self, node: ast.AST) -> ast.AST:
         """Replace a node or one inside it."""
-        if self._is_inside:
+        if self._function:
             for other in changes(node):
-                self._note(node, other)
+                self._note(node, other, self._function)
                 self._count += 1
                 if self._count - 1 == self._number:
                     return ast.fix_missing_locations(ast.copy_location(other, node))
         if isinstance(node, ast.FunctionDef):
-            was_inside, self._is_inside = self._is_inside, True
+            outer, self._function = self._function, self._function or ast.unparse(node)
             node.body = [self.visit(statement) for statement in node.body]  # type: ignore[misc]  # a statement again
-            self._is_inside = was_inside
+            self._function = outer
             return node
         if isinstance(node, ast.AnnAssign):  # annotations are not run
             node.value = node.value and self.visit(node.value)  # type: ignore[assignment]  # an expression again
@@ -199,10 +206,13 @@ class _Mutating(ast.NodeTransformer):
 def mutants_of(path: Path) -> list[Mutant]:
     """All mutants of a module."""
     found: list[Mutant] = []
+    seen: Counter[str] = Counter()
 
-    def note(before: ast.AST, after: ast.AST) -> None:
+    def note(before: ast.AST, after: ast.AST, function: str) -> None:
         line, file = getattr(before, "lineno", 0), str(path.relative_to(ROOT))
-        found.append(Mutant(file, line, len(found), shown(before), shown(after)))
+        seen[function] += 1
+        key = _digest(file, function, str(seen[function]))
+        found.append(Mutant(file, line, len(found), shown(before), shown(after), key))
 
     _Mutating(-1, note).visit(ast.parse(path.read_text(encoding="utf-8")))
     return found
@@ -211,6 +221,10 @@ def mutants_of(path: Path) -> list[Mutant]:
 def shown(node: ast.AST) -> str:
     """The first line of the source of a node."""
     return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0][:120]
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def functions(code: CodeType) -> Iterator[CodeType]:
@@ -246,13 +260,37 @@ def mutate(mutant: Mutant) -> None:
 class Reached:
     """The tests that reach each line, by number in the collected order, and the duration of each test."""
 
-    seconds: list[float]
-    tests: dict[str, dict[str, list[int]]]  # by file and line
+    seconds: dict[int, float]
+    tests: dict[str, dict[int, list[int]]]  # by file and line
+    key: str  # changes with the tests
 
     @cached_property
     def breadth(self) -> Counter[int]:
         """The number of lines that each test reaches."""
         return Counter(test for tests in self.tests.values() for of_line in tests.values() for test in of_line)
+
+    def in_order(self, mutant: Mutant) -> list[int]:
+        """Return the tests that reach a mutant, in the order in which to run them."""
+        by_line = self.tests.get(mutant.file, {})
+        # Lines reached in a fork or a non-Python thread are not seen, so the whole file counts.
+        near = by_line.get(mutant.line) or {test for tests in by_line.values() for test in tests}
+        tests = sorted(near, key=lambda test: (self.breadth[test], self.seconds[test]))
+        # First the tests that reach little else, then those that reach most per second.
+        tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: self.seconds[test] / self.breadth[test])
+        return tests
+
+
+@define
+class _Trial:
+    """A mutant whose tests run in a fork."""
+
+    mutant: Mutant
+    fork: Any  # multiprocessing has no public type for it
+    results: Connection
+    until: float
+    allowed: float = HANGS
+    running: int = -1
+    began: float = field(factory=time.monotonic)
 
 
 class Runner:
@@ -261,91 +299,122 @@ class Runner:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._room = ROOMS[options.room]
-        build = ROOT / "build"
-        self._results, self._kept = (
-            build / f"mutants-{options.room}.json",
-            build / f"mutants-{options.room}-reached.json",
-        )
+        (build := ROOT / "build").mkdir(exist_ok=True)
+        self._results = build / f"mutants-{options.room}.json"
+        self._kept = build / f"mutants-{options.room}-reached.json"
         self._until = time.monotonic() + options.seconds
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Find out which tests reach which lines, if that is unknown, and then run the mutants."""
-        names = [item.nodeid for item in session.items]
-        key = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        kept = json.loads(self._kept.read_text()) if self._kept.exists() else {}
-        if kept.get("key") != key:
-            print(f"looking which lines {len(names)} tests reach", flush=True)
-            kept = {"key": key, **asdict(self._reached(session))}
-            self._kept.parent.mkdir(exist_ok=True)
-            self._kept.write_text(json.dumps(kept))
-        self._run(session, Reached(kept["seconds"], kept["tests"]))
+        """Find out which tests reach which lines, as far as that is unknown, and then run the mutants."""
+        reached = self._reached(session)
+        if reached is None:
+            print("the time is over; the next run goes on")
+        else:
+            self._run(session, reached)
         return True
 
-    def _reached(self, session: pytest.Session) -> Reached:
-        """Run all tests once, in a fork, so that they leave nothing behind in this process."""
-        results, send = _FORKS.Pipe(duplex=False)
-        child = _FORKS.Process(target=_measure, args=(session, self._room, send))
-        child.start()
-        send.close()
-        seconds, tests = results.recv()
-        child.join()
-        return Reached(seconds, tests)
+    def _reached(self, session: pytest.Session) -> Reached | None:
+        """Run the tests of each file once, in a fork, unless they have been run since the last change."""
+        by_file: dict[Path, list[int]] = {}
+        for number, item in enumerate(session.items):
+            by_file.setdefault(item.path, []).append(number)
+        room = _digest(*(path.read_text(encoding="utf-8") for path in self._room.files))
+        keys = {
+            path: _digest(room, path.read_text(encoding="utf-8"), *(session.items[number].nodeid for number in numbers))
+            for path, numbers in by_file.items()
+        }
+        kept = json.loads(self._kept.read_text()) if self._kept.exists() else {}
+        kept = {key: kept[key] for key in keys.values() if key in kept}
+        missing = [path for path, key in keys.items() if key not in kept]
+        print(f"looking which lines the tests of {len(missing)} of {len(keys)} files reach", flush=True)
+        running: dict[Connection, Any] = {}
+        while running or missing:
+            if time.monotonic() > self._until and not running:
+                return None
+            while missing and len(running) < self._options.workers and time.monotonic() < self._until:
+                path = missing.pop()
+                results, send = _FORKS.Pipe(duplex=False)
+                running[results] = _FORKS.Process(
+                    target=_measure, args=(session, self._room, by_file[path], keys[path], send)
+                )
+                running[results].start()
+                send.close()
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)  # noqa: S101 - for mypy
+                kept.update([ready.recv()])
+                running.pop(ready).join()
+                self._kept.write_text(json.dumps(kept))
+        reached = Reached({}, {}, _digest(*keys.values()))
+        for path, numbers in by_file.items():
+            seconds, lines = kept[keys[path]]
+            reached.seconds.update(zip(numbers, seconds, strict=True))
+            for file, by_line in lines.items():
+                of_file = reached.tests.setdefault(file, {})
+                for line, tests in by_line.items():
+                    of_file.setdefault(int(line), []).extend(numbers[test] for test in tests)
+        return reached
 
     def _run(self, session: pytest.Session, reached: Reached) -> None:
         files = self._room.files
         everything = [mutant for path in files for mutant in mutants_of(path)]
-        chosen = random.Random(self._options.seed).sample(everything, self._options.count)  # noqa: S311 - no secret
-        print(
-            f"seed {self._options.seed}: {len(chosen)} of {len(everything)} mutants of {len(files)} files", flush=True
-        )
+        seed = str(self._options.seed)
+        chosen = sorted(everything, key=lambda mutant: _digest(seed, mutant.key))[: self._options.count]
+        print(f"seed {seed}: {len(chosen)} of {len(everything)} mutants of {len(files)} files", flush=True)
         results: dict[str, dict[str, Any]] = json.loads(self._results.read_text()) if self._results.exists() else {}
-        for mutant in chosen:
-            name = f"{mutant.file}:{mutant.line} #{mutant.number}"
-            if (kept := results.get(name)) and kept["result"] != "unfinished":
-                continue
-            if time.monotonic() > self._until:
-                print("the time is over; the next run goes on")
-                break
-            result = self._try(session, reached, mutant)
-            results[name] = {"before": mutant.before, "after": mutant.after, "result": result}
-            self._results.write_text(json.dumps(results, indent=1))
-            if not result.startswith(("killed", "hangs")):
-                print(f"{result}: {name}: {mutant.before} -> {mutant.after}", flush=True)
-        names = {f"{mutant.file}:{mutant.line} #{mutant.number}" for mutant in chosen} & results.keys()
-        counts = Counter(results[name]["result"].partition(" ")[0] for name in names)
-        print(f"seed {self._options.seed}, {len(names)} mutants:", dict(sorted(counts.items())))
 
-    def _try(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> str:
-        """Run the tests that reach a mutant until one fails. Return the mutant's result."""
-        by_line = reached.tests.get(mutant.file, {})
-        # Lines reached in a fork or a non-Python thread are not seen, so the whole file counts.
-        near = by_line.get(str(mutant.line)) or {test for tests in by_line.values() for test in tests}
-        tests = sorted(near, key=lambda test: (reached.breadth[test], reached.seconds[test]))
-        # First the tests that reach little else, then those that reach most per second.
-        tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: reached.seconds[test] / reached.breadth[test])
-        if not tests:
-            return "unreached"
+        def is_known(mutant: Mutant) -> bool:
+            result = results.get(mutant.key, {})
+            return result.get("result", "").startswith(("killed", "hangs", "impossible")) or (
+                result.get("tests") == reached.key and result["result"] != "unfinished"
+            )
+
+        waiting = [mutant for mutant in reversed(chosen) if not is_known(mutant)]
+        running: list[_Trial] = []
+        while running or waiting:
+            if waiting and time.monotonic() > self._until:
+                print("the time is over; the next run goes on")
+                waiting.clear()
+            while waiting and len(running) < self._options.workers:
+                mutant = waiting.pop()
+                running.append(self._start(session, reached, mutant))
+            wait([trial.results for trial in running], timeout=1.0)
+            for trial in list(running):
+                if not (result := self._result(session, reached, trial)):
+                    continue
+                trial.fork.kill()
+                trial.fork.join()
+                running.remove(trial)
+                results[trial.mutant.key] = {**asdict(trial.mutant), "result": result, "tests": reached.key}
+                self._results.write_text(json.dumps(results, indent=1))
+        found = {mutant: results[mutant.key]["result"] for mutant in chosen if mutant.key in results}
+        for mutant, result in sorted(found.items(), key=lambda one: (one[0].file, one[0].line)):
+            if not result.startswith(("killed", "hangs", "impossible")):
+                print(f"{result}: {mutant.file}:{mutant.line} #{mutant.number}: {mutant.before} -> {mutant.after}")
+        counts = Counter(result.partition(" ")[0] for result in found.values())
+        print(f"seed {seed}, {len(found)} mutants:", dict(sorted(counts.items())))
+
+    def _start(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> _Trial:
         results, send = _FORKS.Pipe(duplex=False)
-        child = _FORKS.Process(target=_run_tests, args=(session, mutant, tests, send))
-        child.start()
+        fork = _FORKS.Process(target=_run_tests, args=(session, mutant, reached.in_order(mutant), send))
+        fork.start()
         send.close()
-        until, running = time.monotonic() + self._options.patience, 0
+        return _Trial(mutant, fork, results, time.monotonic() + self._options.patience)
+
+    def _result(self, session: pytest.Session, reached: Reached, trial: _Trial) -> str:
+        """Return the result of a mutant, or "" if its tests are still running."""
+        name = session.items[trial.running].nodeid
         try:
-            while True:
-                allowed = HANGS + HANGS * reached.seconds[running]
-                if not results.poll(allowed):
-                    return f"hangs in {session.items[running].nodeid}"
-                message = results.recv()
+            while trial.results.poll():
+                message = trial.results.recv()
                 if isinstance(message, str):
                     return message
-                running = message
-                if time.monotonic() > until:
-                    return "unfinished"
+                trial.running, trial.began = message, time.monotonic()
+                trial.allowed = HANGS + HANGS * reached.seconds[message]
         except EOFError:
-            return f"killed by the end of the process in {session.items[running].nodeid}"
-        finally:
-            child.kill()
-            child.join()
+            return f"killed by the end of the process in {name}"
+        if time.monotonic() > trial.began + trial.allowed:
+            return f"hangs in {name}"
+        return "unfinished" if time.monotonic() > trial.until else ""
 
 
 class _Failures:
@@ -384,6 +453,9 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     failures = _prepare(session)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (limit := pages * resource.getpagesize() + MEMORY, limit))
+    if not tests:
+        results.send("unreached")
+        os._exit(0)
     try:
         mutate(mutant)
     except (ValueError, SyntaxError) as error:
@@ -401,12 +473,15 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     os._exit(0)
 
 
-def _measure(session: pytest.Session, room: Room, results: Connection) -> None:
+def _measure(session: pytest.Session, room: Room, numbers: Sequence[int], key: str, results: Connection) -> None:
+    """Run the tests of a file, and send their durations and, for each line of the room, the tests that reach it."""
     _prepare(session)
     measuring = coverage.Coverage(data_file=None, source=[str(ROOT / part) for part in room.parts], config_file=False)
+    measuring.set_option("run:disable_warnings", ["no-data-collected"])  # some files test no code of the room
     measuring.start()
     seconds: list[float] = []
-    for number, (item, after) in enumerate(zip(session.items, [*session.items[1:], None], strict=True)):
+    items = [session.items[number] for number in numbers]
+    for number, (item, after) in enumerate(zip(items, [*items[1:], None], strict=True)):
         began = time.monotonic()
         measuring.switch_context(str(number))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
@@ -416,9 +491,9 @@ def _measure(session: pytest.Session, room: Room, results: Connection) -> None:
     for file in data.measured_files():
         lines = data.contexts_by_lineno(file)
         tests[str(Path(file).relative_to(ROOT))] = {
-            str(line): sorted(int(one) for one in {*of_line} if one) for line, of_line in lines.items()
+            line: sorted(int(one) for one in {*of_line} if one) for line, of_line in lines.items()
         }
-    results.send((seconds, tests))
+    results.send((key, (seconds, tests)))
     os._exit(0)
 
 
@@ -430,6 +505,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which mutants (1)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after that time (3600)")
     parser.add_argument("--profile", default="test", help="of Hypothesis: quick, test or thorough (test)")
+    workers = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, default=workers, help=f"forks that run at a time ({workers})")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds of tests for each mutant (60)")
     options = parser.parse_args()
     arguments = [
