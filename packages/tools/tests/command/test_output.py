@@ -1,7 +1,14 @@
 """The output fits the terminal, and nothing is lost."""
 
+import contextlib
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
 import pytest
-from devicecore_tools.command.output import fold, print_pairs
+from attrs import frozen
+from devicecore_tools.command.output import fold, print_json, print_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,3 +33,26 @@ def test_a_long_name_does_not_move_all_values_to_the_right(capsys: pytest.Captur
     assert len(said) < 200_000
     assert said.split("\n")[1] == "  " + "n" * 900
     assert said.endswith(f"\n  short{' ' * 57}value\n")
+
+
+@frozen
+class Named:
+    name: str
+    error: ValueError
+
+
+def test_values_and_errors_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"all": (Named("a", ValueError("b")),)})
+    assert capsys.readouterr().out == json.dumps({"all": [{"name": "a", "error": "b"}]}, indent=2) + "\n"
+
+
+def test_a_large_json_document_is_printed_without_its_whole_text_in_memory() -> None:
+    document = ["device"] * 200_000  # 2.6 MB as JSON
+    with Path(os.devnull).open("w", encoding="ascii") as nothing, contextlib.redirect_stdout(nothing):
+        tracemalloc.start()
+        try:
+            print_json(document)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 2_000_000

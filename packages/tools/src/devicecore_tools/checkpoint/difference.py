@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
-from devicecore.domain.device_set import natural_key
+from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.model import DeviceId
+
+_Key = tuple[str, str, str]
+"""The pod, the container and the resource of an entry."""
+
+_Held = dict[_Key, set[DeviceId]]
 
 
 @frozen
@@ -66,7 +72,7 @@ class Difference:
     @property
     def reversed(self) -> "Difference":
         """The same difference, seen from the second checkpoint."""
-        moved = tuple(sorted((Move(move.after, move.before) for move in self.moved), key=_of_move))
+        moved = tuple(Move(move.after, move.before) for move in self.moved)
         registered = tuple(
             ChangedRegistration(one.resource, one.is_now, one.was, one.removed, one.added) for one in self.registered
         )
@@ -78,16 +84,17 @@ def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool
 
     With `with_numa`, NUMA nodes are compared. They mean nothing in formats 0 and 1.
     """
-    these, those = _holdings(before), _holdings(after)
-    removed, added = these - those, those - these
-    moved = tuple(sorted(_moves(removed, added), key=_of_move))
-    removed -= {move.before for move in moved}
-    added -= {move.after for move in moved}
+    these, those = _held(before), _held(after)
+    removed, added = _without(these, those), _without(those, these)
+    moved = tuple(_moves(removed, added))
+    for move in moved:
+        for lost, of in ((removed, move.before), (added, move.after)):
+            lost[of.pod, of.container, of.resource].remove(DeviceId(of.device))
     extra, other_extra = before.extra.all, after.extra.all
     names = sorted({*extra, *other_extra})
     return Difference(
-        tuple(sorted(added, key=_of_holding)),
-        tuple(sorted(removed, key=_of_holding)),
+        tuple(_holdings(added)),
+        tuple(_holdings(removed)),
         moved,
         tuple(_changed(_by_key(before), _by_key(after), with_numa=with_numa)),
         tuple(_registered(before.registered_devices or {}, after.registered_devices or {})),
@@ -95,46 +102,57 @@ def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool
     )
 
 
-def _holdings(data: CheckpointData) -> set[Holding]:
-    return {
-        Holding(*key, id_)
-        for key, entry in _entries(data)
-        for ids in (entry.device_ids or {}).values()
-        for id_ in ids or ()
-    }
+def _held(data: CheckpointData) -> _Held:
+    result: _Held = {}
+    for key, entry in _entries(data):
+        ids = result.setdefault(key, set())
+        for of_node in (entry.device_ids or {}).values():
+            ids.update(map(DeviceId, of_node or ()))
+    return result
 
 
-def _entries(data: CheckpointData) -> Iterator[tuple[tuple[str, str, str], PodDevicesEntry]]:
+def _without(held: _Held, other: _Held) -> _Held:
+    return {key: left for key, ids in held.items() if (left := ids - other.get(key, set()))}
+
+
+def _holdings(held: _Held) -> Iterator[Holding]:
+    for key, ids in sorted(held.items()):
+        yield from (Holding(*key, id_) for id_ in in_natural_order(ids))
+
+
+def _entries(data: CheckpointData) -> Iterator[tuple[_Key, PodDevicesEntry]]:
     for entry in data.entries or ():
         yield (entry.pod_uid, entry.container_name, entry.resource_name), entry
 
 
-def _by_key(data: CheckpointData) -> dict[tuple[str, str, str], PodDevicesEntry]:
+def _by_key(data: CheckpointData) -> dict[_Key, PodDevicesEntry]:
     """Return the entry of each container and resource: the last one, as a kubelet reads it."""
     return dict(_entries(data))
 
 
-def _moves(removed: set[Holding], added: set[Holding]) -> Iterator[Move]:
+def _moves(removed: _Held, added: _Held) -> Iterator[Move]:
     """Return the devices that exactly one container no longer holds and exactly one container newly holds."""
-    before, after = _by_device(removed), _by_device(added)
-    for device, holdings in before.items():
-        new = after.get(device, [])
-        if len(holdings) == len(new) == 1:
-            yield Move(holdings[0], new[0])
+    before, after = _only_holders(removed), _only_holders(added)
+    for resource, old in sorted(before.items()):
+        new = after.get(resource, {})
+        pairs = {id_: (one, two) for id_, one in old.items() if one and (two := new.get(id_))}
+        for id_ in in_natural_order(pairs):
+            one, two = pairs[id_]
+            yield Move(Holding(*one, id_), Holding(*two, id_))
 
 
-def _by_device(holdings: set[Holding]) -> dict[tuple[str, str], list[Holding]]:
-    result: dict[tuple[str, str], list[Holding]] = {}
-    for holding in holdings:
-        result.setdefault((holding.resource, holding.device), []).append(holding)
+def _only_holders(held: _Held) -> dict[str, dict[DeviceId, _Key | None]]:
+    """Return the container of each device, by resource. It is None if several containers hold the device."""
+    result: dict[str, dict[DeviceId, _Key | None]] = {}
+    for key, ids in held.items():
+        holders = result.setdefault(key[2], {})
+        for id_ in ids:
+            holders[id_] = None if id_ in holders else key
     return result
 
 
 def _changed(
-    these: Mapping[tuple[str, str, str], PodDevicesEntry],
-    those: Mapping[tuple[str, str, str], PodDevicesEntry],
-    *,
-    with_numa: bool,
+    these: Mapping[_Key, PodDevicesEntry], those: Mapping[_Key, PodDevicesEntry], *, with_numa: bool
 ) -> Iterator[ChangedEntry]:
     for key in sorted(these.keys() & those.keys()):
         before, after = these[key], those[key]
@@ -161,13 +179,7 @@ def _registered(
         before, after = set(these.get(resource) or ()), set(those.get(resource) or ())
         was, is_now = resource in these, resource in those
         if before != after or was != is_now:
-            added, removed = sorted(after - before, key=natural_key), sorted(before - after, key=natural_key)
-            yield ChangedRegistration(resource, was, is_now, tuple(added), tuple(removed))
-
-
-def _of_holding(holding: Holding) -> tuple[str, str, str, object]:
-    return holding.pod, holding.container, holding.resource, natural_key(holding.device)
-
-
-def _of_move(move: Move) -> tuple[str, object]:
-    return move.before.resource, natural_key(move.before.device)
+            added, removed = (
+                tuple(in_natural_order([DeviceId(id_) for id_ in ids])) for ids in (after - before, before - after)
+            )
+            yield ChangedRegistration(resource, was, is_now, added, removed)

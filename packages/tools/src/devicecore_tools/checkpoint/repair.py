@@ -10,7 +10,8 @@ from enum import Enum
 from attrs import evolve, frozen
 
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
-from devicecore.domain.device_set import natural_key
+from devicecore.domain.device_set import in_natural_order
+from devicecore.domain.model import DeviceId
 
 
 class DropReason(Enum):
@@ -89,16 +90,19 @@ def repaired(
 
 def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
     """Return the devices that more than one pod holds."""
-    pods: dict[tuple[str, str], dict[str, None]] = {}
+    first: dict[str, dict[str, str]] = {}  # a pod of each device, by resource
+    shared: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
+        holders = first.setdefault(entry.resource_name, {})
         for id_ in devices_of(entry):
-            pods.setdefault((entry.resource_name, id_), {})[entry.pod_uid] = None
-    return tuple(SharedDevice(*device, tuple(of_device)) for device, of_device in pods.items() if len(of_device) > 1)
+            if (pod := holders.setdefault(id_, entry.pod_uid)) != entry.pod_uid:
+                shared.setdefault((entry.resource_name, id_), {pod: None})[entry.pod_uid] = None
+    return tuple(SharedDevice(*device, tuple(pods)) for device, pods in shared.items())
 
 
 def devices_of(entry: PodDevicesEntry) -> tuple[str, ...]:
     """Return the devices of an entry, each once, in natural order."""
-    return tuple(sorted({id_ for ids in (entry.device_ids or {}).values() for id_ in ids or ()}, key=natural_key))
+    return tuple(in_natural_order({DeviceId(id_) for ids in (entry.device_ids or {}).values() for id_ in ids or ()}))
 
 
 def _reasons(
@@ -137,4 +141,4 @@ def _without(entry: PodDevicesEntry, lost: Collection[str]) -> PodDevicesEntry |
 
 
 def _dropped(entry: PodDevicesEntry, reason: DropReason, devices: Collection[str]) -> Dropped:
-    return Dropped(reason, *_key(entry), tuple(sorted(devices, key=natural_key)))
+    return Dropped(reason, *_key(entry), tuple(in_natural_order({DeviceId(id_) for id_ in devices})))

@@ -4,6 +4,7 @@ Law: the exit status is 0 only if both files have the same content.
 """
 
 import click
+from attrs import asdict
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.checkpoint.claims import StateDifference
@@ -56,9 +57,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
             complain(_COMMAND, f"{'warning: ' if one.is_readable else ''}{one.file}: {one.problem}")
     is_readable = first.is_readable and second.is_readable
     if as_json:
-        from devicecore.system.json_values import to_json  # cattrs takes long to import
-
-        print_json({"files": documents, **(to_json(found) if is_readable else {})})
+        print_json({"files": documents, **(asdict(found, recurse=False) if is_readable else {})})
     if is_readable and not as_json:
         for line in lines:
             click.echo(foreign_text(line, MAX_VALUE))

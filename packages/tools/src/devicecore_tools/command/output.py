@@ -9,7 +9,10 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
+
+from attrs import has
 
 from devicecore.domain.text import foreign_text
 
@@ -25,6 +28,7 @@ MAX_VALUE = 1_000_000
 _UNFOLDED = sys.maxsize  # columns
 _MAX_NAME = 60  # columns for names; a longer name gets its own line
 _MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
+_PARTS = 10_000  # of a JSON document that are written at once
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
 
@@ -34,8 +38,20 @@ def complain(command: str, sentence: str) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print a command's JSON document."""
-    sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
+    """Print a command's JSON document, which may contain attrs values."""
+    # In pieces, because the parts of a whole document take many times its size.
+    parts = json.JSONEncoder(indent=2, default=_json_of).iterencode(document)
+    while piece := "".join(islice(parts, _PARTS)):
+        sys.stdout.write(piece)
+    sys.stdout.write("\n")
+
+
+def _json_of(value: object) -> object:
+    if not has(type(value)):
+        return str(value)
+    from devicecore.system.json_values import to_json  # cattrs takes long to import
+
+    return to_json(value)
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
