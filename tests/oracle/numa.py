@@ -540,7 +540,7 @@ class Played:
     def refused(self) -> list[int]:
         """The steps that reject a pod."""
         steps = enumerate(self.case["steps"], start=1)
-        return [number for number, step in steps if step["op"] == "admit" and not self.ours[number].get("ok")]
+        return [number for number, step in steps if step["op"] == "admit" and "reason" in self.ours[number]]
 
     def without_refusals(self, last: int | None = None) -> "Played":
         """Leave out all rejected pods except the last step's: a rejected pod holds nothing afterwards.
