@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from attrs import evolve
 from devicecore_numa.adapters.described import DescribedMachine, machine_document, machine_in
 from devicecore_numa.domain.configuration import Policies
 from devicecore_numa.domain.cpus import cpu_list
 from devicecore_numa.domain.errors import NumaConfigError
+from devicecore_numa.domain.machine import Machine
 
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
@@ -59,6 +61,20 @@ def test_distances_count_only_with_the_option() -> None:
     assert read({**given, "topologyManagerPolicyOptions": options}).topology.distances == ((10, 20), (20, 10))
 
 
+def test_a_machine_without_distances_has_no_closest_nodes() -> None:
+    options = {"prefer-closest-numa-nodes": "true"}
+    given = {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": options}
+    machine = Machine([evolve(cell, distances=()) for cell in TWO_SOCKETS.cells])
+    with pytest.raises(NumaConfigError, match="cannot discover NUMA topology"):
+        Policies.read(Value(given, "config.yaml"), machine)
+
+
+def test_beta_options_need_no_feature_gate() -> None:
+    cpus = read({**STATIC, "cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}}).cpus
+    assert cpus is not None
+    assert cpus.options.distribute_cpus_across_numa
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -82,6 +98,7 @@ def test_distances_count_only_with_the_option() -> None:
         ({"kubeReserved": {"cpu": "-1"}}, 'resource quantity for "cpu" cannot be negative: -1'),
         ({"evictionHard": {"memory.available": "101%"}}, "must be <= 100%: 101%"),
         ({"evictionHard": {"memory.available": "-5Mi"}}, "must be positive: -5Mi"),
+        ({"evictionHard": {"memory.available": "0"}}, "must be positive: 0"),
         ({"memoryManagerPolicy": "Dynamic"}, 'unknown policy: "Dynamic"'),
         ({"memoryManagerPolicy": "BestEffort"}, 'policy "BestEffort" is not available for platform "linux"'),
         ({"memoryManagerPolicy": "Static"}, 'of type "memory" is not equal to the value "100Mi"'),
@@ -128,6 +145,11 @@ def test_a_machine_is_read_as_it_was_written() -> None:
     assert machine_in(Value(described, "machine.yaml")) == TWO_SOCKETS
 
 
+def test_each_core_may_have_its_own_cache() -> None:
+    (cell,) = machine_in(Value({"coresPerNumaNode": 2, "coresPerUncoreCache": 1}, "machine.yaml")).cells
+    assert [core.cache for core in cell.cores] == [0, 1]
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -136,6 +158,7 @@ def test_a_machine_is_read_as_it_was_written() -> None:
         {"sockets": 10**6},
         {"distances": [[10]], "sockets": 2},
         {"hugePagesPerNumaNode": {"3": 1}},
+        {"hugePagesPerNumaNode": {"0": 1}},
         {"topology": []},
         {"topology": [{"node_id": 0, "cores": [{"thread_ids": [10**9]}]}]},
         {"topology": [{"node_id": 0}, {"node_id": 0}]},

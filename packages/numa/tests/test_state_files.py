@@ -130,6 +130,7 @@ def test_a_machine_whose_files_are_missing_has_one_core_for_each_cpu_and_no_memo
     node = tmp_path / "devices/system/node/node0"
     node.mkdir(parents=True)
     (node / "cpulist").write_text("0-1\n")
+    (node / "meminfo").write_text("Node 0 MemFree: 1024 kB\n")
     (cell,) = SysfsMachine(tmp_path).machine().cells
     assert cell.cores == (Core((0,)), Core((1,)))
     assert (cell.memory, dict(cell.huge_pages), cell.distances) == (0, {}, ())
