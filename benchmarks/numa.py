@@ -2,8 +2,8 @@
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second one has an
 exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
-allocated, and both state files are saved. Ours is measured in CPU time. Kubernetes' code is measured in wall-clock
-time, and with only 20 pods: it merges all combinations of hints, so admitting 500 pods would take minutes.
+allocated, and both state files are saved. Both are measured in processor time, Kubernetes' code with only 20 pods: it
+merges all combinations of hints, so admitting 500 pods would take minutes.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def ours(case: Json, newcomers: int) -> list[float]:
 
 
 def theirs(case: Json, newcomers: int, version: str) -> list[float]:
-    """Return the seconds that Kubernetes' last admissions took."""
+    """Return the CPU seconds that Kubernetes' last admissions took."""
     with Oracle(program("oracle", version)) as oracle:
         answers = oracle.ask("numa", case)
     found = [one["seconds"] for one in answers if "seconds" in one]

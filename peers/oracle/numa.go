@@ -51,7 +51,7 @@ type numaHistory struct {
 		Nodes    []kubeletconfig.MemoryReservation
 	}
 	Steps []numaStep
-	Timed bool // whether each admission is answered with its time alone
+	Timed bool // whether each admission is answered with its processor time alone
 }
 
 // A numaNode is a kubelet's three managers, and what is around them.
@@ -221,11 +221,11 @@ func (n *numaNode) admit(ctx context.Context, one numaStep) (any, error) {
 			n.fixed.hint = topologymanager.TopologyHint{NUMANodeAffinity: mask, Preferred: true}
 		}
 	}
-	start := time.Now()
+	began := processor()
 	result := admitTo(ctx, n.scope, pod)
 	answer["ok"] = result.Admit
 	if n.asked.Timed {
-		answer["seconds"] = time.Since(start).Seconds()
+		answer["seconds"] = (processor() - began).Seconds()
 		return answer, nil
 	}
 	if !result.Admit {
