@@ -566,11 +566,11 @@ class Played:
         answers = oracle.ask("numa", self.case)
         if isinstance(answers, dict):
             return [(0, str(answers)[:3000])]
-        has_data = not oracle.version.startswith("1.36.")
+        is_older = oracle.version.startswith("1.36.")
         lines = list[tuple[int, str]]()
         for number, (mine, given) in enumerate(zip(self.ours, answers, strict=True)):
             op = "begin" if number == 0 else self.case["steps"][number - 1]["op"]
-            theirs, wrong = decoded(given, has_data=has_data)
+            theirs, wrong = decoded(given, may_lack_data=is_older)
             found = [*wrong, *differences(comparable(mine), comparable(theirs))]
             lines += ((number, f"step {number} {op}{line}") for line in found)
         return lines
@@ -585,6 +585,9 @@ def played(case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> P
         uid = step["object"]["metadata"]["uid"] if "object" in step else step.get("uid")
         if uid in refused:  # a kubelet never admits a failed pod again
             continue
+        if step["op"] == "restart":  # the kubelet reads what we have written
+            written = {name: store.blob.decode() for name, store in replay.stores.items() if store.blob}
+            step = {**step, "files": written}  # noqa: PLW2901 - the rest of the loop needs these files
         try:
             answer = replay.play(step)
         except EndlessSearchError:
@@ -653,8 +656,9 @@ def _kind_of_error(text: str) -> str:
     return "total" if text.startswith("the total amount") else text
 
 
-def encoded_again(name: str, blob: bytes, *, has_data: bool = True) -> bytes:
-    """Read a state file, and return it as we write it; without data, as kubelets before 1.37 write it."""
+def encoded_again(name: str, blob: bytes, *, may_lack_data: bool = False) -> bytes:
+    """Read a state file, and return it as we write it. Kubelets before 1.37 write no data, and may keep our file."""
+    has_data = not may_lack_data or b'"dataChecksum":' in blob
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
         return encode_cpus(cpu.policy, cpu.state, has_data=has_data)
@@ -662,14 +666,14 @@ def encoded_again(name: str, blob: bytes, *, has_data: bool = True) -> bytes:
     return encode_memory(stored.policy, stored.state, has_data=has_data)
 
 
-def decoded(answer: Json, *, has_data: bool = True) -> tuple[Json, list[str]]:
+def decoded(answer: Json, *, may_lack_data: bool = False) -> tuple[Json, list[str]]:
     """Return an oracle's answer with its files decoded, and the problems with encoding them again."""
     found, lines = dict(answer), list[str]()
     for name in FILES:
         if name not in answer or answer.get("error"):
             continue
         blob = answer[name].encode()
-        again = encoded_again(name, blob, has_data=has_data)
+        again = encoded_again(name, blob, may_lack_data=may_lack_data)
         if again != blob:
             lines.append(f"{name}: ours {again!r}, theirs {blob!r}")
         found[name] = json.loads(json.dumps(readable(name, blob)))
