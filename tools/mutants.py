@@ -73,7 +73,13 @@ ROOMS = {
         ),
         left_out="allocation",
     ),
-    "allocation": Room((f"{_LIBRARY}/domain/allocation",), ("tests/allocation", f"{_OF_TOOLS}/judge")),
+    "allocation": Room(
+        (f"{_LIBRARY}/domain/allocation",),
+        (
+            *("tests/allocation", f"{_OF_TOOLS}/judge", "tests/adapters/test_manifest_claims.py"),
+            *(f"tests/unit/test_allocation_{name}.py" for name in ("reading", "reasons")),
+        ),
+    ),
     "doctor": Room(
         (f"{_TOOLS}/doctor",),
         (

@@ -11,6 +11,7 @@ from devicecore.domain.allocation import (
     Held,
     NoAllocation,
     TargetNode,
+    UnallocatedClaim,
     allocate,
     claim_of,
     held_by,
@@ -30,6 +31,19 @@ def answer(
     **others: int,
 ) -> Answer:
     """What a claim gets of one pool, which may have a counter of units, and others."""
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+    return allocated([claim], devices, counter, held, max_steps, **others)
+
+
+def allocated(
+    claims: list[UnallocatedClaim],
+    devices: list[dict[str, Any]],
+    counter: int | None = None,
+    held: list[Held] | None = None,
+    max_steps: int = 2_000,
+    **others: int,
+) -> Answer:
+    """What claims get of one pool, which may have a counter of units, and others."""
     head = {"driver": DRIVER, "nodeName": "n1"}
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
     slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
@@ -37,8 +51,7 @@ def answer(
         known = {"units": counter, **others}
         counters = [{"name": "c", "counters": {name: {"value": str(value)} for name, value in known.items()}}]
         slices.append(slice_of({"metadata": {"name": "t"}, "spec": {**head, "pool": pool, "sharedCounters": counters}}))
-    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
-    return allocate([claim], TargetNode("n1"), slices, held or [], [DeviceClass("any")], max_steps=max_steps)
+    return allocate(claims, TargetNode("n1"), slices, held or [], [DeviceClass("any")], max_steps=max_steps)
 
 
 def request(**fields: object) -> dict[str, Any]:
@@ -147,3 +160,13 @@ def test_a_whole_device_beside_a_share_finds_its_counter_used() -> None:
 def test_two_shares_of_one_device_use_its_counters_once() -> None:
     asks = [{**request(capacity={"requests": {"memory": "1"}}), "name": name} for name in ("a", "b")]
     assert names(answer(asks, [using("d", 2, **SHARED)], counter=2)) == ["d", "d"]
+
+
+def test_a_scheduler_counts_the_counters_of_a_whole_device_once_for_each_admin_access() -> None:
+    requests = [{**request(adminAccess=True), "name": "r"}]
+    claims = [claim_of({"metadata": {"name": one}, "spec": {"devices": {"requests": requests}}}) for one in "ab"]
+    found = {counter: allocated(claims, [using("d", 2)], counter) for counter in (2, 4)}
+    assert {counter: (names(one), one.faults) for counter, one in found.items()} == {
+        2: (["d", "d"], ("k/k#140729",)),
+        4: (["d", "d"], ()),
+    }
