@@ -281,6 +281,10 @@ def test_devices_are_counted_as_they_are_read(devices: tuple[Device, ...]) -> No
     assert count_devices(from_devices(devices).SerializeToString()) == len(devices)
 
 
+def test_the_count_ends_at_the_most_that_is_wanted() -> None:
+    assert [count_devices(b"\n\x00" * 3, most) for most in range(5)] == [0, 1, 2, 3, 3]
+
+
 def test_what_is_no_list_of_devices_ends_the_count() -> None:
     for data in (b"", b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff", b"\x12\x00", b"\x0a\x00\x12"):
         assert count_devices(data) <= 1

@@ -6,6 +6,7 @@ Plugins write the id of a device first. The rest, health and NUMA nodes, is the 
 to read it only once. Most of a list is the same as in the plugin's previous list, and is not read again.
 """
 
+import sys
 from collections.abc import Iterable
 from itertools import chain
 from typing import cast
@@ -66,13 +67,13 @@ class ListReader:
         return self._last
 
 
-def count_devices(data: bytes) -> int:
+def count_devices(data: bytes, most: int = sys.maxsize) -> int:
     """Return how many devices a ListAndWatchResponse has, without a value for each of them.
 
-    Counting stops at anything that protobuf would refuse or that is not a device.
+    Counting stops at `most`, and at anything that protobuf would refuse or that is not a device.
     """
     found = at = 0
-    while at < len(data) and data[at] == _FIRST:
+    while at < len(data) and data[at] == _FIRST and found < most:
         at += 1
         length = shift = 0
         while at < len(data) and data[at] > _MAX_SHORT and shift < 28:

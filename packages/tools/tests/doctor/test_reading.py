@@ -1109,6 +1109,13 @@ def test_a_plugin_that_answers_nonsense_is_a_sentence(
     assert seen.problem == problem
 
 
+@pytest.mark.parametrize(("count", "said"), [(260_000, "260,000"), (2_100_000, "more than 250,000")])
+def test_only_a_list_that_a_kubelet_could_take_is_counted_to_its_end(directory: Path, count: int, said: str) -> None:
+    with answering(directory / "gpu.sock", {OPTIONS: b"", LIST: b"\n\x00" * count}):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.problem == f"{look.LIST_HAS} {said} devices, expected at most 250,000"
+
+
 def test_a_plugin_that_sends_ping_without_end_is_given_up(directory: Path) -> None:
     with flood_of_pings(directory / "gpu.sock"):
         (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), asking(0.2)).value or ()
