@@ -106,6 +106,7 @@ NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py
 HANGS = 15.0  # a test counts as hanging after this many seconds plus this multiple of its usual duration
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # tests that come first
+_PER_FILE = 60.0  # seconds; the tests of a file that are left then run for no mutant
 
 _FORKS = get_context("fork")
 
@@ -353,7 +354,7 @@ class Runner:
         reached = Reached({}, {}, _digest(*keys.values()))
         for path, numbers in by_file.items():
             seconds, lines = kept[keys[path]]
-            reached.seconds.update(zip(numbers, seconds, strict=True))
+            reached.seconds.update(zip(numbers, seconds, strict=False))  # the tests that have been run
             for file, by_line in lines.items():
                 of_file = reached.tests.setdefault(file, {})
                 for line, tests in by_line.items():
@@ -488,6 +489,8 @@ def _measure(session: pytest.Session, room: Room, numbers: Sequence[int], key: s
     seconds: list[float] = []
     items = [session.items[number] for number in numbers]
     for number, (item, after) in enumerate(zip(items, [*items[1:], None], strict=True)):
+        if sum(seconds) > _PER_FILE:
+            break
         began = time.monotonic()
         measuring.switch_context(str(number))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
