@@ -221,8 +221,7 @@ def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
     before = Counter[str]()
 
     def read() -> str:
-        transport, url, headers = server._prepared(request)  # noqa: SLF001 - the answer is no JSON
-        return transport.send("GET", url, headers, None).content.decode()
+        return server._transport.send("GET", request.target, {}, None).content.decode()  # noqa: SLF001 - it is no JSON
 
     def counts() -> tuple[dict[str, int], float]:
         nonlocal before
@@ -283,6 +282,7 @@ def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requ
     """Run kwok in its own process with the same number of Nodes, and return its process id."""
     command = [str(options.kwok), f"--kubeconfig={kubeconfig}", "--manage-all-nodes"]
     command += [f"--config={file}" for file in options.stages]
+    command += [f"--node-lease-duration-seconds={options.kwok_leases}"]
     with subprocess.Popen(command, stderr=(directory / "log").open("w")) as one:
         try:
             all_at_once(lambda number: make_node(requests, f"bench-{number}"), range(options.nodes))
@@ -421,7 +421,7 @@ def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
 def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_for: str, at_rest: float) -> None:
     """Measure a Deployment whose pods a scheduler binds, each with a requested device or a claim.
 
-    `at_rest` is the share of a core that the fleet uses without pods, mostly for Leases, which kwok does not renew.
+    `at_rest` is the share of a core that the fleet uses without pods, mostly for Leases.
     """
     name, running = f"{what_for}-{size}", bench.running
     spec: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
@@ -481,6 +481,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--fleet-kubeconfig", type=Path, help="of the fleet, if it is to go another way to the server")
     parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
     parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this program in place of a fleet")
+    leases = "seconds that kwok's Leases last, 0 for none; by default as its own manifest has it"
+    parser.add_argument("--kwok-leases", type=int, default=40, metavar="SECONDS", help=leases)
     parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files with the rules of kwok")
     parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
     parser.add_argument("--json", type=Path, help="write the results there")

@@ -364,7 +364,7 @@ class TestTrouble:
             (Answer(200, {"metadata": {"name": NODE}}), "expected a Node, got an answer with KeyError 'resourceVer"),
             (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
-            (Drop(), "no connection: Remote end closed connection"),
+            (Drop(), "no connection: the server has closed the connection"),
             (Drop(after=True), ""),  # the second time, the node is already as it should be
         ],
     )

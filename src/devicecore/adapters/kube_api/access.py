@@ -34,12 +34,22 @@ from devicecore.runtime.run import process_id
 T = TypeVar("T")
 
 _loads: Callable[[bytes], Json] = json.loads
+_dumps: Callable[[Json], bytes] | None = None
 with suppress(ImportError):  # on a platform for which there is no wheel
     import orjson
 
-    _loads = orjson.loads
+    _loads, _dumps = orjson.loads, orjson.dumps
 
 _quoted = lru_cache(4096)(partial(quote, safe=""))  # cached, because most paths consist of the same few parts
+_parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
+
+
+def _dumped(body: Json) -> bytes:
+    with suppress(TypeError):  # a number or a string that only Python's own module can write
+        if _dumps is not None:
+            return _dumps(body)
+    return json.dumps(body).encode()
+
 
 _MAX_PAUSE = 3600.0  # the maximum number of seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # how many characters of an answer are repeated in a sentence
@@ -136,6 +146,13 @@ def connection_of(access: Access) -> ApiConnection:
     return access.connection()
 
 
+ANY = "*/*"
+"""Any type of answer, which an API server takes for JSON."""
+
+METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{ANY}"
+"""A list without specs and statuses, or a whole one from a server that cannot omit them."""
+
+
 @frozen
 class ApiRequest:
     """One request.
@@ -147,6 +164,7 @@ class ApiRequest:
         query: the parameters.
         body: parsed JSON, or None if there is none.
         kind: the type of the body.
+        accept: the type of the answer.
     """
 
     permission: str
@@ -155,6 +173,12 @@ class ApiRequest:
     query: Mapping[str, str] = field(factory=dict)
     body: Json = None
     kind: str = "application/json"
+    accept: str = ANY
+
+    @property
+    def target(self) -> bytes:
+        """The path and the parameters, as they are sent."""
+        return f"{self.path}?{_parameters(*self.query.items())}".encode("ascii") if self.query else self.path.encode()
 
     @property
     def is_core(self) -> bool:
@@ -203,7 +227,7 @@ class ApiServer:
     is_watch: bool = False
     charge: Callable[[bytes], str] = field(default=lambda _: "", kw_only=True)
     stopped: bool = field(default=False, init=False)
-    _connection: tuple[Transport, httpx2.URL] | None = field(default=None, init=False)
+    _connection: Transport | None = field(default=None, init=False)
     _process: int = field(factory=process_id, init=False)
 
     def send(self, request: ApiRequest) -> Json:
@@ -222,12 +246,11 @@ class ApiServer:
 
         Only functions that `ask` calls may use this: it handles the errors.
         """
-        transport, url, headers = self._prepared(request)
-        content = None
+        headers, content = {b"Accept": request.accept.encode("ascii")}, None
         if request.body is not None:
-            headers.append((b"Content-Type", request.kind.encode("ascii")))
-            content = json.dumps(request.body).encode()
-        answer = transport.send(request.method, url, headers, content)
+            headers[b"Content-Type"] = request.kind.encode("ascii")
+            content = _dumped(request.body)
+        answer = self._transport.send(request.method, request.target, headers, content)
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             raise _RefusedError(answer)
         if why := self.charge(answer.content):
@@ -238,15 +261,10 @@ class ApiServer:
             message = f"the answer is malformed JSON: {error}"
             raise ValueError(message) from error
 
-    def _prepared(self, request: ApiRequest) -> tuple[Transport, httpcore2.URL, list[tuple[bytes, bytes]]]:
-        """Return the connection for a request, its address and its headers, except those about a body."""
+    @property
+    def _transport(self) -> Transport:
         assert self._connection is not None, "`ask` has connected"  # noqa: S101 - for mypy
-        transport, base = self._connection
-        target = base.raw_path + request.path.encode("ascii")
-        if request.query:
-            target += b"?" + urlencode(request.query).encode("ascii")
-        url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
-        return transport, url, [(b"Host", base.netloc), (b"Accept", b"*/*")]
+        return self._connection
 
     def events(
         self,
@@ -287,8 +305,7 @@ class ApiServer:
 
     def _stream(self, request: ApiRequest) -> httpcore2.Response:
         """Send a request and return the answer, which is not read yet."""
-        transport, url, headers = self._prepared(request)
-        answer = transport.stream(request.method, url, headers)
+        answer = self._transport.stream(request.method, request.target, {b"Accept": request.accept.encode("ascii")})
         if answer.status != HTTPStatus.OK:
             refused = WholeAnswer(answer.status, b"")
             with suppress(Exception):  # sending the body failed, and the status says more
@@ -303,7 +320,7 @@ class ApiServer:
         """
         if self._process != process_id():
             if self._connection is not None:
-                self._connection[0].leave()
+                self._connection.leave()
             self._connection, self._process = None, process_id()
 
     def stop(self) -> None:
@@ -312,14 +329,14 @@ class ApiServer:
         self.stopped = True
         connection = self._connection
         if connection is not None:
-            connection[0].cut()
+            connection.cut()
 
     def disconnect(self) -> None:
         """Close the connection. The next request opens a new one, with the credentials at that time."""
         self._leave_parent()
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection[0].close()
+            connection.close()
 
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
         """Return the result of `call`, which sends `request`. If the credentials have expired, call it once more.
@@ -339,8 +356,7 @@ class ApiServer:
         if self.stopped:
             raise RequestError(cause="the connection was closed", kind="stopped")
         try:
-            transport, _ = self._connection or self._connect()
-            transport.begin_all()
+            (self._connection or self._connect()).begin_all()
             return call()
         except Exception as error:
             failed = self._error(error, request)
@@ -365,7 +381,7 @@ class ApiServer:
                     pass
         return RequestError(_failure(error), kind=type(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
-    def _connect(self) -> tuple[Transport, httpx2.URL]:
+    def _connect(self) -> Transport:
         connection = self.access.connection()
         context, headers = connection.tls(), {**connection.headers, "User-Agent": f"devicecore/{_version()}"}
         token = connection.token() if connection.token else None
@@ -379,13 +395,12 @@ class ApiServer:
         seconds, limit = self.access.timeout, MAX_ANSWER
         if self.is_watch:
             seconds, limit = seconds + _WATCH_SECONDS, MAX_WATCH
-        transport = Transport(
-            context, seconds, headers, server_name=connection.server_name, proxy=connection.proxy, limit=limit
-        )
-        self._connection = transport, httpx2.URL(connection.server.rstrip("/") + "/")
+        url, name, proxy = httpx2.URL(connection.server.rstrip("/") + "/"), connection.server_name, connection.proxy
+        transport = Transport(url, context, seconds, headers, server_name=name, proxy=proxy, limit=limit)
+        self._connection = transport
         if self.stopped:  # `stop` may have come before there was a connection
             transport.cut()
-        return self._connection
+        return transport
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -4,14 +4,14 @@ Law: A request ends at its deadline, however slowly the server sends, and no ans
 holds for all pages of a list together, because the server could keep sending pages.
 """
 
-import io
+import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from http.client import HTTPException, HTTPResponse
-from typing import Any, cast
+from http import HTTPStatus
+from typing import Any
 
 import httpcore2  # httpx2's lower layer, where a whole answer can have a deadline
 import httpx2
@@ -32,7 +32,10 @@ MAX_VALUES = 4_000_000
 _PAGES = 4  # the total size of a list, in pages of maximum size
 _SLOWEST = 2  # the total time, in timeouts of one page
 
-_PART = 64 * 1024  # bytes per read
+_PART = 16 * 1024  # bytes per read: a record of TLS has at most as many
+_MAX_HEAD = 64 * 1024  # bytes of a status line and headers, or of the line before a chunk
+_FIRST_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
+_NUMBER, _CHUNK = re.compile(rb"[0-9]{1,15}"), re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 _SocketOption = Any  # as in httpcore2
 
@@ -158,24 +161,6 @@ class _Backend(httpcore2.SyncBackend):
                 copy.shutdown(socket.SHUT_RDWR)
 
 
-class _Received(io.RawIOBase):
-    """A connection's incoming data, in the form that `http.client` reads."""
-
-    def __init__(self, stream: httpcore2.NetworkStream) -> None:
-        self._stream = stream
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self, _PART)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - as in the base class
-        received = self._stream.read(len(buffer))
-        buffer[: len(received)] = received
-        return len(received)
-
-
 @frozen
 class WholeAnswer:
     """The whole answer of a server. `retry_after` is the value of that header, empty if there is none."""
@@ -192,10 +177,96 @@ def read(answer: httpcore2.Response) -> WholeAnswer:
         return WholeAnswer(answer.status, answer.read(), next(after, b"").decode("latin-1"))
 
 
+class _Received:
+    """The bytes of an answer, read from a connection. Its methods raise RemoteProtocolError if that is not HTTP."""
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+        self._rest = bytearray()  # received, but not yet part of a result
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was received is part of a result."""
+        return not self._rest
+
+    def answer(self) -> tuple[WholeAnswer, bool]:
+        """Return the whole answer, and whether the server keeps the connection."""
+        status = 100
+        while 100 <= status < 200:  # such an answer announces another
+            first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
+            if not (parsed := _FIRST_LINE.fullmatch(first)):
+                message = "the answer is not HTTP"
+                raise httpcore2.RemoteProtocolError(message)
+            version, status = parsed[1], int(parsed[2])
+        pairs = (line.partition(b":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        is_kept = version == b"1" and b"close" not in headers.get(b"connection", b"").lower()
+        length = headers.get(b"content-length")
+        if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            content = b""
+        elif b"transfer-encoding" in headers:
+            content = b"".join(self._chunks())
+        elif length is None:
+            content, is_kept = self._all(), False
+        elif _NUMBER.fullmatch(length):
+            content = self._exactly(int(length))
+        else:
+            message = "the length of the answer is not a number"
+            raise httpcore2.RemoteProtocolError(message)
+        return WholeAnswer(status, content, headers.get(b"retry-after", b"").decode("latin-1")), is_kept
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            if not (size := _CHUNK.fullmatch(self._until(b"\r\n"))):
+                message = "the answer has a chunk without a size"
+                raise httpcore2.RemoteProtocolError(message)
+            chunk = self._exactly(int(size[1], 16))
+            if not chunk:
+                while self._until(b"\r\n"):
+                    pass  # headers after the content
+                return
+            yield chunk
+            if self._exactly(2) != b"\r\n":
+                message = "the answer has a chunk of another size"
+                raise httpcore2.RemoteProtocolError(message)
+
+    def _until(self, end: bytes) -> bytes:
+        """Return what comes before `end`, and remove both."""
+        while (at := self._rest.find(end)) < 0:
+            if len(self._rest) > _MAX_HEAD:
+                message = "the answer has too long headers"
+                raise httpcore2.RemoteProtocolError(message)
+            self._rest += self._part()
+        found = bytes(self._rest[:at])
+        del self._rest[: at + len(end)]
+        return found
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._rest) < size:
+            self._rest += self._part()
+        found = bytes(self._rest[:size])
+        del self._rest[:size]
+        return found
+
+    def _all(self) -> bytes:
+        """Return everything until the server closes the connection."""
+        while part := self._stream.read(_PART):
+            self._rest += part
+        found, self._rest = bytes(self._rest), bytearray()
+        return found
+
+    def _part(self) -> bytes:
+        if part := self._stream.read(_PART):
+            return part
+        message = "the server has closed the connection before the end of its answer"
+        raise httpcore2.RemoteProtocolError(message)
+
+
 class Transport:
     """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
 
     Args:
+        server: the URL of the server, to whose path those of requests are added.
         context: how to encrypt.
         timeout: seconds for a request and its whole answer.
         headers: added to every request.
@@ -206,6 +277,7 @@ class Transport:
 
     def __init__(
         self,
+        server: httpx2.URL,
         context: ssl.SSLContext,
         timeout: float,
         headers: Mapping[str, str],
@@ -214,6 +286,7 @@ class Transport:
         proxy: str | None = None,
         limit: int = MAX_ANSWER,
     ) -> None:
+        self._server = server
         self._budget = Budget()
         self._backend = _Backend(self._budget)
         self._timeout = timeout
@@ -223,7 +296,9 @@ class Transport:
         if bad := [name for name, value in headers.items() if not value.isprintable()]:
             message = f"the value of the header {bad[0]} has characters that cannot be sent"
             raise httpcore2.LocalProtocolError(message)
-        self._raw_headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        sent = ((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items())
+        self._headers = [(b"Host", server.netloc), *sent]
+        self._lines = b"".join(b"%s: %s\r\n" % header for header in self._headers)
         context.set_alpn_protocols(["http/1.1"])
         self._context = context
         self._has_proxy = proxy is not None
@@ -245,50 +320,49 @@ class Transport:
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
     def stream(
-        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None = None
+        self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None = None
     ) -> httpcore2.Response:
         """Send a request and return the answer, which is not read yet. The deadline also holds for reading it."""
         self._budget.begin(self._timeout, self._limit)
-        headers = [*headers, *self._raw_headers]
-        request = httpcore2.Request(method, url, headers=headers, content=content, extensions=self._extensions)
+        base = self._server
+        target = base.raw_path + path
+        url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
+        both = [*self._headers, *headers.items()]
+        request = httpcore2.Request(method, url, headers=both, content=content, extensions=self._extensions)
         return self._pool.handle_request(request)
 
-    def send(
-        self, method: str, url: httpcore2.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None
-    ) -> WholeAnswer:
-        """Send a request and return the whole answer, at less than half the cost of `stream`.
+    def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:
+        """Send a request and return the whole answer, at a fraction of the cost of `stream`.
 
-        The deadline is the same. `headers` are those of this request alone; without a body, `content` is None.
+        The deadline is the same. `path` includes the parameters. `headers` are those of this request alone; without a
+        body, `content` is None.
         """
         if content is not None:
-            headers = [*headers, (b"Content-Length", str(len(content)).encode())]
+            headers = {**headers, b"Content-Length": b"%d" % len(content)}
         if self._has_proxy:
-            return read(self.stream(method, url, headers, content))
+            return read(self.stream(method, path, headers, content))
         self._budget.begin(self._timeout, self._limit)
-        begin = b"%s %s HTTP/1.1\r\n" % (method.encode("ascii"), url.target)
-        lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, *self._raw_headers))
-        stream = self._connected(url)
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
+        first = b"%s %s%s HTTP/1.1\r\n" % (method.encode("ascii"), self._server.raw_path, path)
+        stream = self._connected()
         is_kept = False
         try:
-            stream.write(b"".join([begin, lines, b"\r\n", content or b""]))
-            with HTTPResponse(cast("socket.socket", _Received(stream)), method=method) as received:
-                received.begin()
-                answer = WholeAnswer(received.status, received.read(), received.getheader("Retry-After", ""))
-                is_kept = not received.will_close
-        except (HTTPException, ValueError) as error:
-            raise httpcore2.RemoteProtocolError(str(error) or type(error).__name__) from error
+            stream.write(b"".join((first, self._lines, lines, b"\r\n", content or b"")))
+            received = _Received(stream)
+            answer, is_kept = received.answer()
+            is_kept &= received.is_empty  # otherwise its rest would be taken for the next answer
         finally:
             if not is_kept:
                 self._disconnect()
         return answer
 
-    def _connected(self, url: httpcore2.URL) -> httpcore2.NetworkStream:
+    def _connected(self) -> httpcore2.NetworkStream:
         if self._stream is not None and self._stream.get_extra_info("is_readable"):
             self._disconnect()  # the server has closed it
         if self._stream is None:
-            host = url.host.decode("ascii")
-            secure = url.scheme == b"https"
-            port = url.port or (443 if secure else 80)
+            host = self._server.raw_host.decode("ascii")
+            secure = self._server.raw_scheme == b"https"
+            port = self._server.port or (443 if secure else 80)
             stream = self._backend.connect_tcp(host, port, socket_options=_SOCKET_OPTIONS)
             self._stream = stream.start_tls(self._context, self._server_name or host) if secure else stream
         return self._stream
