@@ -111,3 +111,45 @@ def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: Kub
         assert done.wait(60)
     assert Counter(order[:120])["lease"] == pytest.approx(40, abs=2), "at first they share"
     assert max(waits) < 40, "no node is lost, although the server takes two minutes for all"
+
+
+def test_the_thread_that_became_idle_last_gets_the_next_job(requests: KubeApiRequests) -> None:
+    used, done = list[str](), threading.Semaphore(0)
+
+    def job(_: KubeApiRequests) -> None:
+        used.append(threading.current_thread().name)
+        done.release()
+
+    with ApiWriter(requests, threads=16) as writer:
+        for number in range(400):
+            writer.put(("pod", number), job)
+            assert done.acquire(timeout=60)
+    assert len({*used[-100:]}) <= 8, "when all have started; otherwise each would get a job in turn"
+
+
+def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests: KubeApiRequests) -> None:
+    """One idle thread waits until a job is due, and another one does so as soon as it has that job."""
+    is_first, began, ends, again = [True], threading.Event(), threading.Event(), threading.Event()
+
+    def late(_: KubeApiRequests) -> float | None:
+        if began.is_set():
+            again.set()
+            return None
+        return 0.3
+
+    def block(_: KubeApiRequests) -> float | None:
+        if is_first.pop():
+            is_first.append(False)
+            return 0.1
+        began.set()
+        ends.wait(60)
+        return None
+
+    with ApiWriter(requests, threads=3) as writer:
+        writer.put(("pod", "late"), late)
+        writer.put(("pod", "blocking"), block)
+        assert began.wait(60)
+        try:
+            assert again.wait(20), "nobody waited until it was due"
+        finally:
+            ends.set()

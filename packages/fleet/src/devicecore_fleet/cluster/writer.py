@@ -127,7 +127,9 @@ class ApiWriter(HasLifecycle, Writer):
         self._clock = clock
         self._count = threads
         self._most = max(threads, most)
-        self._condition = threading.Condition()  # held while the jobs change, never during a request
+        self._lock = threading.Lock()  # held while the jobs change, never during a request
+        self._idle: list[threading.Condition] = []  # of the threads without a job, which another thread wakes
+        self._timed: threading.Condition | None = None  # of the one without a job that waits until the next is due
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
         self._had = 0.0  # the share of the kind whose turn was last
@@ -146,12 +148,12 @@ class ApiWriter(HasLifecycle, Writer):
 
     def _begin(self) -> None:
         self._requests.start()
-        with self._condition:
+        with self._lock:
             for entry in self._entries.values():
                 if entry.is_running:  # when the last run ended
                     entry.is_running = False
                     self._push(entry)
-        with self._condition:
+        with self._lock:
             self._threads, self._may_grow = (), True
             self._add_threads(self._count)
 
@@ -163,11 +165,12 @@ class ApiWriter(HasLifecycle, Writer):
             thread.start()
 
     def _end(self) -> None:
-        with self._condition:
+        with self._lock:
             self._may_grow = False
             for thread in self._threads:
                 thread.stop(0.0)
-            self._condition.notify_all()
+            for idle in (*self._idle, *filter(None, [self._timed])):
+                idle.notify()
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
         for thread in self._threads:  # kept for a stop that follows an interrupted one
@@ -185,7 +188,7 @@ class ApiWriter(HasLifecycle, Writer):
 
     def put(self, key: Hashable, job: Job) -> None:
         """Run a job soon. It replaces any job with this key that has not started."""
-        with self._condition:
+        with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 entry = self._entries[key] = _Entry(key, job, self._clock())
@@ -203,23 +206,42 @@ class ApiWriter(HasLifecycle, Writer):
         if kind is None:
             kind = self._kinds[entry.kind] = _Kind(SHARES.get(str(entry.kind), 1.0))
         heapq.heappush(kind.queue, (entry.due, next(self._order), entry))
-        self._condition.notify()
+        if self._idle and entry.due <= self._clock():
+            self._idle.pop().notify()
+        elif self._timed is not None:
+            self._timed.notify()  # it must do the job, or know when it is due
+
+    def _wait(self, mine: threading.Condition, seconds: float | None) -> None:
+        """Wait for a job that is due in so many seconds, or for a new one.
+
+        One thread waits for the time, because otherwise all would wake up for one job.
+        """
+        if self._timed is not None:
+            self._idle.append(mine)
+            mine.wait()
+            return
+        self._timed = mine
+        mine.wait(seconds)
+        self._timed = None
 
     def _work(self, stopping: threading.Event) -> None:
+        mine = threading.Condition(self._lock)
         while True:
-            with self._condition:
+            with self._lock:
                 if stopping.is_set():  # checked with the lock held, because a stop could notify just before the wait
                     return
                 entry, seconds = self._next()
                 if entry is None:
-                    self._condition.wait(seconds)
+                    self._wait(mine, seconds)
                     continue
+                if self._timed is None and self._idle:
+                    self._idle.pop().notify()  # to wait for the time in place of this thread
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)
             if stopping.is_set():
                 return
-            with self._condition:
+            with self._lock:
                 self._ended(entry, again, error)
 
     def _next(self) -> tuple[_Entry | None, float | None]:
