@@ -6,6 +6,8 @@ from devicecore.domain.allocation import (
     DeviceAllocation,
     DeviceClass,
     NoAllocation,
+    PoolDevice,
+    SelectorError,
     TargetNode,
     allocate,
     claim_of,
@@ -16,8 +18,17 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 CLASSES = [DeviceClass(name, (name,)) for name in ("gpu", "nic")]
 
 
-def answer(aligned: int, pairs: int = 8) -> DeviceAllocation | NoAllocation:
-    """Return what a claim for pairs of a GPU and a NIC gets if this many of eight NICs are next to a GPU."""
+def matches(expression: str, device: PoolDevice) -> bool:
+    if expression == "without a value":
+        raise SelectorError(expression)
+    return device.key.driver.startswith(expression)
+
+
+def answer(aligned: int, pairs: int = 8, selector: str = "") -> DeviceAllocation | NoAllocation:
+    """Return what a claim for pairs of a GPU and a NIC gets if this many of eight NICs are next to a GPU.
+
+    If a selector is given, a claim for a device that it selects comes first.
+    """
     slices = []
     for kind in ("gpu", "nic"):
         roots = [f"pci{number if kind == 'gpu' or number < aligned else number + 8}" for number in range(8)]
@@ -33,13 +44,15 @@ def answer(aligned: int, pairs: int = 8) -> DeviceAllocation | NoAllocation:
     claim = claim_of(
         {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": constraints}}}
     )
+    first = {"name": "one", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": selector}}]}}
+    before = claim_of({"metadata": {"name": "before"}, "spec": {"devices": {"requests": [first]}}})
     return allocate(
-        [claim],
+        [before, claim] if selector else [claim],
         TargetNode("n1"),
         slices,
         [],
         CLASSES,
-        matches=lambda expression, device: device.key.driver.startswith(expression),
+        matches=matches,
         max_steps=2_000,
     )
 
@@ -50,6 +63,13 @@ def test_eight_pairs_of_too_few_roots_end_without_being_given_up(aligned: int) -
     assert isinstance(found, NoAllocation)
     assert not found.is_unknown
     assert not found.is_error
+
+
+def test_a_selector_without_a_value_is_an_error_although_roots_are_too_few() -> None:
+    """A scheduler reaches the first claim's selector before it learns that roots are too few for the second."""
+    found = answer(1, selector="without a value")
+    assert isinstance(found, NoAllocation)
+    assert found.is_error
 
 
 @pytest.mark.parametrize(("aligned", "pairs"), [(8, 8), (3, 3), (7, 5)])

@@ -165,7 +165,7 @@ class Search:
         evaluated, or the search took too many steps.
         """
         self._prepare()
-        if self._skips and any(self._shortages()):
+        if self._skips and any(self._shortages()) and self._all_have_values():
             return False
         return not self.claims or self._find(_Place())
 
@@ -365,6 +365,17 @@ class Search:
                 yield from shortages(claim, usable)
             except UndecidedError:
                 continue  # a scheduler may find devices before it reaches the one without a value
+
+    def _all_have_values(self) -> bool:
+        """Return whether all selectors can be evaluated: a scheduler may reach one that cannot before a shortage."""
+        try:
+            for number, claim in enumerate(self.claims):
+                for request in claim.alternatives:
+                    for one in self._candidates:
+                        self.unselected(number, request, one)
+        except UndecidedError:
+            return False
+        return True
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
         """Return false if a request has too few devices: with one value, with distinct values, or because of counters.
