@@ -367,7 +367,8 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
 
     A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
     or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
-    leaving out what makes the kubelet panic (D21). All other answers must be equal.
+    leaving out what makes the kubelet panic (D21); admitting another pod in between (D34). All other answers must be
+    equal.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
         history = _before_1_37(history)
@@ -390,16 +391,42 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     for number, row in _left_out(history, theirs[: place + 1]):
         if number < place or row == "D32":
             return _judge_without(history, number, row, lines, oracle)
+    gone = what_is_gone(history, place, ours[place], theirs[place])
+    return _judge_changed(history, answers, place, gone, oracle)._replace(lines=lines)
+
+
+def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: Oracle) -> Verdict:
+    """Compare a history that differs at a step with one in which the kubelet has nothing left of an admission."""
+    if _may_remember_reuse(history, place):
+        steps = history["steps"]
+        rest = judge({**history, "steps": [*steps[:place], ADMITTED, *steps[place:]]}, oracle)
+        if rest.cause is not None:
+            return rest._replace(cause=joined("D34", rest.cause))
     repaired = _forgetting(history, answers)
     if repaired != history:
         rest = judge(repaired, oracle)
-        return rest._replace(cause=joined("D2", rest.cause), lines=lines)
-    gone = what_is_gone(history, place, ours[place], theirs[place])
+        return rest._replace(cause=joined("D2", rest.cause))
     without = _not_asking(history, place, gone) if gone else history
-    if without == history or answers_of_ours(without)[place] != ours[place]:
-        return Verdict(None, lines)
+    if without == history or answers_of_ours(without)[place] != answers_of_ours(history)[place]:
+        return Verdict(None, ())
     rest = judge(without, oracle)
-    return rest._replace(cause=joined("D20", rest.cause), lines=rest.lines or lines)
+    return rest._replace(cause=joined("D20", rest.cause))
+
+
+ADMITTED: Json = {"op": "allocate_again", "pod": RUNNING}
+"""With this step, a kubelet forgets which devices the containers of the pod before it may reuse."""
+
+
+def _may_remember_reuse(history: Json, place: int) -> bool:
+    """Return whether a pod with init containers is admitted again, and a container requests no device of a resource.
+
+    A kubelet remembers from the first admission which devices this container may reuse, and aligns it with them.
+    """
+    step, before = history["steps"][place], history["steps"][place - 1]
+    if step["op"] != "allocate_again" or "policy" not in history or before == ADMITTED:
+        return False
+    first = step["pod"]["initContainers"]
+    return bool(first) and any(0 in one["limits"].values() for one in (*first, *step["pod"]["containers"]))
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:

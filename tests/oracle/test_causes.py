@@ -129,7 +129,7 @@ def test_an_error_is_excused_only_of_the_stable_allocator(
 
 @beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
-    """D18 needs correct answers on both sides. A bug of Kubernetes needs the answer of a search with all its bugs."""
+    """D18 needs our answer among Kubernetes'. A bug of Kubernetes needs the answer of a search with all its bugs."""
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
     assert allocators.judge(stable, oracle(given)).cause is None
     situation = situation_of(stable, Release.V1_37)
@@ -366,6 +366,36 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
         assert devices.judge(history, left).cause == ("D2" if waits else None)
         answer = oracle(ours(history, (2, {"message": "other"})), ours(without))
         assert devices.judge(history, answer).cause is None
+
+
+@beside("D34")
+@pytest.mark.parametrize("count", [0, 1])
+def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int) -> None:
+    """D34: only for a container that requests no device, and only if another pod's admission makes answers equal."""
+    first = [{"name": "init", "limits": {GPU: count}}, {"name": "init-2", "limits": {GPU: 1}}]
+    again = {"op": "allocate_again", "pod": {**ONE, "initContainers": first}}
+    steps = [TWO, {**again, "op": "allocate"}, again, {"op": "capacity"}]
+    history = {"numa_nodes": [0, 1], "policy": "single-numa-node", "scope": "container", "steps": steps}
+    refusal = {"ok": False, "reason": "TopologyAffinityError", "message": None}
+
+    def cause(in_general: Json, after_another: Json) -> str | None:
+        class Remembering:
+            version = "1.37.2"
+
+            def ask(self, kind: str, question: Json) -> Json:
+                del kind
+                answers, asked = devices.answers_of_ours(question), question["steps"]
+                places = [place for place, step in enumerate(asked) if step.get("pod") == again["pod"]]
+                for place in places[1:]:
+                    answers[place] |= after_another if asked[place - 1] == devices.ADMITTED else in_general
+                return answers
+
+        return devices.judge(history, cast("Oracle", Remembering())).cause
+
+    assert cause({}, {}) == ""
+    assert cause(refusal, {}) == (None if count else "D34")
+    assert cause(refusal, {"containers": []}) is None
+    assert cause(refusal, refusal) is None
 
 
 @beside("D21")
