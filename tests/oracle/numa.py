@@ -1,7 +1,7 @@
 """The CPU manager, the memory manager, and admissions by all three managers, with their state files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from random import Random
@@ -306,10 +306,13 @@ class NumaReplay:
         self.fixed = not case["topology"]["policy"]
         self.machine = read_machine(case["machine"])
         self.connections: list[MemoryConnection] = []
+        self.stop: Callable[[], None] = lambda: None
+        """Ends the threads of the last start."""
 
     def begin(self) -> Json:
         """Start the managers, and return their state."""
         self.running = False
+        self.stop()
         try:
             self._begin()
         except DeviceCoreError as error:
@@ -361,6 +364,7 @@ class NumaReplay:
             self.transport, self.device_store, MemorySink(), topology=Topology(self.machine.numa_nodes)
         )
         self.devices.start()
+        self.stop = self.devices.stop
         self.admission = NumaAdmission(
             self.topology, self.devices, self.cpus, self.memory, self.pods.request, lambda: self.pods.objects
         )
@@ -599,6 +603,7 @@ def played(case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> P
         if replay.running:
             rows = ((MIXED, replay.memory.was_mixed), (TAKEN, replay.cpus.gave_what_was_taken))
             since = {**{row: len(steps) for row, is_so in rows if is_so}, **since}
+    replay.stop()
     return Played({**case, "steps": steps}, ours, since)
 
 

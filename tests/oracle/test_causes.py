@@ -467,6 +467,7 @@ class Kubelet:
         del kind
         replay = numa.NumaReplay(question, self._cpu_policy)
         answers = [dict(replay.begin()), *(dict(replay.play(step)) for step in question["steps"])]
+        replay.stop()
         self._change(question, answers)
         return answers
 

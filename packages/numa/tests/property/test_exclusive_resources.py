@@ -26,6 +26,7 @@ def states_after_each_step(case: Json) -> list[tuple[Json, numa.NumaReplay, CpuS
         if not replay.running:
             break
         found.append((answer, replay, replay.cpus.state, replay.memory.state))
+    replay.stop()
     return found
 
 

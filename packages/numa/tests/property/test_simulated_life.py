@@ -93,3 +93,4 @@ def test_the_laws_hold_when_files_cannot_be_written_and_after_restarts(seed: int
         if step["op"] != "connect":
             life.step(step)
             random.choice((life.restart, life.crash, lambda: None, lambda: None))()
+    life.replay.stop()
