@@ -7,12 +7,14 @@ import pytest
 from attrs import evolve
 from devicecore_numa.adapters.described import DescribedMachine, machine_document, machine_in
 from devicecore_numa.domain.configuration import Policies
+from devicecore_numa.domain.cpu_policy import CpuOptions, StaticCpuPolicy
 from devicecore_numa.domain.cpus import cpu_list
 from devicecore_numa.domain.errors import NumaConfigError
-from devicecore_numa.domain.machine import Machine
+from devicecore_numa.domain.machine import CpuLayout, Machine, NumaCell
 
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
+from devicecore.domain.topology import Policy
 
 TWO_SOCKETS = DescribedMachine(
     sockets=2, cores_per_numa_node=4, threads_per_core=2, memory=8 * 2**30, huge_pages=((2048, 512),)
@@ -41,6 +43,16 @@ def test_a_list_of_reserved_cpus_counts_in_place_of_the_numbers() -> None:
     assert by_list is not None
     assert by_number is not None
     assert (cpu_list(by_list.reserved), cpu_list(by_number.reserved)) == ("0,8", "0,8")
+
+
+def test_a_reservation_of_0_reserves_nothing() -> None:
+    assert set(read({"kubeReserved": {"cpu": "0"}}).reserved) == {"memory"}
+
+
+def test_a_topology_manager_accepts_eight_numa_nodes() -> None:
+    machine = DescribedMachine(sockets=8, cores_per_numa_node=1).machine()
+    found = Policies.read(Value({"topologyManagerPolicy": "restricted"}, "config.yaml"), machine)
+    assert found.topology.numa_nodes == tuple(range(8))
 
 
 def test_the_eviction_threshold_is_reserved_memory() -> None:
@@ -75,6 +87,24 @@ def test_beta_options_need_no_feature_gate() -> None:
     assert cpus.options.distribute_cpus_across_numa
 
 
+def test_each_socket_may_be_a_numa_node() -> None:
+    options = {"align-by-socket": "true"}
+    given = {**STATIC, "cpuManagerPolicyOptions": options, "featureGates": {"CPUManagerPolicyAlphaOptions": True}}
+    assert read(given).cpus is not None
+
+
+def test_a_reserved_cpu_that_does_not_exist_is_named() -> None:
+    layout = CpuLayout.of(TWO_SOCKETS)
+    with pytest.raises(NumaConfigError, match="unknown CPU ID: 99"):
+        StaticCpuPolicy.of(layout, CpuOptions(), count=1, reserved=1 << 99, topology=Policy.NONE)
+
+
+@pytest.mark.parametrize("cells", [(), (NumaCell(0), NumaCell(0))], ids=["none", "one-number-twice"])
+def test_numa_nodes_have_different_numbers(cells: tuple[NumaCell, ...]) -> None:
+    with pytest.raises(NumaConfigError, match="expected one or more NUMA nodes with different numbers"):
+        Machine(cells)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -97,6 +127,7 @@ def test_beta_options_need_no_feature_gate() -> None:
         ({"kubeReserved": {"gpu": "1"}}, 'cannot reserve "gpu" resource'),
         ({"kubeReserved": {"cpu": "-1"}}, 'resource quantity for "cpu" cannot be negative: -1'),
         ({"evictionHard": {"memory.available": "101%"}}, "must be <= 100%: 101%"),
+        ({"evictionHard": {"memory.available": "x%"}}, "expected a percentage in evictionHard, got x%"),
         ({"evictionHard": {"memory.available": "-5Mi"}}, "must be positive: -5Mi"),
         ({"evictionHard": {"memory.available": "0"}}, "must be positive: 0"),
         ({"memoryManagerPolicy": "Dynamic"}, 'unknown policy: "Dynamic"'),

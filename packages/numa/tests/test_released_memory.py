@@ -63,6 +63,16 @@ def test_a_refused_pod_that_got_nothing_changes_nothing() -> None:
     assert memory.state.nodes == before.nodes
 
 
+def test_a_pod_that_is_refused_when_it_is_admitted_again_has_what_it_had() -> None:
+    memory = manager()
+    given = read_pod(pod("a", container("main", "1Gi"), container("side", "1Gi")))
+    memory.allocate(given, "main", ANYWHERE)
+    before = memory.state
+    memory.allocate(given, "side", ANYWHERE)
+    memory.take_back(before, "a")
+    assert (memory.state.assignments, memory.state.nodes) == (before.assignments, before.nodes)
+
+
 def test_numa_nodes_are_numbered_by_socket() -> None:
     layout = CpuLayout.of(DescribedMachine(sockets=2, numa_nodes_per_socket=2, cores_per_numa_node=1).machine())
     assert layout.by_socket == {0: 0b0011, 1: 0b1100}

@@ -192,7 +192,7 @@ def _eviction(configuration: Value, machine: Machine) -> dict[str, Quantity]:
         if not 0 <= share <= 1:
             bound = ">= 0%" if share < 0 else "<= 100%"
             raise NumaConfigError(f"eviction percentage threshold {_AVAILABLE} must be {bound}: {text}")
-        return {MEMORY: Quantity(int(float(sum(cell.memory for cell in machine.cells)) * share) * _NANO, binary=True)}
+        return {MEMORY: Quantity(int(float(sum(cell.memory for cell in machine.cells)) * share) * _NANO)}
     amount = _quantity(text, f"evictionHard of {_AVAILABLE}")
     if amount.nanos <= 0:
         raise NumaConfigError(f"eviction threshold {_AVAILABLE} must be positive: {amount}")
