@@ -93,6 +93,12 @@ def test_each_socket_may_be_a_numa_node() -> None:
     assert read(given).cpus is not None
 
 
+def test_more_cpus_than_there_are_cannot_be_reserved() -> None:
+    layout = CpuLayout.of(TWO_SOCKETS)
+    with pytest.raises(NumaConfigError, match=r"\(size of  did not equal 17\)"):
+        StaticCpuPolicy.of(layout, CpuOptions(), count=17, reserved=0, topology=Policy.NONE)
+
+
 def test_a_reserved_cpu_that_does_not_exist_is_named() -> None:
     layout = CpuLayout.of(TWO_SOCKETS)
     with pytest.raises(NumaConfigError, match="unknown CPU ID: 99"):

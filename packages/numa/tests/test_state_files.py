@@ -53,6 +53,11 @@ def test_a_damaged_file_is_refused_with_a_sentence(blob: bytes, problem: str) ->
     assert problem in str(caught.value)
 
 
+def test_a_pod_may_have_null_in_place_of_containers() -> None:
+    assert decode_cpus(b'{"entries":{"a":null}}').state.assignments == {"a": {}}
+    assert decode_memory(b'{"entries":{"a":null,"b":{"c":null}}}').state.assignments == {"a": {}, "b": {"c": ()}}
+
+
 @pytest.mark.parametrize(
     "blob",
     [
