@@ -262,3 +262,14 @@ def test_the_view_shows_what_fits_and_says_what_it_leaves_out() -> None:
     gone = [NodeView("n", is_up=True, is_cut=False, providers=(ProviderView("d", is_there=False, devices=cells),))]
     assert "?#✗✗" in render_fleet(Totals.of(gone), gone, (), 70, None).plain
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_misspelled_command_is_corrected_unless_a_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["fleet", "shape"]) == 2
+    assert "there is no command and no file 'shape'. Did you mean 'shapes'?" in capsys.readouterr().err
+    Path("shape").write_text(FILE, encoding="utf-8")
+    assert main(["fleet", "shape"]) == 2
+    assert "devicecore fleet run: name the API server" in capsys.readouterr().err

@@ -279,3 +279,12 @@ def test_a_node_that_is_down_does_not_send_its_new_labels(node: Connected) -> No
     node.connection.tick()
     node.sent()
     assert node.server.get("Node", NAME)["metadata"]["labels"]["zone"] == "a"
+
+
+def test_a_list_without_a_pod_ends_that_pod_and_no_other(node: Connected) -> None:
+    kept, gone = node.bound("kept"), node.bound("gone")
+    for pod in (kept, gone):
+        node.takes(pod)
+    node.connection.gate.listed([kept])
+    assert node.link.feed.poll().removed
+    assert node.link.feed.active_pods() == {kept["metadata"]["uid"]}
