@@ -170,3 +170,10 @@ def test_a_scheduler_counts_the_counters_of_a_whole_device_once_for_each_admin_a
         2: (["d", "d"], ("k/k#140729",)),
         4: (["d", "d"], ()),
     }
+
+
+def test_a_scheduler_that_finds_all_devices_and_is_right_has_no_fault() -> None:
+    """Counters are a reason to search as a scheduler does, and to compare the devices that it finds with the rules."""
+    found = answer([request(allocationMode="All")], [using("d0", 1), using("d1", 1), {"name": "d2"}], counter=2)
+    assert isinstance(found, DeviceAllocation)
+    assert (names(found), found.faults) == (["d0", "d1", "d2"], ())

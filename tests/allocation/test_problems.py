@@ -2,7 +2,17 @@
 
 import pytest
 
-from devicecore.domain.allocation import DeviceAllocation, DeviceKey, Held, NoAllocation
+from devicecore.domain.allocation import (
+    DeviceAllocation,
+    DeviceClass,
+    DeviceKey,
+    Held,
+    NoAllocation,
+    TargetNode,
+    allocate,
+    claim_of,
+    slice_of,
+)
 from tests.allocation.asking import Json, what_a_claim_gets
 
 DRIVER = "gpu.example.com"
@@ -92,3 +102,24 @@ def test_a_pool_that_only_an_obsolete_slice_has_for_the_node_is_named_and_blocks
     given = what_a_claim_gets([old, new, _pool("c", name="other")], [every], [])
     assert isinstance(given, DeviceAllocation)
     assert [one.key.device for one in given.taken] == ["c"]
+
+
+def test_a_question_is_charged_for_each_step_of_its_search() -> None:
+    """Otherwise, a budget would not end a search that has evaluated all expressions."""
+    charged: list[int] = []
+    numbers = [{"name": f"d{number}", "attributes": {"a/b": {"int": number // 2}}} for number in range(12)]
+    devices = {**_pool()["spec"], "devices": numbers}
+    constraints = [{"requests": ["r", "s"], "matchAttribute": "a/b"}, {"requests": ["s", "t"], "matchAttribute": "a/b"}]
+    requests = [_request(name) for name in "rst"]
+    spec = {"devices": {"requests": requests, "constraints": constraints}}
+    answer = allocate(
+        [claim_of({"metadata": {"name": "c"}, "spec": spec})],
+        TargetNode("n1"),
+        [slice_of({"metadata": {"name": "s"}, "spec": devices})],
+        [],
+        [DeviceClass("any")],
+        charge=charged.append,
+        max_steps=100,
+    )
+    assert isinstance(answer, NoAllocation)
+    assert len(charged) > 100 + 3 * 12

@@ -20,6 +20,7 @@ from devicecore.adapters.kube_api.access import RequestError
 Json = Any
 
 NAME = "n-0"
+IPS = ("10.0.0.1", "fd00::1")
 
 
 class Registration:
@@ -29,11 +30,16 @@ class Registration:
         self.server = server
         self.requests = requests
         self.jobs = Jobs()
+        self.refusals: list[str | None] = []
         self.node = self.new_node()
 
     def new_node(self, *, adopts: bool = False) -> RegisteredNode:
-        description = NodeDescription(NAME, {"cpu": "1"}, {"cpu": "1"}, adopts=adopts)
-        return RegisteredNode(description, self.jobs, process=Process("a"), heartbeat=None)
+        description = NodeDescription(NAME, {"cpu": "1"}, {"cpu": "1"}, host_ips=IPS, adopts=adopts)
+        return RegisteredNode(description, self.jobs, changed=self.note_change, process=Process("a"), heartbeat=None)
+
+    def note_change(self) -> None:
+        """Keep why the Node is left alone, as it is when the node says that something has changed."""
+        self.refusals.append(self.node.refusal)
 
     def sent(self) -> list[str]:
         """Run the pending jobs, and return the requests that they sent."""
@@ -130,3 +136,24 @@ def test_a_node_that_a_request_did_not_find_is_not_ours(registration: Registrati
     registration.sent()
     assert registration.node.is_gone
     assert not registration.node.is_ours
+
+
+def test_a_refusal_is_a_change_that_is_said(registration: Registration) -> None:
+    _replace_by_machine(registration)
+    registration.node.seen(registration.stored())
+    registration.sent()
+    assert registration.refusals[-1] is not None
+    assert registration.refusals[-1] == registration.node.refusal
+
+
+@pytest.mark.parametrize("others", [["10.0.0.9"], ["fd00::9"], ["fd00::1", "10.0.0.1"], ["10.0.0.9", "fd00::1", "::1"]])
+def test_addresses_of_one_type_are_corrected_together_and_those_of_other_types_stay(
+    registration: Registration, others: list[str]
+) -> None:
+    dns = {"type": "ExternalDNS", "address": "n-0.example.com"}
+    shown = [*({"type": "InternalIP", "address": one} for one in others), dns]
+    registration.server.change("Node", NAME, lambda node: node["status"].update(addresses=shown))
+    registration.node.seen(registration.stored())
+    assert registration.sent() == ["patch nodes/status"]
+    ours = [*({"type": "InternalIP", "address": one} for one in IPS), {"type": "Hostname", "address": NAME}]
+    assert registration.stored()["status"]["addresses"] == [*ours, dns]
