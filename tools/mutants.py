@@ -86,7 +86,10 @@ ROOMS = {
             f"{_OF_TOOLS}/doctor",
             f"{_OF_TOOLS}/property",
             *(f"{_OF_TOOLS}/command/test_{name}.py" for name in ("claims", "doctor", "fits", "nodes", "why")),
+            *(f"{_OF_TOOLS}/command/test_{name}_managers.py" for name in ("doctor", "fits", "why")),
+            *(f"{_OF_TOOLS}/command/test_{name}_pods.py" for name in ("new", "waiting")),
             *(f"{_OF_TOOLS}/command/test_{name}.py" for name in ("claim_situations", "pod_situations", "preemption")),
+            *(f"{_OF_TOOLS}/command/test_{name}.py" for name in ("fits_on_records", "checkpoint_repair")),
         ),
     ),
     "conformance": Room(
@@ -106,7 +109,7 @@ NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py
 HANGS = 15.0  # a test counts as hanging after this many seconds plus this multiple of its usual duration
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # tests that come first
-_PER_FILE = 60.0  # seconds; the tests of a file that are left then run for no mutant
+_PER_FILE = 180.0  # seconds; the tests of a file that are left then run for no mutant
 
 _FORKS = get_context("fork")
 
