@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from devicecore_tools.conformance import Verdict
 from tests.kit.faults import HEALTH, HEALTH_FAULTS, QUICK, assert_found, run_checks_on
 
 
@@ -17,6 +18,14 @@ def test_a_command_of_the_user_that_fails_is_no_fault_of_the_plugin(directory: P
     assert not report.failures
     assert not report.passed
     assert report.result(HEALTH[0]).actual == "`exit 3` exited with status 3: it printed nothing"
+
+
+def test_a_plugin_whose_only_device_is_sick_has_no_other_to_allocate(directory: Path) -> None:
+    settings = evolve(QUICK, timeout=5, undo_health=f"rm {directory}/sick")
+    name = "allocates-while-a-device-is-sick"
+    report = run_checks_on("has-one-device", [*HEALTH, name], settings, directory)
+    assert report.passed
+    assert report.result(name).verdict is Verdict.SKIPPED
 
 
 def test_a_plugin_that_reports_nothing_is_blamed_although_the_undo_command_fails(directory: Path) -> None:
