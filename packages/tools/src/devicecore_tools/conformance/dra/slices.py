@@ -104,12 +104,10 @@ class PublishedSlices:
 
         The wait ends after `timeout` seconds at the latest.
         """
-        asked, since, deadline = -1, 0.0, time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         while (now := time.monotonic()) < deadline:
-            made = len(self._requests())
-            if made != asked:
-                asked, since = made, now
-            elif made and now - since > seconds:
+            requests = self._requests()
+            if requests and now - requests[-1].at > seconds:
                 return
             self.process.pause(min(seconds / 5, 0.1))
 

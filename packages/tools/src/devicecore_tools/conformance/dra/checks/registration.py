@@ -377,7 +377,7 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     ),
 )
 def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
-    """The driver is started without a kubelet. The kubelet starts three seconds after the driver's socket appears."""
+    """The driver is started without a kubelet. The kubelet starts two seconds after the driver's socket appears."""
     _ = driver.registration.instance
     driver.kubelet.stop()
     before = driver.kubelet.sockets().items()
@@ -385,7 +385,7 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
         driver.process.start()
         exits = len(driver.process.exits)
         driver.process.wait(lambda: driver.kubelet.sockets().items() - before, driver.settings.returning)
-        driver.process.pause(3.0)
+        driver.process.pause(2.0)
         ended = driver.process.exits_since(exits)
     finally:
         began = time.monotonic()

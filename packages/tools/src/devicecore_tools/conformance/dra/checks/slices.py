@@ -682,13 +682,13 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     clause="A driver and the API server start in no fixed order.",
 )
 def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
-    """The driver is started while the API server is away. The API server is back three seconds later."""
+    """The driver is started while the API server is away. The API server is back two seconds later."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()
     with driver.without_api_server():
         driver.process.start()
-        driver.process.pause(3.0)
+        driver.process.pause(2.0)
     if driver.process.running is None or driver.process.running.status is not None:
         driver.process.start()
     is_complete = driver.slices.wait_complete()
