@@ -53,6 +53,7 @@ class Environment:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
+        self.api.store.similar_uids = True  # drivers have shortened them, until two claims had the same CDI file
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
@@ -139,6 +140,23 @@ class Environment:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    @property
+    def owns_cdi(self) -> bool:
+        """Whether the CDI directory was made for the run."""
+        return self._settings.cdi is None
+
+    @contextmanager
+    def without_cdi(self) -> Iterator[None]:
+        """Replace the CDI directory with a file, so that nobody can write in it, not even root."""
+        away = self.cdi.with_name("cdi.away")
+        self.cdi.rename(away)
+        try:
+            self.cdi.touch()
+            yield
+        finally:
+            self.cdi.unlink()
+            away.rename(self.cdi)
 
     def _add(self, one: Mapping[str, Any]) -> None:
         """Create an object of the user. If it describes the run's own Node, merge it into that."""

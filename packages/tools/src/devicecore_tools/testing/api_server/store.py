@@ -130,11 +130,15 @@ class ObjectStore:
         kinds: the server's kinds, which stored definitions change.
         clock: the time, in UTC.
         seed: determines the uids and the random part of generated names.
+
+    Attributes:
+        similar_uids: whether new uids differ only in their last 12 digits, as a client finds out that shortens them.
     """
 
     def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - uids of a test server are not secret
+        self.similar_uids = False
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._weight = 0  # of all objects
@@ -243,7 +247,8 @@ class ObjectStore:
             if place.key in self._objects[kind.resource]:
                 is_ending = "deletionTimestamp" in self._stored(place).value["metadata"]
                 raise status.already_exists(kind.resource, place.name, is_ending=is_ending)
-            metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+            bits = 48 if self.similar_uids else 128
+            metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(bits), version=4))
             metadata["creationTimestamp"] = self._timestamp()
             if kind.has_generation:
                 metadata["generation"] = 1

@@ -41,6 +41,7 @@ from devicecore_tools.conformance.model import (
     Severity,
     Skip,
     does_not_apply_if,
+    in_context,
     needed,
     require,
     skip_if,
@@ -77,8 +78,9 @@ class Prepared:
         return frozenset(name for _, names in self.devices for name in names)
 
     def names_of(self, request: str) -> frozenset[str]:
-        """The CDI names of the devices of a request."""
-        return frozenset(name for requests, names in self.devices if request in requests for name in names)
+        """The CDI names of the devices of a request, as a kubelet finds them: a row without requests is for all."""
+        found = (names for requests, names in self.devices if not requests or request in requests)
+        return frozenset().union(*found)
 
 
 def prepare(
@@ -732,7 +734,8 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, and the edits of each are compared with claims for single devices."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
-    if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
+    requests, names = ({row[column] for row in both.devices} for column in (0, 1))
+    if requests != {frozenset({"r0"}), frozenset({"r1"})} and (any(requests) or len(names) < 2):
         raise DoesNotApply("the answer does not have a device for each request")
     together = [neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
@@ -763,6 +766,32 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
     require_separate(together, alone, "claim")
     return "each claim has the edits of its own device"
+
+
+@check(
+    MUST,
+    expected="an error, and success once it can write again",
+    clause="A container whose CDI device does not exist cannot start. A kubelet repeats a call that failed, but not "
+    "one that succeeded. (kubelet, DRA manager)",
+)
+def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
+    """A claim is prepared while a file replaces the CDI directory, and again once the directory is back."""
+    does_not_apply_if(not driver.environment.owns_cdi, "--cdi-dir names a directory that is not the run's own")
+    before = prepare(driver)
+    edits(driver, before.names)
+    unprepare(driver, before)
+    claim = driver.claims.new(1)
+    with driver.environment.without_cdi():
+        try:
+            answered = driver.calls.prepared(claim)
+        except Failure:
+            answered = ()
+    if answered:
+        require_edits(driver, _prepared(claim, answered).names, "its answer reports no error, but ")
+        return "the CDI devices of its answer do not need the directory"
+    with in_context("once the directory was back"):
+        require_edits(driver, _prepared(claim, driver.calls.prepared(claim)).names, "")
+    return "it refused the claim, and prepared it later"
 
 
 @check(

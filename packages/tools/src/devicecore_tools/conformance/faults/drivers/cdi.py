@@ -5,6 +5,7 @@ Law: each fails the checks that it names, and no others.
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -223,6 +224,40 @@ class TakesTheNextDevice(GoodDriver):
             following = names[(names.index(result["device"]) + 1) % len(names)]
             device["containerEdits"]["env"] = [f"CHIP_{following.upper().replace('-', '_')}={result['mode']}"]
         return spec
+
+
+@fails("reports-that-it-cannot-write")
+class IgnoresItsErrors(GoodDriver):
+    def release(self, uid: str) -> None:
+        with suppress(OSError):
+            super().release(uid)
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        with suppress(OSError):
+            super().write_cdi(uid, results)
+
+
+@fails("separates-cdi-devices-by-request")
+class NamesNoRequests(GoodDriver):
+    breaks_too = {"names-the-requests-of-each-device": "It names none."}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        for device in devices:
+            device.ClearField("request_names")
+        return devices
+
+
+@fails(
+    "answers-resolvable-cdi-names",
+    "keeps-the-cdi-devices-of-claims-of-one-call",
+    "keeps-the-cdi-devices-of-other-claims",
+)
+class ShortensUids(GoodDriver):
+    """Two claims whose UIDs begin alike have one CDI file."""
+
+    def cdi_file(self, uid: str) -> Path:
+        return super().cdi_file(uid[:8])
 
 
 @fails("gives-each-device-its-own-edits")
