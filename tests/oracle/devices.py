@@ -59,10 +59,14 @@ class _Author:
     def history(self) -> Json:
         steps = [self._with_affinity({"op": "allocate", "pod": RUNNING})]
         steps += [self.connect() for _ in range(self.random.randint(1, 3))]
+        if self.policy and self.random.random() < 0.03:
+            steps += self._later_devices()
         while len(steps) < 6 + self.random.randint(0, 24):
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
                 steps += self._admitted_again(step.get("running", ()))
+                if step["op"] == "allocate":
+                    steps += self._started(step["pod"])
                 if step["op"] == "list_and_watch":
                     steps += self._asked_again(step["resource"])
                 if step["op"] == "disconnect" and self.random.random() < 0.4:
@@ -76,6 +80,28 @@ class _Author:
             scope = self.random.choice(list(Scope))
             history |= {"policy": self.policy.value, "scope": scope.value, **policy_options(self.random, self.nodes)}
         return history
+
+    def _later_devices(self) -> Iterator[Json]:
+        """Yield two admissions of a pod whose later init container holds a device that the first one must not reuse.
+
+        Only the alignment of a container that requests no device shows this.
+        """
+        here, there = self.nodes[0], self.nodes[-1]
+        one, other = RESOURCES[:2]
+        self.connected[one] = [{"id": "gpu-00", "health": "Healthy", "numa": [here]}]
+        ill, free = {"id": "nic-00", "health": "Unhealthy", "numa": [here]}, {"id": "nic-01", "health": "Healthy"}
+        self.connected[other] = [ill, {**free, "numa": [there]}]
+        for resource in (one, other):
+            yield {"op": "connect", "resource": resource, "devices": self.connected[resource]}
+        pod = self._new_pod()
+        limits = {"init": {one: 1, other: 0}, "init-2": {other: 1}}
+        pod["initContainers"] = [{"name": name, "limits": asked} for name, asked in limits.items()]
+        pod["containers"] = [{"name": "main", "limits": {}}]
+        self.pods[pod["uid"]] = pod
+        yield {"op": "allocate", "pod": pod}
+        if self.random.random() < 0.8:  # otherwise see D34
+            yield self.allocate()
+        yield {"op": "allocate_again", "pod": pod}
 
     def connect(self) -> Json:
         free = [name for name in RESOURCES if name not in self.connected]
@@ -117,6 +143,8 @@ class _Author:
             manner["prestart"] = True
         if self.random.random() < 0.1:
             manner["fails"] = [self.random.choice(("Allocate", "PreStartContainer", "GetPreferredAllocation"))]
+        elif "prestart" in manner and self.random.random() < 0.2:
+            manner["fails"] = ["PreStartContainer"]
         if self.random.random() < 0.7:
             manner["answer"] = self._answer()
         return manner
@@ -246,6 +274,13 @@ class _Author:
         )
         return {"op": "start", "pod": pod, "container": container["name"]}
 
+    def _started(self, pod: Json) -> Iterator[Json]:
+        """Yield the start of a new pod's container that requests devices of a connected plugin."""
+        containers = [*pod["initContainers"], *pod["containers"]]
+        asking = [one["name"] for one in containers if one["limits"].keys() & self.connected.keys()]
+        if asking and self.random.random() < 0.4:
+            yield {"op": "start", "pod": pod, "container": self.random.choice(asking)}
+
     def _checkpoint(self) -> CheckpointData:
         """Return a checkpoint that gives a running pod other devices than the kubelet saved."""
         entries = dict[tuple[str, str], PodDevicesEntry]()
@@ -367,8 +402,8 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
 
     A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
     or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
-    leaving out what makes the kubelet panic (D21); admitting another pod in between (D34). All other answers must be
-    equal.
+    leaving out what makes the kubelet panic (D21), or a start that only it refuses (D35); admitting another pod in
+    between (D34). All other answers must be equal.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
         history = _before_1_37(history)
@@ -388,6 +423,8 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     if not lines or ours == _without_zeros(history, theirs):
         return Verdict("D20" if lines else "", lines)
     place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+    if _starts_without_a_claimed_device(history["steps"][place], ours[place], theirs[place]):
+        return _judge_without(history, place, "D35", lines, oracle)
     for number, row in _left_out(history, theirs[: place + 1]):
         if number < place or row == "D32":
             return _judge_without(history, number, row, lines, oracle)
@@ -413,12 +450,20 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
     return rest._replace(cause=joined("D20", rest.cause))
 
 
+def _starts_without_a_claimed_device(step: Json, ours: Json, theirs: Json) -> bool:
+    """Return whether only a kubelet refuses to start a container because it holds no device that its claim provides."""
+    claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
+    missing = "no devices found allocated in local cache for pod {}, container {}, resource {}"
+    told = [missing.format(step["pod"]["uid"], *one) for one in claimed if one[0] == step["container"]]
+    return theirs.get("error") in told and bool(ours["ok"])
+
+
 ADMITTED: Json = {"op": "allocate_again", "pod": RUNNING}
 """With this step, a kubelet forgets which devices the containers of the pod before it may reuse."""
 
 
 def _may_remember_reuse(history: Json, place: int) -> bool:
-    """Return whether a pod with init containers is admitted again, and a container requests no device of a resource.
+    """Return whether a pod that holds devices is admitted again, and a container requests no device of a resource.
 
     A kubelet remembers from the first admission which devices this container may reuse, and aligns it with them.
     """
@@ -426,7 +471,12 @@ def _may_remember_reuse(history: Json, place: int) -> bool:
     if step["op"] != "allocate_again" or "policy" not in history or before == ADMITTED:
         return False
     first = step["pod"]["initContainers"]
-    return bool(first) and any(0 in one["limits"].values() for one in (*first, *step["pod"]["containers"]))
+    if not (first and any(0 in one["limits"].values() for one in (*first, *step["pod"]["containers"]))):
+        return False
+    replay = Replay(topology_of(history))
+    for one in history["steps"][:place]:
+        replay.play(one)
+    return bool(_held_by(replay, step))
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:
@@ -626,7 +676,7 @@ def _forgetting(history: Json, answers: Json) -> Json:
         if "pod" in step:
             uid = step["pod"]["uid"]
             changed["pod"] = {**step["pod"], "uid": names.get(uid, uid)}
-            if not answer.get("ok", True):
+            if step["op"] != "start" and not answer.get("ok", True):
                 changed["op"] = "allocate"
                 names[uid] = f"{names.get(uid, uid)}-again"
         steps.append(changed)

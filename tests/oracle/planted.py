@@ -459,17 +459,10 @@ FAULTS = (
     ),
     Fault(
         "what later init containers hold is reused",
-        "devices",
+        "admission",
         "domain/selection.py",
         "        elif is_before:",
         "        else:",
-    ),
-    Fault(
-        "what later containers hold is reused",
-        "devices",
-        "domain/selection.py",
-        "        elif not pod.is_reusable(container):",
-        "        elif not pod.is_reusable(container) and is_before:",
     ),
     Fault(
         "devices are tried from the last one",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import pytest
 from attrs import evolve
@@ -396,6 +396,34 @@ def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int)
     assert cause(refusal, {}) == (None if count else "D34")
     assert cause(refusal, {"containers": []}) is None
     assert cause(refusal, refusal) is None
+
+
+@beside("D2", "D35")
+@pytest.mark.parametrize(
+    ("claimed", "resource", "cause"), [([["main", GPU]], GPU, "D35"), ([], GPU, None), ([["main", GPU]], "other", None)]
+)
+def test_only_a_start_without_a_claimed_device_is_excused(claimed: Json, resource: str, cause: str | None) -> None:
+    """D35: other refused starts are differences. D2 is about admissions, so it excuses none of them."""
+    start = {"op": "start", "pod": {**ONE, "claimed": claimed}, "container": "main"}
+    error = f"no devices found allocated in local cache for pod p, container main, resource {resource}"
+
+    class Refusing:
+        version = "1.37.2"
+        change: ClassVar[Json] = {}
+
+        def ask(self, kind: str, question: Json) -> Json:
+            del kind
+            refusal, steps = {"ok": False, "error": error}, question["steps"]
+            pairs = zip(steps, devices.answers_of_ours(question), strict=True)
+            return [
+                refusal if step == start else one | self.change if "capacity" in one else one for step, one in pairs
+            ]
+
+    steps = [TWO, {**start, "op": "allocate"}, start, {"op": "capacity"}]
+    history = {"numa_nodes": [0, 1], "steps": steps}
+    assert devices.judge(history, cast("Oracle", Refusing())).cause == cause
+    Refusing.change = {"capacity": {}}
+    assert devices.judge(history, cast("Oracle", Refusing())).cause is None
 
 
 @beside("D21")
