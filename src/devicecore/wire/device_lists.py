@@ -6,7 +6,7 @@ Plugins write the id of a device first. The rest, health and NUMA nodes, is the 
 to read it only once. Most of a list is the same as in the plugin's previous list, and is not read again.
 """
 
-import sys
+import math
 from collections.abc import Iterable
 from itertools import chain
 from typing import cast
@@ -67,7 +67,7 @@ class ListReader:
         return self._last
 
 
-def count_devices(data: bytes, most: int = sys.maxsize) -> int:
+def count_devices(data: bytes, most: float = math.inf) -> int:
     """Return how many devices a ListAndWatchResponse has, without a value for each of them.
 
     Counting stops at `most`, and at anything that protobuf would refuse or that is not a device.
