@@ -14,6 +14,7 @@ from devicecore.domain.allocation import (
     TargetNode,
     allocate,
     claim_of,
+    search,
     slice_of,
 )
 from devicecore.domain.allocation.alignment import shortages
@@ -74,6 +75,25 @@ def test_a_share_that_was_given_back_is_taken_again_and_paid_for_once(release: R
 
 
 @pytest.mark.parametrize("release", Release)
+def test_a_share_that_was_given_back_is_taken_again_although_its_counters_are_consumed(release: Release) -> None:
+    requests = [_request("a", "s e"), _request("b", "s")]
+    constraint = {"requests": ["a", "b"], "distinctAttribute": X}
+    answer = _answer([_device("s", 1), _device("e", 2)], requests, constraint, 2, release)
+    assert _taken(answer) == ["e", "s"]
+    assert isinstance(answer, DeviceAllocation)
+    assert answer.faults == ()
+
+
+@pytest.mark.parametrize("release", Release)
+def test_a_share_that_was_given_back_has_not_paid_for_counters_that_others_then_take(release: Release) -> None:
+    requests = [_request("a", "s f"), _request("b", "s")]
+    constraint = {"requests": ["a", "b"], "distinctAttribute": X}
+    answer = _answer([_device("s", 1), _device("f", 2)], requests, constraint, 2, release)
+    assert isinstance(answer, NoAllocation)
+    assert answer.faults == ()
+
+
+@pytest.mark.parametrize("release", Release)
 def test_a_share_that_was_given_back_leaves_its_counters_to_others_since_1_36_3(release: Release) -> None:
     requests = [_request("z", "g"), _request("a", "s e1"), _request("b", "e2"), _request("c", "f")]
     devices = [_device("s", 1), _device("e1", 2), _device("e2", 2), _device("f", 3), _device("g", 4)]
@@ -122,3 +142,27 @@ def test_a_question_that_has_used_up_its_budget_is_unknown() -> None:
     assert isinstance(answer, NoAllocation)
     assert (str(answer), answer.is_unknown, answer.verdicts) == ("the budget is used up", True, ())
     assert answer.unusable == ("pool gpu.example.com/p: 1 of 2 slices of generation 1",)
+
+
+def test_an_alternative_that_leaves_no_room_for_the_other_requests_is_not_taken() -> None:
+    ways = [{"name": f"of-{count}", "deviceClassName": "any", "count": count} for count in (30, 1)]
+    requests = [{"name": "a", "firstAvailable": ways}, _request("b", count=10)]
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+    devices = slice_of(
+        {
+            "spec": {
+                **HEAD,
+                "pool": {**POOL, "resourceSliceCount": 1},
+                "devices": [_device(f"d{n}", n) for n in range(40)],
+            }
+        }
+    )
+    assert len(_taken(allocate([claim], TargetNode("n1"), [devices], [], [DeviceClass("any")]))) == 11
+
+
+def test_a_search_of_too_many_pairs_of_requests_and_devices_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_PAIRS", 1)
+    answer = _answer([_device("d0", 1), _device("d1", 1)], [_request("a", count=2)], {"matchAttribute": X})
+    assert isinstance(answer, NoAllocation)
+    assert answer.is_unknown
+    assert str(answer) == "the search was given up after 1 pairs of a request and a device"

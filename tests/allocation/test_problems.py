@@ -102,6 +102,10 @@ def test_a_pool_that_only_an_obsolete_slice_has_for_the_node_is_named_and_blocks
     given = what_a_claim_gets([old, new, _pool("c", name="other")], [every], [])
     assert isinstance(given, DeviceAllocation)
     assert [one.key.device for one in given.taken] == ["c"]
+    refused = what_a_claim_gets([old, new], [_request("r")], [])
+    assert isinstance(refused, NoAllocation)
+    assert "its slices for the node have generation 1, but generation 2 exists" in str(refused)
+    assert not refused.is_error
 
 
 def test_a_question_is_charged_for_each_step_of_its_search() -> None:
@@ -123,3 +127,15 @@ def test_a_question_is_charged_for_each_step_of_its_search() -> None:
     )
     assert isinstance(answer, NoAllocation)
     assert len(charged) > 100 + 3 * 12
+
+
+@pytest.mark.parametrize(
+    ("rank", "is_selected"), [("9223372036854775807", True), ("10000000000000000000000", False), ("1", False)]
+)
+def test_a_node_selector_compares_whole_numbers_of_64_bits(rank: str, *, is_selected: bool) -> None:
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["1"]}]}]}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeSelector": selector, "pool": pool, "devices": [{"name": "d"}]}
+    claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [_request("r")]}}})
+    node = TargetNode("n1", {"rank": rank})
+    assert bool(allocate([claim], node, [slice_of({"spec": spec})], [], [DeviceClass("any")])) is is_selected
