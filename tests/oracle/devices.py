@@ -706,8 +706,16 @@ def answers_of_ours(history: Json) -> Json:
     return answers
 
 
+_STOPPED = re.compile(r"endpoint &\{.*? (\S+/\S+) /.* has been stopped")
+"""Where a kubelet prints a Go structure for a plugin that is gone."""
+
+
 def _theirs(history: Json, answers: Json) -> Json:
     """The kubelet's answer to each step; for a rejected pod, only the container and the error."""
+    answers = [
+        one | {"error": _STOPPED.sub(r"endpoint \1 has been stopped", one["error"])} if one.get("error") else one
+        for one in answers
+    ]
     if "policy" in history:
         return answers
     named = []
