@@ -153,3 +153,19 @@ def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests:
             assert again.wait(20), "nobody waited until it was due"
         finally:
             ends.set()
+
+
+def test_a_writer_that_starts_again_uses_all_its_threads(requests: KubeApiRequests) -> None:
+    """Each of eight jobs waits for the others, although some of the threads of the first life were idle."""
+    writer = ApiWriter(requests, threads=8)
+    for life in range(2):
+        with writer:
+            for turn in range(5):
+                meeting = threading.Barrier(9)
+
+                def meet(_: KubeApiRequests, meeting: threading.Barrier = meeting) -> None:
+                    meeting.wait(60)
+
+                for number in range(8):
+                    writer.put(("pod", life, turn, number), meet)
+                meeting.wait(20)

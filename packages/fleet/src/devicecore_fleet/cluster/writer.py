@@ -171,6 +171,7 @@ class ApiWriter(HasLifecycle, Writer):
                 thread.stop(0.0)
             for idle in (*self._idle, *filter(None, [self._timed])):
                 idle.notify()
+            self._idle, self._timed = [], None  # those of the next start are others
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
         for thread in self._threads:  # kept for a stop that follows an interrupted one
@@ -222,7 +223,8 @@ class ApiWriter(HasLifecycle, Writer):
             return
         self._timed = mine
         mine.wait(seconds)
-        self._timed = None
+        if self._timed is mine:  # otherwise the writer was stopped, and perhaps started again
+            self._timed = None
 
     def _work(self, stopping: threading.Event) -> None:
         mine = threading.Condition(self._lock)

@@ -31,7 +31,7 @@ PERIOD = 10.0
 REBOOT = 30.0
 """How many seconds a rebooting node is down."""
 
-_TOGETHER = 0.05  # seconds within which ticks are combined, so that a large fleet sleeps between them
+_TOGETHER = 0.2  # seconds within which ticks are combined, so that a large fleet sleeps between them
 _MAX_ANSWERS = 20  # maximum number of sentences in the answer to a command
 _MAX_TIMES = 4  # entries of each node in the queue, only one of which counts
 
