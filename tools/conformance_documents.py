@@ -71,7 +71,8 @@ ROWS: Sequence[Row] = (
     *_rows(
         PLUGIN_API,
         {
-            "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses stays-up",
+            "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses "
+            "ends-or-registers-after-a-refusal stays-up",
             "The id of a device is unique, at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
             "Health is Healthy or Unhealthy.": "lists-known-health spells-healthy-as-kubelets-do",
             "ListAndWatch returns the new list upon each change.": "keeps-its-stream-open lists-devices-in-time "

@@ -51,6 +51,7 @@ MAX_CPU = 0.1  # of one processor, while the kubelet is away
 MAX_PRINTED = 50_000
 """How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
+_AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
@@ -1179,10 +1180,22 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     plugin.kubelet.serve()
     try:
         plugin.process.pause(plugin.settings.refusing)
-    finally:
-        plugin.kubelet.leave()  # some plugins try again only when they see a new kubelet
         plugin.kubelet.refusal = ""
-        plugin.kubelet.serve()
+        if refused and not plugin.kubelet.is_watcher:
+            plugin.seen.reacts_to_refusal = bool(
+                plugin.process.wait(
+                    lambda: (
+                        len(plugin.process.exits) > exits
+                        or any(one.connection for one in plugin.kubelet.registrations[number:])
+                    ),
+                    _AFTER_REFUSAL,
+                )
+            )
+    finally:
+        if not plugin.seen.reacts_to_refusal:
+            plugin.kubelet.leave()  # some plugins try again only when they see a new kubelet
+            plugin.kubelet.refusal = ""
+            plugin.kubelet.serve()
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
     if attempts:  # otherwise it takes longer to notice a restart, and starting a new process is faster
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
@@ -1195,6 +1208,21 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     require(attempts <= allowed, text)
     skip_if(not attempts, f"{text}, so there was nothing to refuse")
     return text
+
+
+@check(
+    SHOULD,
+    expected=f"it ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
+    clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise its devices are "
+    "missing until somebody restarts it.",
+)
+def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
+    """After is-patient-with-a-kubelet-that-refuses, the same kubelet accepts registrations."""
+    does_not_apply_if(plugin.kubelet.is_watcher, "the plugin does not call Register (--registry)")
+    reacts = plugin.seen.reacts_to_refusal
+    skip_if(reacts is None, "there was nothing to refuse")
+    require(reacts, "it did neither")
+    return "it did"
 
 
 @check(

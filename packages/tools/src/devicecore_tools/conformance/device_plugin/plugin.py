@@ -45,6 +45,7 @@ class PluginObservations:
         health_changes: the change of health that was observed, or None.
         has_recovered: whether devices that had become unhealthy were listed as healthy again.
         refused: how often the process ended because the kubelet had refused it.
+        reacts_to_refusal: whether the plugin ended or registered again after it was refused, or None if it was not.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         while_sick: how many devices were allocated while another one was unhealthy, or what went wrong. It is None
             if none was unhealthy.
@@ -57,6 +58,7 @@ class PluginObservations:
     health_changes: Mapping[str, str] | None = None
     has_recovered: bool = False
     refused: int = 0
+    reacts_to_refusal: bool | None = None
     growth: str | None = None
     while_sick: Failure | Skip | int | None = None
     situations: dict[str, Any] = field(factory=dict)

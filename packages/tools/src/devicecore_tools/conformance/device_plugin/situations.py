@@ -169,7 +169,7 @@ def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
 
 def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
     owner = owners_of({devices[0]: answers[0] for devices, answers in before.calls.values() if len(devices) == 1})
-    for form, (devices, answers) in before.calls.items():
+    for form, (devices, answers) in reversed(before.calls.items()):  # a new process may keep its first answer for all
         with in_context(f"for {form}"):
             again = plugin.lists.allocate(devices)
             require(again, "the answer is for no container")

@@ -183,6 +183,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "new-ids": "keeps-its-ids",
     "returns-with-fewer-devices": "keeps-its-ids",
     "numbers-anew": "gives-the-same-nodes-after-a-restart allocates-after-sigterm",
+    "keeps-its-first-answer": "gives-the-same-nodes-after-a-restart",
     "never-returns": "returns-after-the-directory-is-emptied",
     "returns-without-devices": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
     "returns-after-two-restarts returns-after-the-directory-is-emptied",
@@ -196,6 +197,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "floods": "is-patient-with-a-kubelet-that-refuses",
     "floods-for-one-of-two": "is-patient-with-a-kubelet-that-refuses",
     "ends-when-refused": "",
+    "ignores-refusals": "ends-or-registers-after-a-refusal",
     "slow-to-return": "",
     "slow-to-start": "",
     "finds-its-socket": "starts-where-it-was-killed",

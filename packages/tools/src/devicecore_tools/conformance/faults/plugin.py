@@ -50,6 +50,7 @@ taken: set[str] = set()
 kept: dict[str, str] = {}  # variables of earlier calls
 blocks: list[bytes] = []
 latest: list[str] = []  # ids of the last call
+first: dict[int, list[str]] = {}  # ids of the first call for so many
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
@@ -175,6 +176,8 @@ class Plugin:
             os._exit(2)
         for container in request.container_requests:
             ids = list(container.devices_ids)
+            if FAULT == "keeps-its-first-answer":
+                ids = first.setdefault(len(ids), ids)
             if FAULT == "mixes-calls":
                 latest[:] = ids
                 time.sleep(0.02)
@@ -427,7 +430,8 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
             registered_at = time.monotonic()
             if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
                 os._exit(1)
-            registered_with = kubelet if status is grpc.StatusCode.OK and FAULT != "registers-again" else None
+            is_done = status is grpc.StatusCode.OK or FAULT == "ignores-refusals"
+            registered_with = kubelet if is_done and FAULT != "registers-again" else None
             if FAULT == "looks-up-late":
                 over.wait(1.5)
                 registered_with = identity(KUBELET)

@@ -237,17 +237,6 @@ class IgnoresItsErrors(GoodDriver):
             super().write_cdi(uid, results)
 
 
-@fails("separates-cdi-devices-by-request")
-class NamesNoRequests(GoodDriver):
-    breaks_too = {"names-the-requests-of-each-device": "It names none."}
-
-    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
-        devices = super().prepare_claim(claim, context)
-        for device in devices:
-            device.ClearField("request_names")
-        return devices
-
-
 @fails(
     "answers-resolvable-cdi-names",
     "keeps-the-cdi-devices-of-claims-of-one-call",

@@ -83,7 +83,7 @@ class AnswersTwice(GoodDriver):
         return [*devices, *devices[-1:]]
 
 
-@fails("names-the-requests-of-each-device")
+@fails("names-the-requests-of-each-device", "separates-cdi-devices-by-request")
 class NamesNoRequests(GoodDriver):
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)
