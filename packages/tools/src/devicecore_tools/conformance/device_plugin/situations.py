@@ -191,6 +191,7 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
 def _names(answer: Answer) -> frozenset[str]:
     """Return the parts of an answer that have stable names."""
     found = [f"device node {one.host_path}" for one in answer.devices]
+    found += [f"container path {one.container_path}" for one in answer.devices]
     found += [f"mount {one.container_path}" for one in answer.mounts]
     return frozenset([*found, *(f"variable {one}" for one in answer.envs)])
 
