@@ -243,7 +243,7 @@ class RegisteredNode(NodeStatusSink):
     def read(self, requests: KubeApiRequests) -> bool:
         """Read the Node again. Return whether it is the registered Node. If not, nothing passes until it is."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
-            if self._node is None or version_of(node) > version_of(self._node):
+            if self._node is None or version_of(node) > version_of(self._node):  # otherwise there is no news
                 self._take(node)
             return True
         if self._node is not None and self._next_look is None:
