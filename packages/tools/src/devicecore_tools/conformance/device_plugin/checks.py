@@ -1434,7 +1434,7 @@ def _allocated_while_sick(
                 others = [f"{one}, which is that of {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
                 wrong = [text for text in others if not text.endswith(f" {device}")]
                 require(not wrong, f"the answer gives {some(wrong)}")
-                lost = _nodes(former[device]) - _nodes(answers[0])
+                lost = _paths(former[device]) - _paths(answers[0])
                 require(not lost, f"the answer has no {some(sorted(lost))}")
     except NotYet:  # a plugin with a single device lists no healthy one now
         return 0
@@ -1846,6 +1846,11 @@ def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
     return frozenset(node.host_path for node in answer.devices)
+
+
+def _paths(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
+    """Return the paths of the device nodes on the host and in the container."""
+    return frozenset(path for node in answer.devices for path in (node.host_path, node.container_path))
 
 
 def hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[str], frozenset[str]]:
