@@ -239,13 +239,6 @@ class WritesAllTheTime(GoodDriver):
         return super().call(method, path, body)
 
 
-@fails("writes-no-slices-without-a-change")
-class PublishesTemperatures(WritesAllTheTime):
-    def devices(self) -> list[Json]:
-        temperature = {"temperature": {"int": int(time.monotonic() * 2)}}
-        return [one | {"attributes": one.get("attributes", {}) | temperature} for one in super().devices()]
-
-
 @fails("asks-the-api-server-rarely")
 class Polls(GoodDriver):
     def watch(self, path: str, version: str) -> None:
