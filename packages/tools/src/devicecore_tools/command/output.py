@@ -12,8 +12,6 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
-from attrs import has
-
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def print_json(document: object) -> None:
 
 
 def _json_of(value: object) -> object:
-    if not has(type(value)):
+    if not hasattr(type(value), "__attrs_attrs__"):  # `attrs.has`, but the import takes long
         return str(value)
     from devicecore.system.json_values import to_json  # cattrs takes long to import
 
