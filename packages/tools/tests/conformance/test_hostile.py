@@ -175,6 +175,15 @@ def test_a_directory_of_the_user_that_the_driver_removes_ends_no_run(tmp_path: P
         environment.clear()
 
 
+def test_a_driver_that_makes_the_cdi_directory_again_does_not_lose_its_files() -> None:
+    with Environment(QUICK) as environment:
+        (environment.cdi / "kept.json").touch()
+        with environment.without_cdi():
+            environment.cdi.unlink()
+            (environment.cdi / "own").mkdir(parents=True)
+        assert [path.name for path in environment.cdi.iterdir()] == ["kept.json"]
+
+
 def test_what_the_user_says_about_the_node_is_added_to_it() -> None:
     labels = {"example.com/accelerator": "v4"}
     status = {"capacity": {"example.com/accelerator": "1"}}

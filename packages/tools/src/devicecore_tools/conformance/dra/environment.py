@@ -53,7 +53,7 @@ class Environment:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
-        self.api.store.similar_uids = True  # drivers have shortened them, until two claims had the same CDI file
+        self.api.store.similar_uids = True  # so that a driver that shortens them gives two claims the same CDI file
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
@@ -155,7 +155,7 @@ class Environment:
             self.cdi.touch()
             yield
         finally:
-            self.cdi.unlink()
+            remove_tree(self.cdi)  # a driver may have made a directory of it
             away.rename(self.cdi)
 
     def _add(self, one: Mapping[str, Any]) -> None:

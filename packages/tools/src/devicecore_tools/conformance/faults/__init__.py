@@ -197,6 +197,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "floods": "is-patient-with-a-kubelet-that-refuses",
     "floods-for-one-of-two": "is-patient-with-a-kubelet-that-refuses",
     "ends-when-refused": "",
+    "ends-when-refused-later": "",
     "ignores-refusals": "ends-or-registers-after-a-refusal",
     "slow-to-return": "",
     "slow-to-start": "",

@@ -428,7 +428,8 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
             plugin.dropped = False
             status = register()
             registered_at = time.monotonic()
-            if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
+            if FAULT.startswith("ends-when-refused") and status is grpc.StatusCode.UNKNOWN:
+                over.wait(2.0 if FAULT == "ends-when-refused-later" else 0.0)
                 os._exit(1)
             is_done = status is grpc.StatusCode.OK or FAULT == "ignores-refusals"
             registered_with = kubelet if is_done and FAULT != "registers-again" else None

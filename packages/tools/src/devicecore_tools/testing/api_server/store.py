@@ -132,7 +132,7 @@ class ObjectStore:
         seed: determines the uids and the random part of generated names.
 
     Attributes:
-        similar_uids: whether new uids differ only in their last 12 digits, as a client finds out that shortens them.
+        similar_uids: whether new uids differ only in their last 12 digits, which reveals clients that shorten them.
     """
 
     def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:

@@ -734,9 +734,11 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, and the edits of each are compared with claims for single devices."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
-    requests, names = ({row[column] for row in both.devices} for column in (0, 1))
-    if requests != {frozenset({"r0"}), frozenset({"r1"})} and (any(requests) or len(names) < 2):
-        raise DoesNotApply("the answer does not have a device for each request")
+    named = {requests for requests, _ in both.devices}
+    are_named = named == {frozenset({"r0"}), frozenset({"r1"})}
+    # Devices without request names are for every request, so each container gets all of them.
+    are_for_all = not any(named) and len({names for _, names in both.devices}) > 1
+    does_not_apply_if(not (are_named or are_for_all), "the answer does not have a device for each request")
     together = [neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
     alone = [edits_of(driver, device) for device in both.claim.devices]
@@ -781,16 +783,18 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
     edits(driver, before.names)
     unprepare(driver, before)
     claim = driver.claims.new(1)
-    with driver.environment.without_cdi():
-        try:
-            answered = driver.calls.prepared(claim)
-        except Failure:
-            answered = ()
-    if answered:
-        require_edits(driver, _prepared(claim, answered).names, "its answer reports no error, but ")
+    answered: tuple[Any, ...] | None = None
+    with driver.environment.without_cdi(), suppress(Failure):
+        answered = driver.calls.prepared(claim)
+    if answered is not None:
+        names = _prepared(claim, answered).names
+        require(names, "its answer reports no error, but contains no CDI device")
+        require_edits(driver, names, "its answer reports no error, but ")
         return "the CDI devices of its answer do not need the directory"
     with in_context("once the directory was back"):
-        require_edits(driver, _prepared(claim, driver.calls.prepared(claim)).names, "")
+        names = _prepared(claim, driver.calls.prepared(claim)).names
+        require(names, "the answer contains no CDI device")
+        require_edits(driver, names, "")
     return "it refused the claim, and prepared it later"
 
 

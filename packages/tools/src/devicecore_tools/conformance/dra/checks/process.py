@@ -129,9 +129,11 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     asked = len(driver.api.requests)
     driver.process.pause(_SHORT_PAUSE)
     idle = before.printed_until(Usage.of(process))
-    while number < _CLAIMS:
-        if time.monotonic() - began >= (_CLAIM_SECONDS if number >= _FEWEST_CLAIMS else _MOST_SECONDS):
-            break
+
+    def seconds() -> float:
+        return _CLAIM_SECONDS if number >= _FEWEST_CLAIMS else _MOST_SECONDS
+
+    while number < _CLAIMS and time.monotonic() - began < seconds():
         claim = driver.claims.new(1)
         with in_context(f"claim {number + 1} of many"):
             driver.calls.prepared(claim)

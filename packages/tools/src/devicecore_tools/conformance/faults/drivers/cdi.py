@@ -237,6 +237,17 @@ class IgnoresItsErrors(GoodDriver):
             super().write_cdi(uid, results)
 
 
+@fails("reports-that-it-cannot-write")
+class AnswersWithoutDevices(GoodDriver):
+    """It reports success, without a device, if it cannot write."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        try:
+            return super().prepare_claim(claim, context)
+        except OSError:
+            return []
+
+
 @fails(
     "answers-resolvable-cdi-names",
     "keeps-the-cdi-devices-of-claims-of-one-call",
