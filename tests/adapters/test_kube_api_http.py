@@ -1,15 +1,19 @@
 """Answers of HTTP servers that are not like those of the API server for tests."""
 
+import math
 import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpcore2
 import httpx2
 import pytest
+from devicecore_tools.testing.api_server import LocalApiServer
 
+from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiServer, RequestError
 from devicecore.adapters.kube_api.http import Transport, WholeAnswer
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -116,3 +120,16 @@ def test_a_malformed_answer_is_an_error(answer: bytes, problem: str) -> None:
 def test_the_pause_that_a_server_asks_for_is_read() -> None:
     (answer,), _ = asked(b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nContent-Length: 0\r\n\r\n")
     assert (answer.status, answer.retry_after) == (429, "7")
+
+
+def test_a_number_that_is_not_finite_removes_no_field(tmp_path: Path) -> None:
+    """As null in a merge patch, it would."""
+    with LocalApiServer() as api:
+        api.create({"kind": "Node", "metadata": {"name": "n", "labels": {"a": "b"}}})
+        server = ApiServer(Access(kubeconfig=api.kubeconfig(tmp_path / "config")), {})
+        body = {"metadata": {"labels": {"a": math.nan}}}
+        patch = ApiRequest("patch nodes", "PATCH", "api/v1/nodes/n", body=body, kind="application/merge-patch+json")
+        with pytest.raises(RequestError):
+            server.send(patch)
+        server.disconnect()
+        assert api.get("Node", "n")["metadata"]["labels"] == {"a": "b"}

@@ -46,8 +46,9 @@ _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 def _dumped(body: Json) -> bytes:
     with suppress(TypeError):  # a number or a string that only Python's own module can write
-        if _dumps is not None:
-            return _dumps(body)
+        # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
+        if _dumps is not None and b"null" not in (text := _dumps(body)):
+            return text
     return json.dumps(body).encode()
 
 
