@@ -11,7 +11,8 @@ A mutant that outlives `--patience` seconds of passing tests has the result `unf
 
 `build/mutants-ROOM.json` keeps the results and `build/mutants-ROOM-reached.json` the lines that the tests reach, so
 the next run continues where one stopped. A result is valid until the mutant's function changes, and that of a survivor
-also until a test changes. After a change, the same seed still chooses the same mutants of all other functions.
+until the room's code or a file of its tests changes. After a change, the same seed still chooses the same mutants of
+all other functions.
 """
 
 import argparse
@@ -327,7 +328,7 @@ class Runner:
         """Find out which tests reach which lines, as far as that is unknown, and then run the mutants."""
         reached = self._reached(session)
         if reached is None:
-            print("the time is over; the next run goes on")
+            print("out of time; the next run continues from here")
         else:
             self._run(session, reached)
         return True
@@ -345,7 +346,7 @@ class Runner:
         kept = json.loads(self._kept.read_text()) if self._kept.exists() else {}
         kept = {key: kept[key] for key in keys.values() if key in kept}
         missing = [path for path, key in keys.items() if key not in kept]
-        print(f"looking which lines the tests of {len(missing)} of {len(keys)} files reach", flush=True)
+        print(f"finding the lines that the tests of {len(missing)} of {len(keys)} files reach", flush=True)
         running: dict[Connection, Any] = {}
         while running or missing:
             if time.monotonic() > self._until and not running:
@@ -391,7 +392,7 @@ class Runner:
         running: list[_Trial] = []
         while running or waiting:
             if waiting and time.monotonic() > self._until:
-                print("the time is over; the next run goes on")
+                print("out of time; the next run continues from here")
                 waiting.clear()
             while waiting and len(running) < self._options.workers:
                 mutant = waiting.pop()
@@ -430,8 +431,10 @@ class Runner:
                 trial.running, trial.began = message, time.monotonic()
                 trial.allowed = HANGS + HANGS * reached.seconds[message]
         except EOFError:
+            if trial.running < 0:  # it ended before its first test, so no test has noticed the mutant
+                return "unfinished"
             return f"killed by the end of the process in {name}"
-        if time.monotonic() > trial.began + trial.allowed:
+        if trial.running >= 0 and time.monotonic() > trial.began + trial.allowed:
             return f"hangs in {name}"
         return "unfinished" if time.monotonic() > trial.until else ""
 

@@ -423,7 +423,8 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
     if not lines or ours == _without_zeros(history, theirs):
         return Verdict("D20" if lines else "", lines)
     place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
-    if _starts_without_a_claimed_device(history["steps"][place], ours[place], theirs[place]):
+    is_mended = Release.of(oracle.version) is Release.V1_38
+    if not is_mended and _starts_without_a_claimed_device(history["steps"][place], ours[place], theirs[place]):
         return _judge_without(history, place, "D35", lines, oracle)
     for number, row in _left_out(history, theirs[: place + 1]):
         if number < place or row == "D32":

@@ -400,15 +400,23 @@ def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int)
 
 @beside("D2", "D35")
 @pytest.mark.parametrize(
-    ("claimed", "resource", "cause"), [([["main", GPU]], GPU, "D35"), ([], GPU, None), ([["main", GPU]], "other", None)]
+    ("claimed", "resource", "release", "cause"),
+    [
+        ([["main", GPU]], GPU, "1.37.2", "D35"),
+        ([["main", GPU]], GPU, "1.38.0", None),
+        ([], GPU, "1.37.2", None),
+        ([["main", GPU]], "other", "1.37.2", None),
+    ],
 )
-def test_only_a_start_without_a_claimed_device_is_excused(claimed: Json, resource: str, cause: str | None) -> None:
+def test_only_a_start_without_a_claimed_device_is_excused(
+    claimed: Json, resource: str, release: str, cause: str | None
+) -> None:
     """D35: other refused starts are differences. D2 is about admissions, so it excuses none of them."""
     start = {"op": "start", "pod": {**ONE, "claimed": claimed}, "container": "main"}
     error = f"no devices found allocated in local cache for pod p, container main, resource {resource}"
 
     class Refusing:
-        version = "1.37.2"
+        version = release
         change: ClassVar[Json] = {}
 
         def ask(self, kind: str, question: Json) -> Json:

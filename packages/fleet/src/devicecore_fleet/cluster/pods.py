@@ -87,7 +87,8 @@ class ClusterPods(PodFeed, PodReporter):
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
-        self._batch, self._last_proven = 0, -1  # the UIDs of the currently seen pods that were bound to this very Node
+        # Pods seen between two reads of the Node are one batch. A read proves all batches up to its own.
+        self._batch, self._last_proven = 0, -1
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
         self._is_listed = self._is_polled = self._is_ready = False
 
