@@ -66,7 +66,7 @@ METADATA_DIRECTORY = "/dra-device-metadata/"
 """The directory in which Kubernetes' kubeletplugin has one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.0  # seconds by which the API server delays an answer
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels such a call
-_SLOW = 3.0  # seconds per answer of a slow API server
+_SLOW = 4.0  # seconds per answer of a slow API server
 
 CONTRACT = (
     "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
@@ -1343,7 +1343,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is prepared while each answer of the API server takes three seconds."""
+    """A claim is prepared while each answer of the API server takes four seconds."""
     driver.calls.require_preparing()
     claim, began = driver.claims.new(1), time.monotonic()
     with delayed_reads(driver, _SLOW):
