@@ -12,6 +12,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters.kube_api import Access
 from devicecore.adapters.kube_api.requests import NODES
+from tests.adapters.peers import wait_until
 
 
 @pytest.fixture
@@ -169,3 +170,4 @@ def test_a_writer_that_starts_again_uses_all_its_threads(requests: KubeApiReques
                 for number in range(8):
                     writer.put(("pod", life, turn, number), meet)
                 meeting.wait(20)
+                wait_until(lambda: not writer.waiting, "the writer knows that all jobs have ended, and repeats none")
