@@ -19,6 +19,7 @@ SHORT = {
     "allocates-slowly": evolve(QUICK, timeout=1),
     "never-sick": evolve(QUICK, timeout=5),
     "adds-a-device": evolve(QUICK, timeout=5),
+    "ends-its-stream-after-a-change": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "loses-a-later-change": evolve(QUICK, timeout=5),
     "dies-of-a-later-change": evolve(QUICK, timeout=5),
     "lists-what-has-changed": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
@@ -133,6 +134,7 @@ FAULTS: list[tuple[str, list[str]]] = [
 HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("never-sick", HEALTH),
     ("adds-a-device", HEALTH),
+    ("ends-its-stream-after-a-change", HEALTH),
     ("loses-a-later-change", HEALTH),
     ("dies-of-a-later-change", [*HEALTH, "stays-up"]),
     ("lists-what-has-changed", HEALTH),

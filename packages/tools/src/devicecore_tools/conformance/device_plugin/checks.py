@@ -19,7 +19,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
-from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
+from devicecore_tools.conformance.device_plugin.kubelet import ENDED_BY_PLUGIN, PluginConnection
 from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest
 from devicecore_tools.conformance.model import (
     Abort,
@@ -1365,7 +1365,7 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
     )
 
 
-def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:
+def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:  # noqa: C901 - each end has its own sentence
     """Run the command that changes a device's health, and return the changes that the plugin lists.
 
     Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if the command
@@ -1406,6 +1406,8 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
     elif changes and gone and len(changes) == len(before) > len(gone):
         actual = f"the new list has only the changes, {_changed(changes)}: a kubelet reads it as the full list"
+    elif changes and connection.list_count > number and connection.ended == ENDED_BY_PLUGIN:
+        actual = f"after the new list, the stream ended ({connection.ended})"
     elif changes:
         skip_if(not_undone, not_undone)
         return changes

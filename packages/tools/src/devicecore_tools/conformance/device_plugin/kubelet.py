@@ -26,6 +26,9 @@ from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
 
+ENDED_BY_PLUGIN = "the plugin ended it"
+"""Why a stream ended that the plugin has finished without an error."""
+
 _HEALTHY = "Healthy"
 _MAX_LOST = 100  # devices that are noted
 _MAX_LISTS = 8  # kept of one stream
@@ -125,7 +128,7 @@ class PluginConnection(SocketConnection):
             self._reader.join(NOTICED)
 
     def _read(self) -> None:
-        ended = "the plugin ended it"
+        ended = ENDED_BY_PLUGIN
         try:
             for message in self._stream:
                 self._keep(message)

@@ -166,6 +166,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "leaves-its-socket": "removes-its-socket",
     "never-sick": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
     "adds-a-device": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
+    "ends-its-stream-after-a-change": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
     "loses-a-later-change": "reports-health-after-a-kubelet-restart",
     "dies-of-a-later-change": "reports-health-after-a-kubelet-restart",
     "lists-what-has-changed": "reports-health-after-a-kubelet-restart reports-a-change-of-health",

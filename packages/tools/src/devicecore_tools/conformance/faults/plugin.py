@@ -126,7 +126,7 @@ class Plugin:
             over.wait()
         yield from self.full_lists(request, context)
 
-    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901 - faults
+    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901, PLR0912 - faults
         if FAULT == "odd-bytes":
             context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # like gRPC for Go
         ended = threading.Event()
@@ -166,6 +166,8 @@ class Plugin:
                     is_empty = FAULT == "returns-without-devices" and self.streams > 1
                     is_short = FAULT == "returns-with-fewer-devices" and self.streams > 1
                     yield api.ListAndWatchResponse(devices=() if is_empty else devices()[is_short:])
+                    if now and FAULT == "ends-its-stream-after-a-change":
+                        return
         finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
 
